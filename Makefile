@@ -1,0 +1,54 @@
+# `make demo` and `make test` are all that a newcomer needs: each makes .venv and installs first.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: install demo test test-slow check lint types contracts format proto bench build clean help
+
+help:            ## list the targets
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
+
+install: $(STAMP) ## make .venv with every role and the development tools
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(STAMP)   ## run the demonstration on this machine
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/isonomy demo
+
+test: $(STAMP)   ## all tests but the slow campaigns
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: $(STAMP) ## the long campaigns: a million people, thousands of kills
+	$(BIN)/python -m pytest -m slow -n 1
+
+check: lint types contracts ## lint, types and import contracts
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+contracts: $(STAMP)
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## let ruff put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: $(STAMP)  ## generate the wire code again from proto/
+	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=proto --pyi_out=proto $$(find proto -name '*.proto')
+
+bench: $(STAMP)  ## speed and size of the blind group sum, as ratios in one run
+	$(BIN)/isonomy bench sums
+
+build: $(STAMP)  ## wheel and source archive into dist/
+	$(BIN)/python -m build --no-isolation
+
+clean:           ## remove what was built, not what was written
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

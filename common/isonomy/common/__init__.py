@@ -1,0 +1,1 @@
+"""What every role shares: the blind group sum, its privacy accounting and its ledger."""

@@ -1,0 +1,63 @@
+"""Every exception that Isonomy raises on purpose, sorted by whose fault it is.
+
+IsonomyError
+├── ConfigError              the caller's arguments, files or settings
+│   ├── CapacityError        more people, columns or bits than the parameter set carries
+│   └── DataError            rows, ids or attributes that cannot be used as they are
+├── ProtocolError            the peer sent something that the protocol does not allow
+│   └── ReplayRefused        an old query id came with new content
+├── VerificationError        a hash, signature, commitment or proof does not match
+│   └── LedgerTampered       the ledger's hash chain is broken
+├── BudgetExceeded           the answer would cost more privacy than was approved
+└── TransportError           the other side could not be reached, or storage failed
+    └── StorageError         a file could not be written in full; nothing was answered
+
+Texts say what was expected, what came and what to do. They never hold secrets, attributes or
+plaintext statistics, because they end up in logs and on the other party's screen.
+"""
+
+from __future__ import annotations
+
+
+class IsonomyError(Exception):
+    """Base of all errors that Isonomy raises on purpose."""
+
+
+class ConfigError(IsonomyError):
+    """The caller's arguments, files or settings are wrong."""
+
+
+class CapacityError(ConfigError):
+    """More people, columns or bits than the parameter set carries exactly."""
+
+
+class DataError(ConfigError):
+    """Rows, ids or attributes that cannot be used as they are."""
+
+
+class ProtocolError(IsonomyError):
+    """The peer sent something that the protocol does not allow."""
+
+
+class ReplayRefused(ProtocolError):  # noqa: N818  (reads as the event it is)
+    """A query id that was answered before came again with other content."""
+
+
+class VerificationError(IsonomyError):
+    """A hash, signature, commitment or recomputation does not match."""
+
+
+class LedgerTampered(VerificationError):  # noqa: N818
+    """The ledger's hash chain does not hold."""
+
+
+class BudgetExceeded(IsonomyError):  # noqa: N818
+    """Answering would cost more privacy than was approved. Nothing was answered or debited."""
+
+
+class TransportError(IsonomyError):
+    """The other side could not be reached."""
+
+
+class StorageError(TransportError):
+    """A file could not be written in full. Nothing was answered."""
