@@ -1,0 +1,223 @@
+"""The company's half of the encrypted exchange: a `GroupOracle` over frames, no transport.
+
+Query →                                what is asked, priced before it leaves
+← ColumnsHeader, ColumnBlock …         multiplied with the rows as they arrive, then dropped
+SumHeader, SumPart … →                 blinded, committed to, stored before they leave
+← Answer                               signature, price and shape checked; mask taken off
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.blinding import SEED_BYTES, Seeds, expand_mask
+from isonomy.common.ciphertexts import Seeded
+from isonomy.common.cohort import Cohort, group_labels
+from isonomy.common.errors import (
+    BudgetExceeded,
+    ProtocolError,
+    ReplayRefused,
+    VerificationError,
+)
+from isonomy.common.he import SumBuilder
+from isonomy.common.identity import verify_signature
+from isonomy.common.messages import (
+    Answer,
+    ColumnBlock,
+    ColumnsHeader,
+    SumHeader,
+    SumPart,
+    decode,
+    encode,
+    frame_hash,
+    frames_hash,
+)
+from isonomy.common.openings import (
+    NONCE_BYTES,
+    MemoryOpenings,
+    Opening,
+    OpeningStore,
+    StoredRequest,
+)
+from isonomy.common.oracle import Asked, GroupOracle, Receipt
+from isonomy.common.queries import Query, Shapes, cost_of, shapes_of
+from isonomy.common.regulator_half import ANSWER_DOMAIN
+
+
+class RegulatorPort(Protocol):
+    """The regulator as the company reaches it: an object in tests, a stream in the federation."""
+
+    def columns(self, query_frame: bytes) -> Iterable[bytes]: ...
+    def answer(self, frames: Iterable[bytes]) -> bytes: ...
+
+
+class EncryptedOracle(GroupOracle):
+    """Blind group sums from a regulator who is reached by frames only."""
+
+    def __init__(
+        self,
+        port: RegulatorPort,
+        cohort: Cohort,
+        groups: Mapping[str, Sequence[str]],
+        *,
+        plan: bytes,
+        cap_units: int,
+        delta: float,
+        regulator_key: bytes,
+        openings: OpeningStore | None = None,
+    ) -> None:
+        super().__init__(cohort, groups, plan=plan, cap_units=cap_units, delta=delta)
+        self._port, self._regulator_key = port, regulator_key
+        self._openings: OpeningStore = MemoryOpenings() if openings is None else openings
+        self._last_sequence = -1
+
+    def _exchange(self, asked: Asked) -> tuple[NDArray[np.int64], Receipt]:
+        query = asked.query
+        stored = self._stored(asked)
+        if stored is not None:
+            try:
+                return self._send(query, stored)
+            except ReplayRefused:
+                raise
+            except ProtocolError:
+                if stored.acknowledged:
+                    raise VerificationError(
+                        f"the regulator answered query {query.query_id!r} before and now has no "
+                        "record of it: its ledger went back. Stop, and compare ledger heads."
+                    ) from None
+                # No record and no key any more: nothing was answered, so a new attempt is free.
+        return self._send(query, self._attempt(asked))
+
+    def _stored(self, asked: Asked) -> StoredRequest | None:
+        """A request that was stored under this id before a break, if it asked the same."""
+        stored = self._openings.find(asked.query.query_id)
+        if stored is None:
+            return None
+        same_rows = np.array_equal(stored.opening.rows, asked.rows)
+        if not same_rows or stored.opening.query_frame != encode(asked.query):
+            raise ReplayRefused(
+                f"query {asked.query.query_id!r} asked something else before the restart. A "
+                "resumed run must ask the same questions in the same order: fix its seeds, or "
+                "begin a new plan."
+            )
+        return stored
+
+    # --- A new attempt -------------------------------------------------------------------------
+
+    def _attempt(self, asked: Asked) -> StoredRequest:
+        query_frame = encode(asked.query)
+        attempt, builder, columns_hash = self._multiply(asked, query_frame)
+        seeds = Seeds.derive(os.urandom(SEED_BYTES))
+        opening = Opening(query_frame, asked.rows, seeds, os.urandom(NONCE_BYTES))
+        parts = part_frames(builder, seeds, blind=asked.query.kind == "blind")
+        header = SumHeader(
+            query_id=asked.query.query_id,
+            attempt=attempt,
+            query_hash=frame_hash(query_frame),
+            columns_hash=columns_hash,
+            commitment=opening.commitment(),
+            parts_hash=frames_hash(parts),
+            parts=len(parts),
+        )
+        request = StoredRequest(opening, (encode(header), *parts))
+        self._openings.save(asked.query.query_id, request)
+        return request
+
+    def _multiply(self, asked: Asked, query_frame: bytes) -> tuple[bytes, SumBuilder, bytes]:
+        shapes = self._shapes(asked.query)
+        hashes: list[bytes] = []
+        stream = _hashing(self._port.columns(query_frame), hashes)
+        header = decode(next(stream, b""), ColumnsHeader)
+        if (header.query_id, header.query_hash) != (asked.query.query_id, frame_hash(query_frame)):
+            raise ProtocolError("the columns belong to another query")
+        found = (header.block, header.blocks, header.indicators)
+        if found != (shapes.layout.block, shapes.layout.blocks, shapes.indicators):
+            raise ProtocolError("the regulator cut the people into other blocks than we did")
+        builder = SumBuilder(shapes.layout, sums=shapes.sums, zero=header.zero)
+        for index in range(shapes.layout.blocks):
+            block = decode(next(stream, b""), ColumnBlock)
+            if block.index != index or len(block.columns) != shapes.indicators:
+                raise ProtocolError(f"expected block {index} of the columns, got {block.index}")
+            add_block(builder, asked.rows, index, block.columns)
+        if next(stream, None) is not None:
+            raise ProtocolError("the columns go on after their last block")
+        return header.attempt, builder, frames_hash(hashes, hashed=True)
+
+    # --- Sending and reading the answer --------------------------------------------------------
+
+    def _send(self, query: Query, request: StoredRequest) -> tuple[NDArray[np.int64], Receipt]:
+        answer = decode(self._port.answer(iter(request.frames)), Answer)
+        shapes = self._shapes(query)
+        values = self._check(answer, query, shapes, frame_hash(request.frames[0]))
+        if query.kind == "blind":
+            values = values - mask_values(shapes, request.opening.seeds)
+        self._last_sequence = answer.sequence
+        self._openings.acknowledge(query.query_id)
+        return values, Receipt(query.query_id, answer.units, answer.sequence, answer.ledger_head)
+
+    def _check(
+        self, answer: Answer, query: Query, shapes: Shapes, request_hash: bytes
+    ) -> NDArray[np.int64]:
+        verify_signature(
+            self._regulator_key, ANSWER_DOMAIN, answer.signed_bytes(), answer.signature
+        )
+        if (answer.query_id, answer.plan) != (query.query_id, self.plan):
+            raise ProtocolError("the answer belongs to another query or plan")
+        if answer.request_hash != request_hash:
+            raise ProtocolError("the answer was given to another request")
+        cost = cost_of(query.shape, self._group_counts(query), query.params)
+        if answer.units != cost.units(query.mechanism, query.noise):
+            raise BudgetExceeded("the regulator debited another price than the query has")
+        if answer.sequence <= self._last_sequence:
+            raise VerificationError(
+                "the regulator's ledger went back: this answer's record comes before the last "
+                "one. Stop, and compare ledger heads with the regulator."
+            )
+        if len(answer.values) != shapes.sums * shapes.layout.columns:
+            raise ProtocolError("the answer has another shape than the query")
+        return answer.values.reshape(shapes.sums, shapes.layout.columns)
+
+    def _group_counts(self, query: Query) -> tuple[int, ...]:
+        return tuple(len(group_labels(name, self.groups)) for name in query.attributes)
+
+    def _shapes(self, query: Query) -> Shapes:
+        return shapes_of(query, self._group_counts(query), len(self.cohort))
+
+
+def add_block(
+    builder: SumBuilder, rows: NDArray[np.int64], index: int, columns: Sequence[Seeded]
+) -> None:
+    """Multiply one block of people in: (n, m) rows for group sums, (k−1, n, m) for weighted."""
+    people = builder.layout.block_slice(index)
+    if rows.ndim == 2:
+        builder.add_block(rows[people], columns)
+    else:
+        builder.add_weighted_block([own[people] for own in rows], columns)
+
+
+def part_frames(builder: SumBuilder, seeds: Seeds, *, blind: bool) -> list[bytes]:
+    """The blinded answer ciphertexts as frames."""
+    parts = builder.finish(seeds, blind=blind)
+    return [encode(SumPart(index, part)) for index, part in enumerate(parts)]
+
+
+def mask_values(shapes: Shapes, seeds: Seeds) -> NDArray[np.int64]:
+    """(sums, m) masks at the declared coefficients."""
+    layout = shapes.layout
+    masks = np.empty((shapes.sums, layout.columns), dtype=np.int64)
+    for index in range(shapes.parts):
+        number, part = divmod(index, layout.parts)
+        mask = expand_mask(layout.params, seeds.mask, index)
+        masks[number, layout.part_slice(part)] = mask[layout.declared(part)].view(np.int64)
+    return masks
+
+
+def _hashing(frames: Iterable[bytes], hashes: list[bytes]) -> Iterator[bytes]:
+    for frame in frames:
+        hashes.append(frame_hash(frame))
+        yield frame

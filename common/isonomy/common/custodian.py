@@ -1,0 +1,157 @@
+"""The regulator's rules for one plan: what may be asked, what it costs, how it is answered.
+
+    authorise (price, capacity, budget)  →  exact sums  →  + noise  →  one fsynced record  →  answer
+
+Both oracles go through here, the local and the encrypted one. Nothing in this module knows
+encryption, frames or transport.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.cohort import AttributeTable, group_labels
+from isonomy.common.errors import ConfigError, ProtocolError, ReplayRefused
+from isonomy.common.ledger import DebitRecord, Ledger
+from isonomy.common.noise import (
+    MIN_SIGMA,
+    NoiseSource,
+    SystemNoise,
+    discrete_laplace,
+    rounded_gaussian,
+)
+from isonomy.common.queries import Query, Shapes, cost_of, shapes_of
+
+
+@dataclass(frozen=True)
+class Authorised:
+    """A query that may be answered, with what it takes to answer it."""
+
+    query: Query
+    shapes: Shapes
+    units: int
+    root: bytes
+    codes: tuple[NDArray[np.int64], ...]  # per attribute: group numbers of the people asked about
+    group_counts: tuple[int, ...]
+
+    def indicators(self, people: slice) -> list[NDArray[np.bool_]]:
+        """Indicator columns 1[A = a] of some people: all groups but each attribute's last."""
+        return [
+            codes[people] == group
+            for codes, groups in zip(self.codes, self.group_counts, strict=True)
+            for group in range(groups - 1)
+        ]
+
+
+class Custodian:
+    """Holds a cohort's attributes under one approved plan and answers within its budget."""
+
+    def __init__(
+        self, table: AttributeTable, ledger: Ledger, *, plan: bytes, member_key: bytes
+    ) -> None:
+        self._table, self._ledger, self._plan = table, ledger, plan
+        self._root = ledger.add_people(table.cohort.member_hashes(member_key))
+        self._source: NoiseSource = SystemNoise()
+
+    @classmethod
+    def _with_noise(
+        cls,
+        table: AttributeTable,
+        ledger: Ledger,
+        *,
+        plan: bytes,
+        member_key: bytes,
+        source: NoiseSource,
+    ) -> Custodian:
+        """For tests only: another source of noise. No config, plan or command reaches this."""
+        custodian = cls(table, ledger, plan=plan, member_key=member_key)
+        custodian._source = source
+        return custodian
+
+    @property
+    def root(self) -> bytes:
+        return self._root
+
+    def reserve(self, units: int, *, individual: bool = False) -> None:
+        """Set the plan's budget aside for every person of the cohort."""
+        self._ledger.reserve(self._plan, self._root, units, individual=individual)
+
+    def authorise(self, query: Query) -> Authorised:
+        """Every check that needs no ciphertext. Raises before anything is computed or spent."""
+        if query.plan != self._plan:
+            raise ProtocolError("the query names another plan than the one that was approved")
+        if query.mechanism == "gaussian" and query.noise < MIN_SIGMA:
+            raise ProtocolError(f"Gaussian noise must have σ ≥ {MIN_SIGMA} units")
+        people = query.people(len(self._table.cohort))
+        if query.positions is not None and query.positions[-1] >= len(self._table.cohort):
+            raise ProtocolError(f"a position lies outside the cohort of {len(self._table.cohort)}")
+        groups = self._table.groups
+        if len(set(query.attributes)) != len(query.attributes):
+            raise ProtocolError("an attribute is named twice in one query")
+        try:
+            counts = tuple(len(group_labels(name, groups)) for name in query.attributes)
+            cost = cost_of(query.shape, counts, query.params)
+        except ConfigError as error:
+            raise ProtocolError(str(error)) from None
+        expected_weights = counts[0] if query.shape == "weighted" else 0
+        if len(query.weights) != expected_weights:
+            raise ProtocolError(f"expected {expected_weights} weights, got {len(query.weights)}")
+        if query.shape == "weighted" and (query.kind, query.mechanism) != ("blind", "gaussian"):
+            raise ProtocolError("weighted sums are blind, with Gaussian noise")
+        shapes = shapes_of(query, counts, len(self._table.cohort))
+        units = cost.units(query.mechanism, query.noise)
+        root = self._root
+        if people < len(self._table.cohort):
+            root = self._ledger.add_subset(root, query.position_array(people))
+        if self._ledger.find(query.query_id) is None:
+            self._ledger.check(self._plan, root, units)
+        positions = query.position_array(len(self._table.cohort))
+        codes = tuple(self._table.codes(name)[positions] for name in query.attributes)
+        return Authorised(query, shapes, units, root, codes, counts)
+
+    def stored(self, query_id: str, request_hash: bytes) -> DebitRecord | None:
+        """What was answered under this id; another request under it is refused, for ever."""
+        record = self._ledger.find(query_id)
+        if record is None:
+            return None
+        if record.plan != self._plan or record.request_hash != request_hash:
+            raise ReplayRefused(
+                f"query {query_id!r} was answered before, for another request. An id is answered "
+                "once: send the stored request again, or go on with the next id."
+            )
+        return record
+
+    def was_answered(self, query_id: str) -> bool:
+        return self._ledger.find(query_id) is not None
+
+    def release(
+        self, authorised: Authorised, request_hash: bytes, sums: NDArray[np.int64]
+    ) -> DebitRecord:
+        """Noise, then one record with debit and answer on disk; only then may the caller answer."""
+        query = authorised.query
+        values = (sums + self._noise(query, sums.size).reshape(sums.shape)).reshape(-1)
+        return self._ledger.debit(
+            plan=self._plan,
+            query_id=query.query_id,
+            request_hash=request_hash,
+            root=authorised.root,
+            units=authorised.units,
+            event={
+                "mechanism": query.mechanism,
+                "noise": query.noise,
+                "kind": query.kind,
+                "shape": query.shape,
+                "attributes": ",".join(query.attributes),
+                "columns": query.columns,
+                "people": query.people(len(self._table.cohort)),
+                "purpose": query.purpose,
+            },
+            answer=values.astype("<i8").tobytes(),
+        )
+
+    def _noise(self, query: Query, size: int) -> NDArray[np.int64]:
+        draw = rounded_gaussian if query.mechanism == "gaussian" else discrete_laplace
+        return draw(query.noise, size, self._source)

@@ -1,0 +1,103 @@
+"""Was a request what it claims to be? Recomputes its ciphertexts from the company's opening.
+
+An inspection needs neither key nor attributes, so that whoever the plan names as auditor can do it
+(DESIGN.md §7). Comparing only the decrypted sum would be unsound: an over-long row can be offset in
+the mask. So the very bytes are recomputed:
+
+    (1) the query frame is the one that the request binds
+    (2) the opening is what was committed to
+    (3) the columns are those that the request was made from
+    (4) rows have the shape that the query declares
+    (5) no person's rows exceed the bound, in integers
+    (6) every ciphertext, byte for byte, follows from columns, rows and seeds
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.company_half import add_block, part_frames
+from isonomy.common.errors import VerificationError
+from isonomy.common.he import SumBuilder
+from isonomy.common.messages import (
+    ColumnBlock,
+    ColumnsHeader,
+    SumHeader,
+    decode,
+    frame_hash,
+    frames_hash,
+)
+from isonomy.common.openings import Opening
+from isonomy.common.quantise import integer_norms
+from isonomy.common.queries import Query, Shapes, shapes_of
+
+
+def recompute(
+    opening: Opening, columns: Sequence[bytes], shapes: Shapes, *, blind: bool
+) -> list[bytes]:
+    """The SumPart frames that this opening and these column frames give."""
+    header = decode(columns[0], ColumnsHeader)
+    builder = SumBuilder(shapes.layout, sums=shapes.sums, zero=header.zero)
+    for index, frame in enumerate(columns[1:]):
+        add_block(builder, opening.rows, index, decode(frame, ColumnBlock).columns)
+    return part_frames(builder, opening.seeds, blind=blind)
+
+
+def inspect_request(
+    request: Sequence[bytes],
+    columns: Sequence[bytes],
+    opening: Opening,
+    *,
+    group_counts: tuple[int, ...],
+    cohort_size: int,
+) -> None:
+    """Raise VerificationError, naming the check, unless all of (1) to (6) hold."""
+    header = decode(request[0], SumHeader)
+    query = decode(opening.query_frame, Query)
+    # (1)
+    if frame_hash(opening.query_frame) != header.query_hash:
+        raise VerificationError("(1) the opening is for another query")
+    # (2)
+    if opening.commitment() != header.commitment:
+        raise VerificationError("(2) rows or seeds are not those committed to")
+    # (3)
+    if frames_hash(columns) != header.columns_hash:
+        raise VerificationError("(3) the request was made from other columns")
+    # (4)
+    shapes = shapes_of(query, group_counts, cohort_size)
+    people = query.people(cohort_size)
+    expected: tuple[int, ...] = (people, query.columns)
+    if query.shape == "weighted":
+        expected = (shapes.indicators, *expected)
+    if opening.rows.shape != expected:
+        raise VerificationError(f"(4) rows have shape {opening.rows.shape}, not {expected}")
+    # (5)
+    _check_norms(query, opening.rows)
+    # (6)
+    again = recompute(opening, columns, shapes, blind=query.kind == "blind")
+    if list(request[1:]) != again:
+        raise VerificationError("(6) the ciphertexts do not follow from the opened rows and seeds")
+
+
+def _check_norms(query: Query, rows: NDArray[np.int64]) -> None:
+    bound, order = query.params.row_bound, 1 if query.mechanism == "laplace" else 2
+    limit = bound if order == 1 else bound * bound
+    for difference in _differences(rows):
+        # Entries far above the bound could overflow the squares: look at them first.
+        too_long = np.abs(difference).max() > bound
+        if too_long or (integer_norms(difference, 1 if order == 1 else 2) > limit).any():
+            raise VerificationError("(5) a person's rows exceed the norm bound")
+
+
+def _differences(rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """What replacing a person's attribute can change: a row, or a difference of weighted rows."""
+    if rows.ndim == 2:
+        yield rows
+        return
+    yield from rows  # against the last group, which the rows are relative to
+    for left, right in combinations(rows, 2):
+        yield left - right

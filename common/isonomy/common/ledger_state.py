@@ -1,0 +1,348 @@
+"""The rules of the ledger, as a state machine that does no I/O.
+
+Feed it the records in order; it says which ones may follow and what everybody has spent. The same
+rules therefore hold when a record is about to be written, when a ledger is opened, and when a
+third person verifies it.
+
+For every person p, in integer units of μ², over all plans, cohorts and attributes:
+
+    Σ_debits(p, plan)   ≤  reservation(plan)                 for every plan that p is in
+    Σ_plans held(p)     ≤  cap                               held = reservation while the plan is
+                                                             open, what was debited once it closed
+
+An `individual` plan (the company keeps each person's own filter, DESIGN.md §2) counts as its whole
+reservation, from the start and for ever; its debits are information.
+
+Ordering rules:
+    1. `open` is the first record and never comes again.
+    2. `people` name new roots; a subset's parent comes before it.
+    3. `reserve` names a known root and a new plan, `release` an open plan.
+    4. `debit` names an open plan, a new query id, and the plan's root or a subset of it.
+
+`check` raises and changes nothing; `apply` changes and does not raise. A record is written to disk
+between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.errors import (
+    BudgetExceeded,
+    ConfigError,
+    DataError,
+    ReplayRefused,
+    VerificationError,
+)
+from isonomy.common.ledger_records import (
+    NO_RECORD,
+    Body,
+    Debit,
+    Open,
+    People,
+    Release,
+    Reserve,
+    Sealed,
+    Subset,
+)
+
+_Positions = NDArray[np.uint32] | slice
+
+
+@dataclass(frozen=True)
+class DebitRecord:
+    """A debit as it stands in the ledger; `answer` is what left, byte for byte."""
+
+    seq: int
+    query_id: str
+    plan: bytes
+    request_hash: bytes
+    root: bytes
+    units: int
+    event: Mapping[str, str | int]
+    answer: bytes = field(repr=False)
+    hash: bytes
+    adjacency: str = "attribute"
+
+
+@dataclass(frozen=True)
+class PlanSummary:
+    """Where a plan stands. `spent_units` is the largest over its people."""
+
+    plan: bytes
+    root: bytes
+    people: int
+    units: int
+    spent_units: int
+    individual: bool
+    is_open: bool
+
+
+@dataclass(frozen=True)
+class _Group:
+    """People of a root: person numbers, or positions within `parent`."""
+
+    parent: bytes | None
+    positions: NDArray[np.uint32]  # (people,)
+
+
+@dataclass
+class _Plan:
+    terms: Reserve
+    spent: NDArray[np.int64]  # (people of the plan's root,)
+    is_open: bool = True
+
+
+class LedgerState:
+    """Who holds, spent and was answered what. See the module's docstring for the rules."""
+
+    def __init__(self) -> None:
+        self.opening: Open | None = None
+        self.records = 0
+        self.head = NO_RECORD
+        self._person: dict[bytes, int] = {}
+        self._held = np.zeros(0, np.int64)  # (people,) counted against the cap
+        self._spent = np.zeros(0, np.int64)  # (people,) debited, or reserved individually
+        self._groups: dict[bytes, _Group] = {}
+        self._plans: dict[bytes, _Plan] = {}
+        self._debits: dict[str, DebitRecord] = {}
+
+    # ---- records, in order -------------------------------------------------------------------
+
+    def replay(self, sealed: Sealed) -> None:
+        """Take the next record of a ledger that somebody else may have written."""
+        if sealed.seq != self.records:  # (3) seq
+            raise VerificationError(f"record number {self.records} expected, {sealed.seq} found")
+        if sealed.prev != self.head:  # (4) chain
+            raise VerificationError("the record does not follow the one before it")
+        self.check(sealed.body)
+        self.apply(sealed)
+
+    def repeats(self, body: Body) -> bool:
+        """Say whether the ledger already holds `body`; ReplayRefused if it holds a rival of it."""
+        match body:
+            case People() | Subset():
+                return body.root in self._groups
+            case Reserve() if body.plan in self._plans:
+                if self._plans[body.plan].terms != body:
+                    raise ReplayRefused(
+                        f"plan {_short(body.plan)} is already reserved on other terms; "
+                        "changed terms need a new plan"
+                    )
+                return True
+            case Release():
+                return not self._plan(body.plan).is_open
+            case Debit() if (old := self._debits.get(body.query_id)) is not None:
+                if (old.request_hash, old.plan) != (body.request_hash, body.plan):
+                    raise ReplayRefused(
+                        f"query id {body.query_id!r} was answered before, for another request or "
+                        "plan; ask with a new query id"
+                    )
+                return True
+        return False
+
+    def check(self, body: Body) -> None:
+        """Raise if `body` may not come next. Changes nothing."""
+        if isinstance(body, Open) != (self.opening is None):  # (1) `open` first, and only there
+            raise VerificationError("exactly the first record of a ledger opens it")
+        if self.repeats(body):
+            raise ReplayRefused("the ledger already holds this record")
+        match body:
+            case People():
+                if len(set(body.split())) != len(body.members) // 16:  # (6) distinct
+                    raise DataError("the same person twice in one list of people")
+            case Subset():
+                self._check_subset(body)
+            case Reserve():
+                self._check_reserve(body)
+            case Debit():
+                self.check_debit(body.plan, body.root, body.units)
+
+    def apply(self, sealed: Sealed) -> None:
+        """Take a record that `check` let through."""
+        match sealed.body:
+            case Open() as opening:
+                self.opening = opening
+            case People(root, _) as people:
+                self._groups[root] = _Group(None, self._enrol(people.split()))
+            case Subset(root, parent, positions):
+                self._groups[root] = _Group(parent, np.frombuffer(positions, "<u4"))
+            case Reserve(plan, root, units, individual) as terms:
+                people_of = self._people(root)
+                self._plans[plan] = _Plan(terms, np.zeros(len(people_of), np.int64))
+                self._held[people_of] += units
+                if individual:
+                    self._spent[people_of] += units
+            case Release(plan):
+                self._release(self._plans[plan])
+            case Debit() as debit:
+                self._debit(sealed, debit)
+        self.records += 1
+        self.head = sealed.hash
+
+    # ---- rules ---------------------------------------------------------------------------------
+
+    def check_debit(self, plan_hash: bytes, root: bytes, units: int) -> None:
+        """Raise exactly if a debit of `units` for the people of `root` may not be written."""
+        plan = self._plan(plan_hash)
+        positions = self._within(root, plan)
+        if not plan.is_open:
+            raise BudgetExceeded(
+                f"plan {_short(plan_hash)} is closed; its unspent budget was given back"
+            )
+        if plan.terms.individual:
+            return
+        left = plan.terms.units - int(plan.spent[positions].max())
+        if units > left:  # (8) debits within the reservation
+            raise BudgetExceeded(
+                f"the query costs {units} units; the people of {_short(root)} have {left} of "
+                f"{plan.terms.units} left under plan {_short(plan_hash)}"
+            )
+
+    def _check_reserve(self, body: Reserve) -> None:
+        held = int(self._held[self._people(body.root)].max())
+        cap = self.opening.cap_units if self.opening else 0
+        if held + body.units > cap:  # (7) reservations within the cap
+            raise BudgetExceeded(
+                f"plan {_short(body.plan)} asks for {body.units} units; of the people of "
+                f"{_short(body.root)} somebody has only {cap - held} of {cap} left over all plans"
+            )
+
+    def _check_subset(self, body: Subset) -> None:
+        positions = np.frombuffer(body.positions, "<u4")
+        ascending = bool(np.all(positions[1:] > positions[:-1]))
+        if not ascending or int(positions[-1]) >= self.members(body.parent):  # (6) positions
+            raise DataError("a subset's positions must ascend and lie within its parent")
+
+    # ---- answers to questions ------------------------------------------------------------------
+
+    @property
+    def people(self) -> int:
+        return len(self._person)
+
+    @property
+    def debits(self) -> int:
+        return len(self._debits)
+
+    @property
+    def max_person_units(self) -> int:
+        return int(self._spent.max(initial=0))
+
+    def find(self, query_id: str) -> DebitRecord | None:
+        """Return the debit of that query id, if there is one."""
+        return self._debits.get(query_id)
+
+    def members(self, root: bytes) -> int:
+        """Count the people of a root."""
+        return len(self._group(root).positions)
+
+    def spent_units(self, plan_hash: bytes) -> int:
+        """Return the largest sum of debits of a person; for an individual plan, its reservation."""
+        plan = self._plan(plan_hash)
+        return plan.terms.units if plan.terms.individual else int(plan.spent.max())
+
+    def remaining_units(self, plan_hash: bytes, root: bytes) -> int:
+        """Return the largest debit that everybody of `root` can still bear.
+
+        0 for a closed plan, and for an individual one: its reservation counts as spent already.
+        """
+        plan = self._plan(plan_hash)
+        positions = self._within(root, plan)
+        if plan.terms.individual or not plan.is_open:
+            return 0
+        return plan.terms.units - int(plan.spent[positions].max())
+
+    def person_units(self, member: bytes) -> int:
+        """Return a person's debits over all plans (individual plans: their reservations)."""
+        number = self._person.get(member)
+        return 0 if number is None else int(self._spent[number])
+
+    def plans(self) -> tuple[PlanSummary, ...]:
+        """List all plans in the order of their reservation."""
+        return tuple(
+            PlanSummary(
+                plan=key,
+                root=plan.terms.root,
+                people=len(plan.spent),
+                units=plan.terms.units,
+                spent_units=self.spent_units(key),
+                individual=plan.terms.individual,
+                is_open=plan.is_open,
+            )
+            for key, plan in self._plans.items()
+        )
+
+    # ---- inner parts ---------------------------------------------------------------------------
+
+    def _plan(self, plan: bytes) -> _Plan:
+        if plan not in self._plans:
+            raise ConfigError(f"no budget is reserved for plan {_short(plan)}; approve it first")
+        return self._plans[plan]
+
+    def _group(self, root: bytes) -> _Group:
+        if root not in self._groups:
+            raise ConfigError(f"the ledger knows no people with root {_short(root)}; add them")
+        return self._groups[root]
+
+    def _within(self, root: bytes, plan: _Plan) -> _Positions:
+        """Return where the people of `root` stand in the plan's list of people."""
+        if root == plan.terms.root:
+            return slice(None)
+        group = self._group(root)
+        positions = group.positions
+        while group.parent is not None:
+            if group.parent == plan.terms.root:
+                return positions
+            group = self._groups[group.parent]
+            positions = group.positions[positions]
+        raise ConfigError(
+            f"the people of {_short(root)} are no subset of those of plan {_short(plan.terms.plan)}"
+        )
+
+    def _people(self, root: bytes) -> NDArray[np.uint32]:
+        """Return the person numbers of a root, all different."""
+        group = self._group(root)
+        numbers = group.positions
+        while group.parent is not None:
+            group = self._groups[group.parent]
+            numbers = group.positions[numbers]
+        return numbers
+
+    def _enrol(self, members: list[bytes]) -> NDArray[np.uint32]:
+        person = self._person
+        numbers = [person.setdefault(member, len(person)) for member in members]
+        more = np.zeros(len(person) - len(self._held), np.int64)
+        self._held = np.concatenate([self._held, more])
+        self._spent = np.concatenate([self._spent, more])
+        return np.array(numbers, np.uint32)
+
+    def _release(self, plan: _Plan) -> None:
+        plan.is_open = False
+        if not plan.terms.individual:
+            self._held[self._people(plan.terms.root)] -= plan.terms.units - plan.spent
+
+    def _debit(self, sealed: Sealed, debit: Debit) -> None:
+        plan = self._plans[debit.plan]
+        if not plan.terms.individual:
+            plan.spent[self._within(debit.root, plan)] += debit.units
+            self._spent[self._people(debit.root)] += debit.units
+        self._debits[debit.query_id] = DebitRecord(
+            seq=sealed.seq,
+            query_id=debit.query_id,
+            plan=debit.plan,
+            request_hash=debit.request_hash,
+            root=debit.root,
+            units=debit.units,
+            event=debit.event,
+            answer=debit.answer,
+            hash=sealed.hash,
+            adjacency=debit.adjacency,
+        )
+
+
+def _short(digest: bytes) -> str:
+    return digest.hex()[:12]

@@ -1,0 +1,95 @@
+"""The oracle for rehearsals: same quantisation, noise, ledger and bits; no encryption.
+
+For tests, benchmarks and rehearsals on data where one person may know both sides. Strategies run
+on it unchanged.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.accounting import units_for
+from isonomy.common.canonical import hash_bytes
+from isonomy.common.cohort import AttributeTable, Cohort
+from isonomy.common.custodian import Authorised, Custodian
+from isonomy.common.ledger import Ledger
+from isonomy.common.messages import encode
+from isonomy.common.oracle import Asked, GroupOracle, Receipt
+
+
+class LocalOracle(GroupOracle):
+    """A `GroupOracle` that holds the regulator's side in the same process."""
+
+    def __init__(
+        self,
+        table: AttributeTable,
+        custodian: Custodian,
+        *,
+        plan: bytes,
+        cap_units: int,
+        delta: float,
+    ) -> None:
+        super().__init__(table.cohort, table.groups, plan=plan, cap_units=cap_units, delta=delta)
+        self._custodian = custodian
+        self._keep: object = None  # a temporary folder lives as long as its oracle
+
+    @classmethod
+    def rehearse(
+        cls,
+        ids: Sequence[object],
+        attributes: Mapping[str, Sequence[str | None]],
+        *,
+        epsilon: float,
+        delta: float,
+        groups: Mapping[str, Sequence[str]] | None = None,
+        folder: Path | None = None,
+    ) -> LocalOracle:
+        """An oracle over known attributes, with a ledger of its own (temporary unless `folder`).
+
+        Without `groups` the groups are those found in the data, sorted: fine in a rehearsal, where
+        the attributes are known anyway.
+        """
+        cohort = Cohort.of(ids)
+        if groups is None:
+            groups = {
+                name: tuple(sorted({value for value in column if value is not None}))
+                for name, column in attributes.items()
+            }
+        table = AttributeTable(cohort, attributes, groups)
+        cap_units = units_for(epsilon, delta)
+        keep = None if folder else tempfile.TemporaryDirectory(prefix="isonomy-rehearsal-")
+        path = (folder or Path(keep.name if keep else "")) / "ledger.jsonl"
+        ledger = Ledger.create(path, cap_units=cap_units, delta=delta)
+        plan = hash_bytes("isonomy/rehearsal/v1", os.urandom(32))
+        custodian = Custodian(table, ledger, plan=plan, member_key=os.urandom(32))
+        custodian.reserve(cap_units)
+        oracle = cls(table, custodian, plan=plan, cap_units=cap_units, delta=delta)
+        oracle._keep = (keep, ledger)
+        return oracle
+
+    def _exchange(self, asked: Asked) -> tuple[NDArray[np.int64], Receipt]:
+        frame = encode(asked.query)
+        request_hash = hash_bytes("isonomy/local-request/v1", frame, asked.rows.tobytes())
+        authorised = self._custodian.authorise(asked.query)
+        record = self._custodian.stored(asked.query.query_id, request_hash)
+        if record is None:
+            sums = exact_sums(authorised, asked.rows)
+            record = self._custodian.release(authorised, request_hash, sums)
+        values = np.frombuffer(record.answer, "<i8").astype(np.int64)
+        receipt = Receipt(record.query_id, record.units, record.seq, record.hash)
+        return values.reshape(authorised.shapes.sums, -1), receipt
+
+
+def exact_sums(authorised: Authorised, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(sums, m) group sums in plain integers: what every encrypted path is checked against."""
+    columns = authorised.indicators(slice(None))
+    if authorised.query.shape == "weighted":
+        total = sum(own[column].sum(axis=0) for own, column in zip(rows, columns, strict=True))
+        return np.asarray(total, dtype=np.int64)[None]
+    return np.stack([rows[column].sum(axis=0) for column in columns])

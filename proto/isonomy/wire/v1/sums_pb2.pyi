@@ -1,0 +1,147 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Query(_message.Message):
+    __slots__ = ("protocol", "query_id", "plan", "purpose", "kind", "shape", "attributes", "positions", "columns", "mechanism", "noise", "norm_bits", "weight_bits", "parameters")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    PURPOSE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    MECHANISM_FIELD_NUMBER: _ClassVar[int]
+    NOISE_FIELD_NUMBER: _ClassVar[int]
+    NORM_BITS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_BITS_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    query_id: str
+    plan: bytes
+    purpose: str
+    kind: str
+    shape: str
+    attributes: _containers.RepeatedScalarFieldContainer[str]
+    positions: bytes
+    columns: int
+    mechanism: str
+    noise: int
+    norm_bits: int
+    weight_bits: _containers.RepeatedScalarFieldContainer[int]
+    parameters: str
+    def __init__(self, protocol: _Optional[int] = ..., query_id: _Optional[str] = ..., plan: _Optional[bytes] = ..., purpose: _Optional[str] = ..., kind: _Optional[str] = ..., shape: _Optional[str] = ..., attributes: _Optional[_Iterable[str]] = ..., positions: _Optional[bytes] = ..., columns: _Optional[int] = ..., mechanism: _Optional[str] = ..., noise: _Optional[int] = ..., norm_bits: _Optional[int] = ..., weight_bits: _Optional[_Iterable[int]] = ..., parameters: _Optional[str] = ...) -> None: ...
+
+class SeededColumn(_message.Message):
+    __slots__ = ("body", "seed")
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    body: bytes
+    seed: bytes
+    def __init__(self, body: _Optional[bytes] = ..., seed: _Optional[bytes] = ...) -> None: ...
+
+class ColumnsHeader(_message.Message):
+    __slots__ = ("query_id", "attempt", "query_hash", "block", "blocks", "indicators", "zero")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    QUERY_HASH_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    INDICATORS_FIELD_NUMBER: _ClassVar[int]
+    ZERO_FIELD_NUMBER: _ClassVar[int]
+    query_id: str
+    attempt: bytes
+    query_hash: bytes
+    block: int
+    blocks: int
+    indicators: int
+    zero: SeededColumn
+    def __init__(self, query_id: _Optional[str] = ..., attempt: _Optional[bytes] = ..., query_hash: _Optional[bytes] = ..., block: _Optional[int] = ..., blocks: _Optional[int] = ..., indicators: _Optional[int] = ..., zero: _Optional[_Union[SeededColumn, _Mapping]] = ...) -> None: ...
+
+class ColumnBlock(_message.Message):
+    __slots__ = ("index", "columns")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    columns: _containers.RepeatedCompositeFieldContainer[SeededColumn]
+    def __init__(self, index: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[SeededColumn, _Mapping]]] = ...) -> None: ...
+
+class SumHeader(_message.Message):
+    __slots__ = ("query_id", "attempt", "query_hash", "columns_hash", "commitment", "parts_hash", "parts")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    QUERY_HASH_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_HASH_FIELD_NUMBER: _ClassVar[int]
+    COMMITMENT_FIELD_NUMBER: _ClassVar[int]
+    PARTS_HASH_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    query_id: str
+    attempt: bytes
+    query_hash: bytes
+    columns_hash: bytes
+    commitment: bytes
+    parts_hash: bytes
+    parts: int
+    def __init__(self, query_id: _Optional[str] = ..., attempt: _Optional[bytes] = ..., query_hash: _Optional[bytes] = ..., columns_hash: _Optional[bytes] = ..., commitment: _Optional[bytes] = ..., parts_hash: _Optional[bytes] = ..., parts: _Optional[int] = ...) -> None: ...
+
+class SumPart(_message.Message):
+    __slots__ = ("index", "ciphertext")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    CIPHERTEXT_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    ciphertext: bytes
+    def __init__(self, index: _Optional[int] = ..., ciphertext: _Optional[bytes] = ...) -> None: ...
+
+class Answer(_message.Message):
+    __slots__ = ("query_id", "plan", "request_hash", "values", "units", "sequence", "ledger_head", "signature")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_HASH_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    query_id: str
+    plan: bytes
+    request_hash: bytes
+    values: bytes
+    units: int
+    sequence: int
+    ledger_head: bytes
+    signature: bytes
+    def __init__(self, query_id: _Optional[str] = ..., plan: _Optional[bytes] = ..., request_hash: _Optional[bytes] = ..., values: _Optional[bytes] = ..., units: _Optional[int] = ..., sequence: _Optional[int] = ..., ledger_head: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("query_id", "code", "text")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    query_id: str
+    code: str
+    text: str
+    def __init__(self, query_id: _Optional[str] = ..., code: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class Frame(_message.Message):
+    __slots__ = ("query", "columns_header", "column_block", "sum_header", "sum_part", "answer", "refusal")
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_HEADER_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    SUM_HEADER_FIELD_NUMBER: _ClassVar[int]
+    SUM_PART_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    query: Query
+    columns_header: ColumnsHeader
+    column_block: ColumnBlock
+    sum_header: SumHeader
+    sum_part: SumPart
+    answer: Answer
+    refusal: Refusal
+    def __init__(self, query: _Optional[_Union[Query, _Mapping]] = ..., columns_header: _Optional[_Union[ColumnsHeader, _Mapping]] = ..., column_block: _Optional[_Union[ColumnBlock, _Mapping]] = ..., sum_header: _Optional[_Union[SumHeader, _Mapping]] = ..., sum_part: _Optional[_Union[SumPart, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
