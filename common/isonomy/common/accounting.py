@@ -309,8 +309,8 @@ def _individual_units(
         quotient = np.floor(norms_squared * (q / d)).astype(np.int64)  # (people,) within ±1
         wrapped = norms_squared.astype(np.uint64) * np.uint64(q % 2**64)
         wrapped -= quotient.astype(np.uint64) * np.uint64(d)
-        rest = wrapped.view(np.int64)  # in (−d, 2d)
-        exact = quotient + (rest > 0) + (rest > d) - (rest <= -d)
+        rest = wrapped.view(np.int64)  # in [−d, 2d), and −d cannot be: that is a whole step off
+        exact = quotient + (rest > 0) + (rest > d)  # one too high: rest < 0, already the ceiling
         return np.asarray(np.minimum(exact, above), np.int64)
     return np.array([min(_ceil_div(n * q, d), above) for n in norms_squared.tolist()], np.int64)
 

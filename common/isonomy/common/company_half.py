@@ -1,7 +1,7 @@
 """The company's half of the encrypted exchange: a `GroupOracle` over frames, no transport.
 
 Query →                                what is asked, priced before it leaves
-← ColumnsHeader, ColumnBlock …         multiplied with the rows as they arrive, then dropped
+← ColumnsHeader, Column …              multiplied with the rows as they arrive, then dropped
 SumHeader, SumPart … →                 blinded, committed to, stored before they leave
 ← Answer                               signature, price and shape checked; mask taken off
 """
@@ -28,7 +28,7 @@ from isonomy.common.he import SumBuilder
 from isonomy.common.identity import verify_signature
 from isonomy.common.messages import (
     Answer,
-    ColumnBlock,
+    Column,
     ColumnsHeader,
     SumHeader,
     SumPart,
@@ -140,10 +140,7 @@ class EncryptedOracle(GroupOracle):
             raise ProtocolError("the regulator cut the people into other blocks than we did")
         builder = SumBuilder(shapes.layout, sums=shapes.sums, zero=header.zero)
         for index in range(shapes.layout.blocks):
-            block = decode(next(stream, b""), ColumnBlock)
-            if block.index != index or len(block.columns) != shapes.indicators:
-                raise ProtocolError(f"expected block {index} of the columns, got {block.index}")
-            add_block(builder, asked.rows, index, block.columns)
+            add_block(builder, asked.rows, index, block_columns(stream, index, shapes.indicators))
         if next(stream, None) is not None:
             raise ProtocolError("the columns go on after their last block")
         return header.attempt, builder, frames_hash(hashes, hashed=True)
@@ -190,7 +187,7 @@ class EncryptedOracle(GroupOracle):
 
 
 def add_block(
-    builder: SumBuilder, rows: NDArray[np.int64], index: int, columns: Sequence[Seeded]
+    builder: SumBuilder, rows: NDArray[np.int32], index: int, columns: Iterable[Seeded]
 ) -> None:
     """Multiply one block of people in: (n, m) rows for group sums, (k−1, n, m) for weighted."""
     people = builder.layout.block_slice(index)
@@ -198,6 +195,18 @@ def add_block(
         builder.add_block(rows[people], columns)
     else:
         builder.add_weighted_block([own[people] for own in rows], columns)
+
+
+def block_columns(frames: Iterator[bytes], block: int, indicators: int) -> Iterator[Seeded]:
+    """The columns of one block, one at a time as they arrive, in order."""
+    for indicator in range(indicators):
+        found = decode(next(frames, b""), Column)
+        if (found.block, found.indicator) != (block, indicator):
+            raise ProtocolError(
+                f"expected column {indicator} of block {block}, "
+                f"got column {found.indicator} of block {found.block}"
+            )
+        yield found.column
 
 
 def part_frames(builder: SumBuilder, seeds: Seeds, *, blind: bool) -> list[bytes]:

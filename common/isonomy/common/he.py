@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -230,23 +230,20 @@ class SumBuilder:
         self._totals: list[list[Any]] = [[None] * layout.parts for _ in range(sums)]
         self._product = seal.Ciphertext()
 
-    def add_block(self, rows: NDArray[np.int64], columns: Sequence[Seeded]) -> None:
+    def add_block(self, rows: NDArray[np.int32], columns: Iterable[Seeded]) -> None:
         """Group sums: the same (b, m) rows under every indicator column of the block."""
-        indicators = [self._open(column) for column in columns]
-        for part in range(self.layout.parts):
-            plaintext = self._pack(rows, part)
-            for total, indicator in zip(self._totals, indicators, strict=True):
-                self._multiply_add(total, part, indicator, plaintext)
+        plaintexts = [self._pack(rows, part) for part in range(self.layout.parts)]
+        for total, column in zip(self._totals, columns, strict=True):
+            self._multiply_add(total, self._open(column), plaintexts)
 
     def add_weighted_block(
-        self, rows: Sequence[NDArray[np.int64]], columns: Sequence[Seeded]
+        self, rows: Sequence[NDArray[np.int32]], columns: Iterable[Seeded]
     ) -> None:
         """Weighted sum: each indicator column has its own (b, m) rows; one total."""
         (total,) = self._totals
         for own, column in zip(rows, columns, strict=True):
-            indicator = self._open(column)
-            for part in range(self.layout.parts):
-                self._multiply_add(total, part, indicator, self._pack(own, part))
+            plaintexts = [self._pack(own, part) for part in range(self.layout.parts)]
+            self._multiply_add(total, self._open(column), plaintexts)
 
     def finish(self, seeds: Seeds, *, blind: bool) -> Iterator[bytes]:
         """The answer ciphertexts, sum by sum and part by part, each blinded with its own stream."""
@@ -254,30 +251,35 @@ class SumBuilder:
             for part in range(self.layout.parts):
                 index = number * self.layout.parts + part
                 product, total[part] = total[part], None  # free as we go
-                yield self._blind(product, seeds, index, part, blind=blind)
+                hidden = self._hide(product, seeds, index, part, blind=blind)
+                # (4) Down to one prime: a third of the bytes. It divides E by q1·q2, so it must
+                #     come last; what is left of E is below 2^8 of the 2^15 that decryption takes.
+                self._scheme.evaluator.mod_switch_to_inplace(hidden, self._scheme.last)
+                yield self._scheme.dump_answer(hidden)
 
     def _open(self, column: Seeded) -> Any:
         check_seeded(self.layout.params, column)
         return self._scheme.seeded(column)
 
-    def _pack(self, rows: NDArray[np.int64], part: int) -> Any | None:
+    def _pack(self, rows: NDArray[np.int32], part: int) -> Any | None:
         cells = self.layout.pack_rows(rows[:, self.layout.part_slice(part)])
         # SEAL refuses to multiply by zero (the result would not be encrypted); adding nothing is
         # the same sum, and blinding hides that nothing was added.
         return self._scheme.plaintext(cells, ntt=True) if cells.any() else None
 
-    def _multiply_add(self, total: list[Any], part: int, indicator: Any, plain: Any | None) -> None:
-        if plain is None:
-            return
+    def _multiply_add(self, total: list[Any], indicator: Any, plaintexts: Sequence[Any]) -> None:
         evaluator = self._scheme.evaluator
-        if total[part] is None:
-            total[part] = seal.Ciphertext()
-            evaluator.multiply_plain(indicator, plain, total[part])
-            return
-        evaluator.multiply_plain(indicator, plain, self._product)
-        evaluator.add_inplace(total[part], self._product)
+        for part, plaintext in enumerate(plaintexts):
+            if plaintext is None:
+                continue
+            if total[part] is None:
+                total[part] = seal.Ciphertext()
+                evaluator.multiply_plain(indicator, plaintext, total[part])
+            else:
+                evaluator.multiply_plain(indicator, plaintext, self._product)
+                evaluator.add_inplace(total[part], self._product)
 
-    def _blind(self, product: Any, seeds: Seeds, index: int, part: int, *, blind: bool) -> bytes:
+    def _hide(self, product: Any, seeds: Seeds, index: int, part: int, *, blind: bool) -> Any:
         evaluator, params = self._scheme.evaluator, self.layout.params
         secret = expand(params, seeds, index)
         # (1) Z·u: the key holder knows every column's a, so the product's c1 = Σ a·rows would give
@@ -298,6 +300,4 @@ class SumBuilder:
         if not blind:
             mask[self.layout.declared(part)] = 0
         evaluator.add_plain_inplace(blinded, self._scheme.plaintext(mask, ntt=False))
-        # (4) Down to one prime: rounds most of E away, so it must come last; a third of the bytes.
-        evaluator.mod_switch_to_inplace(blinded, self._scheme.last)
-        return self._scheme.dump_answer(blinded)
+        return blinded

@@ -20,11 +20,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.company_half import add_block, part_frames
+from isonomy.common.company_half import add_block, block_columns, part_frames
 from isonomy.common.errors import VerificationError
 from isonomy.common.he import SumBuilder
 from isonomy.common.messages import (
-    ColumnBlock,
     ColumnsHeader,
     SumHeader,
     decode,
@@ -32,7 +31,7 @@ from isonomy.common.messages import (
     frames_hash,
 )
 from isonomy.common.openings import Opening
-from isonomy.common.quantise import integer_norms
+from isonomy.common.quantise import Order, integer_norms
 from isonomy.common.queries import Query, Shapes, shapes_of
 
 
@@ -42,8 +41,9 @@ def recompute(
     """The SumPart frames that this opening and these column frames give."""
     header = decode(columns[0], ColumnsHeader)
     builder = SumBuilder(shapes.layout, sums=shapes.sums, zero=header.zero)
-    for index, frame in enumerate(columns[1:]):
-        add_block(builder, opening.rows, index, decode(frame, ColumnBlock).columns)
+    stream = iter(columns[1:])
+    for index in range(shapes.layout.blocks):
+        add_block(builder, opening.rows, index, block_columns(stream, index, shapes.indicators))
     return part_frames(builder, opening.seeds, blind=blind)
 
 
@@ -83,21 +83,23 @@ def inspect_request(
         raise VerificationError("(6) the ciphertexts do not follow from the opened rows and seeds")
 
 
-def _check_norms(query: Query, rows: NDArray[np.int64]) -> None:
-    bound, order = query.params.row_bound, 1 if query.mechanism == "laplace" else 2
+def _check_norms(query: Query, rows: NDArray[np.int32]) -> None:
+    bound = query.params.row_bound
+    order: Order = 1 if query.mechanism == "laplace" else 2
     limit = bound if order == 1 else bound * bound
     for difference in _differences(rows):
         # Entries far above the bound could overflow the squares: look at them first.
         too_long = np.abs(difference).max() > bound
-        if too_long or (integer_norms(difference, 1 if order == 1 else 2) > limit).any():
+        if too_long or (integer_norms(difference, order) > limit).any():
             raise VerificationError("(5) a person's rows exceed the norm bound")
 
 
-def _differences(rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+def _differences(rows: NDArray[np.int32]) -> Iterator[NDArray[np.int64]]:
     """What replacing a person's attribute can change: a row, or a difference of weighted rows."""
-    if rows.ndim == 2:
-        yield rows
+    wide = rows.astype(np.int64)
+    if wide.ndim == 2:
+        yield wide
         return
-    yield from rows  # against the last group, which the rows are relative to
-    for left, right in combinations(rows, 2):
+    yield from wide  # against the last group, which the rows are relative to
+    for left, right in combinations(wide, 2):
         yield left - right

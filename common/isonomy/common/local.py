@@ -86,10 +86,13 @@ class LocalOracle(GroupOracle):
         return values.reshape(authorised.shapes.sums, -1), receipt
 
 
-def exact_sums(authorised: Authorised, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def exact_sums(authorised: Authorised, rows: NDArray[np.int32]) -> NDArray[np.int64]:
     """(sums, m) group sums in plain integers: what every encrypted path is checked against."""
     columns = authorised.indicators(slice(None))
     if authorised.query.shape == "weighted":
-        total = sum(own[column].sum(axis=0) for own, column in zip(rows, columns, strict=True))
+        total = sum(
+            own[column].sum(axis=0, dtype=np.int64)
+            for own, column in zip(rows, columns, strict=True)
+        )
         return np.asarray(total, dtype=np.int64)[None]
-    return np.stack([rows[column].sum(axis=0) for column in columns])
+    return np.stack([rows[column].sum(axis=0, dtype=np.int64) for column in columns])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from isonomy.common import errors
 from isonomy.common.canonical import hash_bytes
 from isonomy.common.ciphertexts import Seeded
-from isonomy.common.errors import IsonomyError, ProtocolError
+from isonomy.common.errors import BudgetExceeded, CapacityError, IsonomyError, ProtocolError
 from isonomy.common.params import PARAMETER_SETS
 from isonomy.common.queries import PROTOCOL_VERSION, Kind, Mechanism, Query, Shape
 from isonomy.wire.v1 import sums_pb2 as wire
@@ -45,11 +45,12 @@ class ColumnsHeader:
 
 
 @dataclass(frozen=True)
-class ColumnBlock:
-    """Encrypted indicator columns of one block of people."""
+class Column:
+    """One encrypted indicator column of one block of people."""
 
-    index: int
-    columns: tuple[Seeded, ...]
+    block: int
+    indicator: int
+    column: Seeded
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,14 @@ class Refusal:
 
     @classmethod
     def of(cls, query_id: str, error: IsonomyError) -> Refusal:
-        return cls(query_id, type(error).__name__, str(error)[:MAX_REFUSAL_TEXT])
+        """The error for the peer. Texts about our own disk and settings stay at home."""
+        text = str(error)[:MAX_REFUSAL_TEXT]
+        if not isinstance(error, ProtocolError | BudgetExceeded | CapacityError):
+            text = (
+                "the request could not be answered for a reason on the regulator's side; nothing "
+                "was debited for it, and it may be sent again later"
+            )
+        return cls(query_id, type(error).__name__, text)
 
     def error(self) -> IsonomyError:
         """The peer's error as ours: the same class where we know it."""
@@ -109,7 +117,7 @@ class Refusal:
         return cast(type[IsonomyError], found if known else ProtocolError)(self.text)
 
 
-Message = Query | ColumnsHeader | ColumnBlock | SumHeader | SumPart | Answer | Refusal
+Message = Query | ColumnsHeader | Column | SumHeader | SumPart | Answer | Refusal
 M = TypeVar("M", bound=Message)
 
 
@@ -157,6 +165,7 @@ def _parse(frame: bytes) -> tuple[Any, str]:
         parsed.ParseFromString(bytes(frame))
     except DecodeError:
         raise ProtocolError("a frame could not be parsed: truncated or not ours") from None
+    parsed.DiscardUnknownFields()  # else they would come back and look canonical
     name = parsed.WhichOneof("body")
     if name is None or parsed.SerializeToString(deterministic=True) != frame:
         raise ProtocolError("a frame is empty or not in canonical form")
@@ -292,12 +301,14 @@ def _columns_header(body: Any) -> ColumnsHeader:
     )
 
 
-def _build_column_block(block: ColumnBlock) -> wire.ColumnBlock:
-    return wire.ColumnBlock(index=block.index, columns=map(_build_seeded, block.columns))
+def _build_column(column: Column) -> wire.Column:
+    return wire.Column(
+        block=column.block, indicator=column.indicator, column=_build_seeded(column.column)
+    )
 
 
-def _column_block(body: Any) -> ColumnBlock:
-    return ColumnBlock(body.index, tuple(_seeded(column) for column in body.columns))
+def _column(body: Any) -> Column:
+    return Column(body.block, body.indicator, _seeded(body.column))
 
 
 def _build_sum_header(header: SumHeader) -> wire.SumHeader:
@@ -377,7 +388,7 @@ def _refusal(body: Any) -> Refusal:
 _ENCODERS: dict[type[Any], tuple[str, Callable[[Any], Any]]] = {
     Query: ("query", _build_query),
     ColumnsHeader: ("columns_header", _build_columns_header),
-    ColumnBlock: ("column_block", _build_column_block),
+    Column: ("column", _build_column),
     SumHeader: ("sum_header", _build_sum_header),
     SumPart: ("sum_part", _build_sum_part),
     Answer: ("answer", _build_answer),
@@ -386,7 +397,7 @@ _ENCODERS: dict[type[Any], tuple[str, Callable[[Any], Any]]] = {
 _DECODERS: dict[str, Callable[[Any], Message]] = {
     "query": _query,
     "columns_header": _columns_header,
-    "column_block": _column_block,
+    "column": _column,
     "sum_header": _sum_header,
     "sum_part": _sum_part,
     "answer": _answer,

@@ -31,20 +31,19 @@ class Opening:
     """Everything that determines a request's ciphertexts, given the regulator's columns."""
 
     query_frame: bytes
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int32]
     seeds: Seeds
     nonce: bytes
 
     def commitment(self) -> bytes:
         """SHA-256(domain ‖ query (with plan and id) ‖ nonce ‖ integer rows ‖ seeds)."""
         shape = np.array(self.rows.shape, dtype="<i8").tobytes()
-        rows = self.rows.astype("<i8").tobytes()
         return hash_bytes(
             "isonomy/commitment/v1",
             self.query_frame,
             self.nonce,
             shape,
-            rows,
+            self.rows.astype("<i4", copy=False).tobytes(),
             self.seeds.flood,
             self.seeds.mask,
         )
@@ -112,7 +111,7 @@ class FolderOpenings:
         }
         head = json.dumps(meta).encode()
         seeds = opening.seeds.flood + opening.seeds.mask + opening.nonce
-        rows = opening.rows.astype("<i4").tobytes()  # |entries| ≤ 2^21
+        rows = opening.rows.astype("<i4", copy=False).tobytes()
         # The opening last: it is what `find` looks for, so a break between leaves nothing half.
         self._write(query_id, "request", request.frames)
         self._write(query_id, "opening", [head, seeds, rows])
@@ -126,7 +125,7 @@ class FolderOpenings:
         meta = json.loads(head)
         found = Opening(
             query_frame=bytes.fromhex(meta["query"]),
-            rows=np.frombuffer(rows, "<i4").astype(np.int64).reshape(meta["shape"]),
+            rows=np.frombuffer(rows, "<i4").astype(np.int32).reshape(meta["shape"]),
             seeds=Seeds(seeds[:SEED_BYTES], seeds[SEED_BYTES : 2 * SEED_BYTES]),
             nonce=seeds[2 * SEED_BYTES :],
         )

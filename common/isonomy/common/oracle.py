@@ -108,7 +108,7 @@ class Asked:
     """A query with the company's integers for it. The integers never leave in the clear."""
 
     query: Query
-    rows: NDArray[np.int64]  # (n, m) for groups; (groups − 1, n, m) differences for weighted sums
+    rows: NDArray[np.int32]  # (n, m) for groups; (groups − 1, n, m) differences for weighted sums
 
 
 class GroupOracle(ABC):
@@ -253,11 +253,11 @@ class GroupOracle(ABC):
         norm = checked_norm(norm)
         given, positions = self._by_person(rows, self._positions(people))
         span = float(u.max() - u.min())
-        clipped_rows, clipped = clip_rows(given, norm, 2)
-        public = (float(u.min()) + span / 2) * norm * clipped_rows.sum(axis=0)  # (m,)
         if span == 0.0:
-            return Release(public, np.zeros(1), labels, clipped, None)
-        integers = quantise_weighted(given, u, norm, self.params.row_bound).rows  # (k, n, m)
+            clipped_rows, clipped = clip_rows(given, norm, 2)
+            total = float(u[0]) * norm * clipped_rows.sum(axis=0)
+            return Release(total, np.zeros(1), labels, clipped, None)
+        quantised = quantise_weighted(given, u, norm, self.params.row_bound)
         unit = span * norm / self.params.row_bound  # what one integer step is worth
         query = self._query(
             shape="weighted",
@@ -271,10 +271,11 @@ class GroupOracle(ABC):
             noise=_Noise(sigma, share, None),
             purpose=purpose,
         )
-        values, receipt = self._ask(query, integers[:-1] - integers[-1])
-        total = integers[-1].sum(axis=0) + values[0]
+        values, receipt = self._ask(query, quantised.rows)
+        middle = (float(u.min()) + span / 2) * norm * quantised.clipped_total  # Σ ū v_i, public
+        total = middle + (quantised.last_total + values[0]) * unit
         deviation = np.array([noise_deviation(query.mechanism, query.noise) * unit])
-        return Release(public + total * unit, deviation, labels, clipped, receipt)
+        return Release(total, deviation, labels, quantised.clipped, receipt)
 
     # --- How a group sum is put together -------------------------------------------------------
 
@@ -309,7 +310,7 @@ class GroupOracle(ABC):
         )
         released, receipt = self._ask(query, quantised.rows)
         sizes = [len(group_labels(expression, self.groups)) for expression in expressions]
-        values = _with_last_group(released, quantised.rows.sum(axis=0), sizes)
+        values = _with_last_group(released, quantised.rows.sum(axis=0, dtype=np.int64), sizes)
         deviation = noise_deviation(query.mechanism, query.noise) * unit
         return Release(
             values=values.astype(np.float64) * unit,
@@ -361,7 +362,7 @@ class GroupOracle(ABC):
             )
         return query
 
-    def _ask(self, query: Query, integers: NDArray[np.int64]) -> tuple[NDArray[np.int64], Receipt]:
+    def _ask(self, query: Query, integers: NDArray[np.int32]) -> tuple[NDArray[np.int64], Receipt]:
         values, receipt = self._exchange(Asked(query, integers))
         # Only now: a query that failed is asked again under the same id.
         self._asked += 1

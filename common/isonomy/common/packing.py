@@ -61,7 +61,7 @@ class Layout:
         columns = self.part_slice(part)
         return np.arange(columns.stop - columns.start) * self.block + self.block - 1
 
-    def pack_rows(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+    def pack_rows(self, rows: NDArray[np.int32]) -> NDArray[np.uint64]:
         """(b, c) integer rows of one block and one part -> N coefficients modulo t."""
         people, columns = rows.shape
         cells = np.zeros((self.columns_per_part, self.block), dtype=np.int64)

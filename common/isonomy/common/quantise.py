@@ -9,6 +9,7 @@ Formal guarantees (one test of the same name each, tests/math/test_quantise.py)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,14 +20,23 @@ from isonomy.common.errors import DataError
 
 Order = Literal[1, 2]  # L1 for Laplace noise, L2 for Gaussian noise
 _SHRINK = 1.0 - 2.0**-40
+_CHUNK_CELLS = 1 << 20  # work on slices of about 8 MB: memory beyond the rows stays constant
 
 
 @dataclass(frozen=True)
 class Quantised:
     """Integer rows, and how many had to be clipped."""
 
-    rows: NDArray[np.int64]  # (n, m), or (k, n, m) for weighted rows
+    rows: NDArray[np.int32]  # (n, m), or (k − 1, n, m) differences of weighted rows
     clipped: int
+
+
+@dataclass(frozen=True)
+class QuantisedWeighted(Quantised):
+    """Weighted rows relative to the last group, with the totals that only the company needs."""
+
+    last_total: NDArray[np.int64]  # (m,): Σ_i q_ki, which the differences leave out
+    clipped_total: NDArray[np.float64]  # (m,): Σ_i of the clipped rows, in units of the norm
 
 
 def checked_rows(rows: object, people: int | None = None) -> NDArray[np.float64]:
@@ -41,7 +51,7 @@ def checked_rows(rows: object, people: int | None = None) -> NDArray[np.float64]
         raise DataError(f"rows must be people × columns, both at least 1; got shape {array.shape}")
     if people is not None and array.shape[0] != people:
         raise DataError(f"{people} people were named, but {array.shape[0]} rows given")
-    finite = np.isfinite(array).all(axis=1)
+    finite = np.concatenate([np.isfinite(array[part]).all(axis=1) for part in _slices(array)])
     if not finite.all():
         first = int(np.argmin(finite))
         raise DataError(
@@ -62,6 +72,8 @@ def sum_by_person(
     rows: NDArray[np.float64], people: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Ascending distinct people, and for each the sum of their rows (person-level clipping)."""
+    if (np.diff(people) > 0).all():
+        return rows, people
     distinct, inverse = np.unique(people, return_inverse=True)
     if len(distinct) == len(people):
         return rows[np.argsort(people)], distinct
@@ -86,30 +98,54 @@ def clip_rows(
 
 def quantise(rows: NDArray[np.float64], norm: float, bound: int, order: Order = 2) -> Quantised:
     """q_i = trunc(v_i·bound/norm), clipped so that ‖q_i‖ ≤ bound in exact integers."""
-    scaled, clipped = clip_rows(rows, norm, order)
-    integers = np.trunc(scaled * bound).astype(np.int64)
-    return Quantised(_clip_integers(integers, bound, order), clipped)
+    integers, clipped = np.empty(rows.shape, dtype=np.int32), 0
+    for part in _slices(rows):
+        scaled, over = clip_rows(rows[part], norm, order)
+        wide = np.trunc(scaled * bound).astype(np.int64)
+        integers[part] = _clip_integers(wide, bound, order)
+        clipped += over
+    return Quantised(integers, clipped)
 
 
 def quantise_weighted(
     rows: NDArray[np.float64], weights: NDArray[np.float64], norm: float, bound: int
-) -> Quantised:
+) -> QuantisedWeighted:
     """q_ai = trunc((u_a − ū)·v_i·bound/(range(u)·norm)), ū the middle of the weights' range.
 
-    For each person, every ‖q_a − q_b‖ ≤ bound in exact integers. With ū in the middle, the two
-    extreme weights have opposite signs and equal size, so truncation towards zero shortens their
-    difference, and any other pair differs by no more than the extreme pair, coordinate by
-    coordinate. So checking the extreme pair checks all.
+    Returned are the differences q_a − q_k to the last group. For each person, every
+    ‖q_a − q_b‖ ≤ bound in exact integers: with ū in the middle, the two extreme weights have
+    opposite signs and equal size, so truncation towards zero shortens their difference, and any
+    other pair differs by no more than the extreme pair, coordinate by coordinate. So checking the
+    extreme pair checks all.
     """
     low, high = float(weights.min()), float(weights.max())
     relative = (weights - (low + (high - low) / 2)) / (high - low)  # within [−½, ½]
-    scaled, clipped = clip_rows(rows, norm, 2)
-    top, bottom = int(weights.argmax()), int(weights.argmin())
+    extremes = int(weights.argmax()), int(weights.argmin())
+    differences = np.empty((len(weights) - 1, *rows.shape), dtype=np.int32)
+    last_total = np.zeros(rows.shape[1], dtype=np.int64)
+    clipped_total, clipped = np.zeros(rows.shape[1]), 0
+    for part in _slices(rows):
+        scaled, over = clip_rows(rows[part], norm, 2)
+        clipped_total += scaled.sum(axis=0)
+        clipped += over
+        integers = _weigh(scaled, relative, extremes, bound)  # (k, b, m)
+        differences[:, part] = integers[:-1] - integers[-1]
+        last_total += integers[-1].sum(axis=0)
+    return QuantisedWeighted(differences, clipped, last_total, clipped_total)
+
+
+def _weigh(
+    scaled: NDArray[np.float64],
+    relative: NDArray[np.float64],
+    extremes: tuple[int, int],
+    bound: int,
+) -> NDArray[np.int64]:
+    top, bottom = extremes
     while True:
-        integers = np.trunc(relative[:, None, None] * scaled * bound).astype(np.int64)  # (k, n, m)
+        integers = np.trunc(relative[:, None, None] * scaled * bound).astype(np.int64)
         over = integer_norms_squared(integers[top] - integers[bottom]) > bound * bound
         if not over.any():
-            return Quantised(integers, clipped)
+            return integers
         scaled[over] *= _SHRINK
 
 
@@ -137,3 +173,8 @@ def _norms(rows: NDArray[np.float64], order: Order) -> NDArray[np.float64]:
         np.abs(rows).sum(axis=1) if order == 1 else np.sqrt(np.einsum("ij,ij->i", rows, rows))
     )
     return norms
+
+
+def _slices(rows: NDArray[np.float64]) -> Iterator[slice]:
+    step = max(1, _CHUNK_CELLS // rows.shape[1])
+    return (slice(start, start + step) for start in range(0, rows.shape[0], step))

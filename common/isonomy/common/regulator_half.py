@@ -2,7 +2,7 @@
 
 One query:
 
-    columns(Query)            →  ColumnsHeader, ColumnBlock …      a fresh key, encrypted indicators
+    columns(Query)            →  ColumnsHeader, Column …       a fresh key, encrypted indicators
     answer(SumHeader, SumPart …)  →  Answer                        decrypt, noise, record, sign
 
 The key of an attempt lives in memory from the first call to the second, and is gone after it,
@@ -26,7 +26,7 @@ from isonomy.common.ledger import DebitRecord
 from isonomy.common.messages import (
     ATTEMPT_BYTES,
     Answer,
-    ColumnBlock,
+    Column,
     ColumnsHeader,
     Refusal,
     SumHeader,
@@ -120,9 +120,9 @@ class RegulatorHalf:
             )
         )
         for index in range(shapes.layout.blocks):
-            members = attempt.authorised.indicators(shapes.layout.block_slice(index))
-            columns = tuple(attempt.key.encrypt_column(column) for column in members)
-            yield encode(ColumnBlock(index, columns))
+            people = shapes.layout.block_slice(index)
+            for number, members in enumerate(attempt.authorised.indicators(people)):
+                yield encode(Column(index, number, attempt.key.encrypt_column(members)))
 
     # --- The second call -----------------------------------------------------------------------
 

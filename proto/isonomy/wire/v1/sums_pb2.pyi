@@ -64,13 +64,15 @@ class ColumnsHeader(_message.Message):
     zero: SeededColumn
     def __init__(self, query_id: _Optional[str] = ..., attempt: _Optional[bytes] = ..., query_hash: _Optional[bytes] = ..., block: _Optional[int] = ..., blocks: _Optional[int] = ..., indicators: _Optional[int] = ..., zero: _Optional[_Union[SeededColumn, _Mapping]] = ...) -> None: ...
 
-class ColumnBlock(_message.Message):
-    __slots__ = ("index", "columns")
-    INDEX_FIELD_NUMBER: _ClassVar[int]
-    COLUMNS_FIELD_NUMBER: _ClassVar[int]
-    index: int
-    columns: _containers.RepeatedCompositeFieldContainer[SeededColumn]
-    def __init__(self, index: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[SeededColumn, _Mapping]]] = ...) -> None: ...
+class Column(_message.Message):
+    __slots__ = ("block", "indicator", "column")
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    INDICATOR_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_FIELD_NUMBER: _ClassVar[int]
+    block: int
+    indicator: int
+    column: SeededColumn
+    def __init__(self, block: _Optional[int] = ..., indicator: _Optional[int] = ..., column: _Optional[_Union[SeededColumn, _Mapping]] = ...) -> None: ...
 
 class SumHeader(_message.Message):
     __slots__ = ("query_id", "attempt", "query_hash", "columns_hash", "commitment", "parts_hash", "parts")
@@ -129,19 +131,19 @@ class Refusal(_message.Message):
     def __init__(self, query_id: _Optional[str] = ..., code: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class Frame(_message.Message):
-    __slots__ = ("query", "columns_header", "column_block", "sum_header", "sum_part", "answer", "refusal")
+    __slots__ = ("query", "columns_header", "column", "sum_header", "sum_part", "answer", "refusal")
     QUERY_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_HEADER_FIELD_NUMBER: _ClassVar[int]
-    COLUMN_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_FIELD_NUMBER: _ClassVar[int]
     SUM_HEADER_FIELD_NUMBER: _ClassVar[int]
     SUM_PART_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     query: Query
     columns_header: ColumnsHeader
-    column_block: ColumnBlock
+    column: Column
     sum_header: SumHeader
     sum_part: SumPart
     answer: Answer
     refusal: Refusal
-    def __init__(self, query: _Optional[_Union[Query, _Mapping]] = ..., columns_header: _Optional[_Union[ColumnsHeader, _Mapping]] = ..., column_block: _Optional[_Union[ColumnBlock, _Mapping]] = ..., sum_header: _Optional[_Union[SumHeader, _Mapping]] = ..., sum_part: _Optional[_Union[SumPart, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+    def __init__(self, query: _Optional[_Union[Query, _Mapping]] = ..., columns_header: _Optional[_Union[ColumnsHeader, _Mapping]] = ..., column: _Optional[_Union[Column, _Mapping]] = ..., sum_header: _Optional[_Union[SumHeader, _Mapping]] = ..., sum_part: _Optional[_Union[SumPart, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,115 @@
+"""Integer clipping: one test per guarantee of isonomy.common.quantise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from isonomy.common.errors import DataError
+from isonomy.common.quantise import (
+    checked_rows,
+    quantise,
+    quantise_weighted,
+    sum_by_person,
+)
+
+BOUND = 1 << 20
+FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=64)
+ROWS = hnp.arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(1, 6)), elements=FLOATS)
+NORMS = st.floats(1e-300, 1e300)
+
+
+def exact_squares(rows: np.ndarray) -> list[int]:
+    return [sum(int(x) ** 2 for x in row) for row in rows]
+
+
+@given(ROWS, NORMS)
+def test_norm_never_exceeds_bound(rows: np.ndarray, norm: float) -> None:
+    assert max(exact_squares(quantise(rows, norm, BOUND).rows)) <= BOUND**2
+    by_l1 = quantise(rows, norm, BOUND, order=1).rows
+    assert max(sum(abs(int(x)) for x in row) for row in by_l1) <= BOUND
+
+
+@given(
+    st.integers(1, 5).flatmap(
+        lambda m: hnp.arrays(np.float64, (4, m), elements=st.floats(-1e6, 1e6))
+    ),
+    hnp.arrays(np.float64, st.integers(2, 5), elements=st.floats(-1e3, 1e3)),
+    st.floats(1e-3, 1e6),
+)
+def test_pairwise_differences_never_exceed_bound(
+    rows: np.ndarray, weights: np.ndarray, norm: float
+) -> None:
+    if weights.max() == weights.min():
+        return
+    differences = quantise_weighted(rows, weights, norm, BOUND).rows.astype(object)
+    relative = [*differences, 0 * differences[0]]
+    for left in relative:
+        for right in relative:
+            assert max(exact_squares(left - right)) <= BOUND**2
+
+
+def test_rows_within_the_norm_are_only_truncated() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(500, 7))
+    rows *= (rng.random(500) / np.linalg.norm(rows, axis=1))[:, None]
+    result = quantise(rows, 1.0, BOUND)
+    assert result.clipped == 0
+    moved = rows * BOUND - result.rows
+    assert (np.abs(moved) < 1).all()
+    assert (np.abs(result.rows) <= np.abs(rows * BOUND)).all()
+
+
+def test_rows_over_the_bound_are_shortened_and_counted() -> None:
+    rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [1e308, 1e308]])
+    result = quantise(rows, 1.0, BOUND)
+    assert result.clipped == 2
+    assert result.rows[0].tolist() == [int(0.6 * BOUND), int(0.8 * BOUND)]
+    assert result.rows[2].tolist() == [0, 0]
+    assert abs(int(result.rows[3, 0]) - BOUND / np.sqrt(2)) < 2
+
+
+def test_chunks_give_what_one_pass_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, weights = np.random.default_rng(1).normal(size=(300, 5)), np.array([0.3, -1.0, 2.0])
+    whole, weighted = quantise(rows, 1.0, BOUND), quantise_weighted(rows, weights, 1.0, BOUND)
+    monkeypatch.setattr("isonomy.common.quantise._CHUNK_CELLS", 64)
+    assert np.array_equal(quantise(rows, 1.0, BOUND).rows, whole.rows)
+    again = quantise_weighted(rows, weights, 1.0, BOUND)
+    assert np.array_equal(again.rows, weighted.rows)
+    assert np.array_equal(again.last_total, weighted.last_total)
+
+
+def test_weighted_rows_stand_for_the_weights() -> None:
+    rng = np.random.default_rng(2)
+    rows, weights = rng.normal(size=(40, 3)), np.array([0.5, -2.0, 1.0, 4.0])
+    rows /= np.linalg.norm(rows, axis=1)[:, None] * 1.001
+    result = quantise_weighted(rows, weights, 1.0, BOUND)
+    for group in range(3):
+        expected = (weights[group] - weights[3]) / 6.0 * rows * BOUND
+        assert np.abs(result.rows[group] - expected).max() < 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([[1.0, np.nan]], "NaN or infinity"),
+        ([[np.inf]], "NaN or infinity"),
+        (np.zeros((0, 3)), "at least 1"),
+        (np.zeros((3, 0)), "at least 1"),
+        (np.zeros((2, 2, 2)), "people × columns"),
+        ([["a"]], "must be numbers"),
+    ],
+)
+def test_bad_rows_are_refused(rows: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        checked_rows(rows)
+
+
+def test_rows_of_one_person_are_added_up_before_clipping() -> None:
+    rows = np.array([[1.0], [2.0], [4.0], [8.0]])
+    totals, people = sum_by_person(rows, np.array([5, 2, 5, 9]))
+    assert people.tolist() == [2, 5, 9]
+    assert totals.tolist() == [[2.0], [5.0], [8.0]]
