@@ -7,7 +7,9 @@ on it unchanged.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -37,7 +39,6 @@ class LocalOracle(GroupOracle):
     ) -> None:
         super().__init__(table.cohort, table.groups, plan=plan, cap_units=cap_units, delta=delta)
         self._custodian = custodian
-        self._keep: object = None  # a temporary folder lives as long as its oracle
 
     @classmethod
     def rehearse(
@@ -63,14 +64,13 @@ class LocalOracle(GroupOracle):
             }
         table = AttributeTable(cohort, attributes, groups)
         cap_units = units_for(epsilon, delta)
-        keep = None if folder else tempfile.TemporaryDirectory(prefix="isonomy-rehearsal-")
-        path = (folder or Path(keep.name if keep else "")) / "ledger.jsonl"
-        ledger = Ledger.create(path, cap_units=cap_units, delta=delta)
+        home = folder or Path(tempfile.mkdtemp(prefix="isonomy-rehearsal-"))
+        ledger = Ledger.create(home / "ledger.jsonl", cap_units=cap_units, delta=delta)
         plan = hash_bytes("isonomy/rehearsal/v1", os.urandom(32))
         custodian = Custodian(table, ledger, plan=plan, member_key=os.urandom(32))
         custodian.reserve(cap_units)
         oracle = cls(table, custodian, plan=plan, cap_units=cap_units, delta=delta)
-        oracle._keep = (keep, ledger)
+        weakref.finalize(oracle, _finish, ledger, None if folder else home)
         return oracle
 
     def _exchange(self, asked: Asked) -> tuple[NDArray[np.int64], Receipt]:
@@ -84,6 +84,13 @@ class LocalOracle(GroupOracle):
         values = np.frombuffer(record.answer, "<i8").astype(np.int64)
         receipt = Receipt(record.query_id, record.units, record.seq, record.hash)
         return values.reshape(authorised.shapes.sums, -1), receipt
+
+
+def _finish(ledger: Ledger, temporary: Path | None) -> None:
+    """A rehearsal's ledger is closed with its oracle; a temporary one goes with it."""
+    ledger.close()
+    if temporary is not None:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def exact_sums(authorised: Authorised, rows: NDArray[np.int32]) -> NDArray[np.int64]:

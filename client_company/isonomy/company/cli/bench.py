@@ -1,0 +1,25 @@
+"""`isonomy bench …`: speed and size, as ratios in one run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Measure speed and size on this machine, as ratios within one run.",
+)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+
+@app.command()
+def sums(as_json: JsonOption = False) -> None:
+    """The blind group sum beside TenSEAL's matmul, and how it grows with people.
+
+    Takes about a minute. Example: isonomy bench sums --json > sums.json
+    """
+    from isonomy.company.bench import sums as bench  # TenSEAL loads only where it is used
+
+    bench.sums(as_json)

@@ -1,0 +1,33 @@
+"""`isonomy`: rehearse, demonstrate and measure on one machine."""
+
+from __future__ import annotations
+
+from importlib.metadata import version as installed_version
+from typing import Annotated
+
+import typer
+
+from isonomy.company.cli import bench
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Train a fair model on sensitive attributes that its owner may never see. "
+    "This command rehearses, demonstrates and measures on one machine; `isonomy-company`, "
+    "`isonomy-regulator` and `isonomy-server` are the three parties of a real federation.",
+)
+app.add_typer(bench.app, name="bench")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(installed_version("isonomy"))
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    """Train a fair model on sensitive attributes that its owner may never see."""
