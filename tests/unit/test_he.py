@@ -40,6 +40,15 @@ def test_capacity_is_checked(people: int, columns: int, noise: int) -> None:
     P.check_capacity(1_000_000, 1024, 1 << 40)
 
 
+def test_noise_that_the_flood_cannot_hide_is_refused() -> None:
+    P.check_hiding(P.max_people, 1024, 1)  # four million people, two groups
+    P.check_hiding(1_000_000, 1024, 3)
+    with pytest.raises(CapacityError, match="hides to within"):
+        P.check_hiding(P.max_people, 16, 1)
+    with pytest.raises(CapacityError, match="Split the query"):
+        P.check_hiding(1_000_000, 1024, 100)
+
+
 @pytest.mark.parametrize("prime", P.primes)
 def test_residues_of_wide_numbers_are_exact(prime: int) -> None:
     rng = np.random.default_rng(0)

@@ -6,6 +6,7 @@ no encryption library. `he.py` refuses a set that the library does not call 128-
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from isonomy.common.errors import CapacityError, ConfigError
@@ -26,6 +27,7 @@ class ParameterSet:
     | plain_bits | log2 t | a sum is exact while it stays within ±t/2 |
     | row_bits | log2 C_int | norm of a person's quantised row is at most 2^row_bits |
     | flood_bits | | E is uniform over that many bits |
+    | hiding_bits | | a ciphertext's noise is hidden to within 2^−hiding_bits |
     """
 
     name: str
@@ -35,6 +37,7 @@ class ParameterSet:
     plain_bits: int
     row_bits: int
     flood_bits: int
+    hiding_bits: int
     max_people: int
     max_columns: int
     max_companies: int
@@ -84,6 +87,21 @@ class ParameterSet:
                 f"(±2^{self.plain_bits - 1}). Use less noise or fewer people in one query."
             )
 
+    def check_hiding(self, people: int, block: int, products: int) -> None:
+        """Refuse shapes whose noise the flood E would not hide.
+
+        The key holder knows its errors |e| ≤ 21, so a coefficient of the product's noise is at most
+        21·Σ‖row‖₁ over people and products, and within one part ‖row‖₁ ≤ √(N/B)·C_int; Z·u adds
+        21·N. A uniform E hides each of N coefficients to within noise/2^flood_bits.
+        """
+        widest = math.isqrt(self.poly_degree // block - 1) + 1 if self.poly_degree > block else 1
+        noise = ERROR_BOUND * (people * self.row_bound * widest * products + self.poly_degree)
+        if (noise * self.poly_degree) << self.hiding_bits > 1 << self.flood_bits:
+            raise CapacityError(
+                f"{people} people in {products} products are more than the flood of {self.name} "
+                f"hides to within 2^-{self.hiding_bits}. Split the query into chunks."
+            )
+
 
 BFV_8192_V1 = ParameterSet(
     name="bfv-8192-t44-v1",
@@ -93,8 +111,7 @@ BFV_8192_V1 = ParameterSet(
     plain_bits=44,
     row_bits=20,
     flood_bits=128,
-    # 4 million: the noise that a key holder could look for stays below 2^48, so that the flood of
-    # 2^128 hides it to within 2^-67 per ciphertext (see docs/threat-model.md).
+    hiding_bits=67,
     max_people=1 << 22,
     max_columns=1 << 16,
     # Each company's answer carries at most 2^12 (rounding against a ternary key) + 2^8 (flood)

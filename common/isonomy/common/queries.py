@@ -137,6 +137,7 @@ def shapes_of(query: Query, group_counts: tuple[int, ...], cohort_size: int) -> 
     indicators = sum(groups - 1 for groups in group_counts)
     sums = indicators if query.shape == "groups" else 1
     layout = choose_layout(params, people, query.columns, indicators=indicators, answers=sums)
+    params.check_hiding(people, layout.block, 1 if query.shape == "groups" else indicators)
     shapes = Shapes(layout, indicators, sums)
     if shapes.parts > MAX_ANSWERS:
         raise CapacityError(

@@ -1,0 +1,72 @@
+"""Writes the golden files again. Run it only when the wire format is meant to change."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+
+from isonomy.common.blinding import Seeds, expand
+from isonomy.common.ciphertexts import Seeded
+from isonomy.common.cohort import Cohort
+from isonomy.common.messages import (
+    Answer,
+    Column,
+    ColumnsHeader,
+    Message,
+    Refusal,
+    SumHeader,
+    SumPart,
+    encode,
+)
+from isonomy.common.openings import Opening
+from isonomy.common.params import DEFAULT_PARAMETERS as P
+from isonomy.common.queries import Query
+
+HERE = Path(__file__).parent
+H = bytes(range(32))
+
+
+def frames() -> dict[str, Message]:
+    column = Seeded(b"body", b"seed")
+    weights = (0.1, -2.0)
+    return {
+        "query_groups": Query(
+            "id-é", H, "why", "open", "groups", ("s", "s*r"), 3, "laplace", 5, 1.5
+        ),
+        "query_weighted": Query(
+            "q", H, "", "blind", "weighted", ("a",), 1, "gaussian", 9000, 0.1, weights, (0, 7)
+        ),
+        "columns_header": ColumnsHeader("q", H[:16], H, 1024, 3, 2, column),
+        "column": Column(1, 2, column),
+        "sum_header": SumHeader("q", H[:16], H, H, H, H, 1),
+        "sum_part": SumPart(3, b"ciphertext"),
+        "answer": Answer("q", H, H, np.array([1, -2, 2**40]), 5, 6, H, H + H),
+        "refusal": Refusal("q", "BudgetExceeded", "too much"),
+    }
+
+
+def digests() -> dict[str, str]:
+    """What must never change silently: expansion, commitment, cohort root."""
+    blinding = expand(P, Seeds.derive(b"vector"), 7)
+    arrays = [blinding.mask, blinding.u, blinding.c0, blinding.c1]
+    rows = np.arange(-6, 6, dtype=np.int32).reshape(4, 3)
+    opening = Opening(b"query", rows, Seeds.derive(b"vector"), H)
+    return {
+        "blinding": hashlib.sha256(b"".join(a.tobytes() for a in arrays)).hexdigest(),
+        "commitment": opening.commitment().hex(),
+        "cohort_root": Cohort.of(["Zoë", "李", "7"]).root.hex(),
+    }
+
+
+def vectors() -> dict[str, dict[str, str]]:
+    return {
+        "frames": {name: encode(message).hex() for name, message in frames().items()},
+        "digests": digests(),
+    }
+
+
+if __name__ == "__main__":
+    (HERE / "sums-v1.json").write_text(json.dumps(vectors(), indent=1, sort_keys=True) + "\n")
