@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from isonomy.company.cli import bench
+from isonomy.company.cli.simulate import simulate
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -16,6 +17,7 @@ app = typer.Typer(
     "`isonomy-regulator` and `isonomy-server` are the three parties of a real federation.",
 )
 app.add_typer(bench.app, name="bench")
+app.command()(simulate)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,125 @@
+"""`isonomy simulate`: rehearse a strategy where both sides are known. JSON alone on stdout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from isonomy.common.errors import ConfigError, IsonomyError
+
+_EPSILON_HELP = "Privacy budget; several: repeat the option or separate by commas."
+_DATASET_HELP = (
+    "adult, bank, credit, compas, parkinsons, communities, acs_income, lending, or the path of a "
+    ".csv, .csv.gz or .parquet file."
+)
+
+
+def simulate(
+    dataset: Annotated[str, typer.Option(help=_DATASET_HELP)] = "lending",
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(envvar="ISONOMY_DATA_DIR", help="Folder with the data; without: online."),
+    ] = None,
+    attribute: Annotated[
+        str | None, typer.Option(help="Sensitive attribute, or an intersection: 'sex*race'.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Target column of a file.")] = None,
+    positive: Annotated[str | None, typer.Option(help="Favourable label of a file.")] = None,
+    id_column: Annotated[
+        str | None, typer.Option(help="Column of a file that says whose row it is.")
+    ] = None,
+    strategy: Annotated[str, typer.Option(help="tilt, unconstrained, …")] = "tilt",
+    notion: Annotated[
+        str,
+        typer.Option(
+            help="demographic_parity, equalized_odds, equal_opportunity, equal_fpr or "
+            "accuracy_parity."
+        ),
+    ] = "demographic_parity",
+    epsilon: Annotated[list[str] | None, typer.Option(help=_EPSILON_HELP)] = None,
+    delta: Annotated[float, typer.Option(help="The δ of (ε, δ).")] = 1e-5,
+    base: Annotated[str, typer.Option(help="logistic, gbdt or mlp.")] = "gbdt",
+    tolerance: Annotated[
+        float, typer.Option(help="Violation aimed at; 0: as small as the audits can tell.")
+    ] = 0.01,
+    seeds: Annotated[int, typer.Option(help="Random splits: seeds 0 … N − 1.")] = 3,
+    encrypted: Annotated[bool, typer.Option(help="Through the encrypted exchange.")] = False,
+    keep_selection_rate: Annotated[
+        bool, typer.Option(help="Keep the base model's overall share of positives.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results.json, results.csv and plots.html.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")] = False,
+) -> None:
+    """Rehearse a strategy on data where both sides are known, before spending a real budget."""
+    # Here, not above: `isonomy --help` need not wait for scikit-learn.
+    from isonomy.company.simulate import Settings
+    from isonomy.company.simulate import simulate as rehearse
+    from isonomy.company.simulate_report import check_folder, table, write_folder
+
+    try:
+        settings = Settings(
+            attribute=attribute,
+            strategy=strategy,
+            notion=notion,
+            epsilons=_numbers(epsilon or ["1"]),
+            delta=delta,
+            base=base,
+            tolerance=tolerance,
+            seeds=seeds,
+            encrypted=encrypted,
+            keep_selection_rate=keep_selection_rate,
+        )
+        if out is not None:
+            check_folder(out)
+        with _progress() as progress:
+            total = len(settings.epsilons) * settings.seeds
+            bar = progress.add_task(f"{dataset}: {strategy}", total=total)
+            simulation = rehearse(
+                dataset,
+                settings,
+                data_dir=data_dir,
+                target=target,
+                positive=positive,
+                id_column=id_column,
+                on_run=lambda _epsilon, _run: progress.advance(bar),
+            )
+        written = write_folder(simulation, out) if out is not None else ()
+    except IsonomyError as error:
+        _refuse(error)
+    if as_json:
+        typer.echo(json.dumps(simulation.to_json()))
+    else:
+        Console().print(table(simulation))
+    for path in written:
+        typer.echo(f"wrote {path}", err=True)
+
+
+def _numbers(given: list[str]) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for text in given for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"--epsilon takes numbers; got {', '.join(given)}") from None
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+def _refuse(error: IsonomyError) -> NoReturn:
+    """Exit code 2 for what the caller can change, 1 for what the world refused."""
+    typer.echo(f"error: {error}", err=True)
+    raise typer.Exit(2 if isinstance(error, ConfigError) else 1)

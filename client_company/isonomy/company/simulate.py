@@ -1,0 +1,248 @@
+"""Rehearse a strategy on data where both sides are known, before a real budget is spent.
+
+One run, for a seed:
+
+    people → 75 % training, 25 % test, at random by seed (all rows of a person on one side)
+    training people's attributes → an oracle with budget (ε, δ), local or encrypted
+    strategy(features, labels, oracle) → decisions
+    test error and test violation of base and result, with the attributes that the company never had
+
+The seed fixes split and models, never the privacy noise: two runs with one seed differ.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.cohort import split_expression
+from isonomy.common.errors import ConfigError
+from isonomy.company.base_models import BASES, base_model
+from isonomy.company.datasets import Dataset, attribute_names, load
+from isonomy.company.datasets.file import is_file_name
+from isonomy.company.measures import NOTIONS, noise_floor, violation
+from isonomy.company.rehearsal import STRATEGIES, Rehearsal, rehearsal_oracle
+
+SCHEMA = 1
+TRAINING_SHARE = 0.75
+MEANS = ("test_error", "test_violation", "base_error", "base_violation")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is rehearsed. Checked on construction, before any data are read."""
+
+    attribute: str | None = None
+    strategy: str = "tilt"
+    notion: str = "demographic_parity"
+    epsilons: tuple[float, ...] = (1.0,)
+    delta: float = 1e-5
+    base: str = "gbdt"
+    tolerance: float = 0.01
+    seeds: int = 3
+    encrypted: bool = False
+    keep_selection_rate: bool = False
+
+    def __post_init__(self) -> None:
+        _one_of("strategy", self.strategy, STRATEGIES)
+        _one_of("notion", self.notion, NOTIONS)
+        _one_of("base model", self.base, BASES)
+        if not self.epsilons:
+            raise ConfigError("give at least one epsilon")
+        for epsilon in self.epsilons:
+            if not (math.isfinite(epsilon) and epsilon > 0):
+                raise ConfigError(f"epsilon must be a number above 0; got {epsilon}")
+        if len(set(self.epsilons)) != len(self.epsilons):
+            raise ConfigError("an epsilon is given twice")
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"delta must lie between 0 and 1; got {self.delta}")
+        if not 0 <= self.tolerance < 1:
+            raise ConfigError(
+                f"tolerance must be at least 0 (as small as the audits can tell) and below 1; "
+                f"got {self.tolerance}"
+            )
+        if self.seeds < 1:
+            raise ConfigError(f"seeds must be at least 1; got {self.seeds}")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One seed at one ε, measured on the test people."""
+
+    seed: int
+    test_error: float
+    test_violation: float
+    base_error: float
+    base_violation: float
+    epsilon_spent: float
+    seconds: float
+    returned: str
+    selection_rate: float
+    base_selection_rate: float
+    noise_floor: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The published fields; selection rates and floor by run are in results.csv."""
+        hidden = ("selection_rate", "base_selection_rate", "noise_floor")
+        return {key: value for key, value in vars(self).items() if key not in hidden}
+
+
+@dataclass(frozen=True)
+class Result:
+    """All runs at one ε."""
+
+    dataset: str
+    settings: Settings
+    attribute: str
+    epsilon: float
+    runs: tuple[Run, ...]
+
+    @property
+    def mean(self) -> dict[str, float]:
+        return {name: self.average(name) for name in MEANS}
+
+    @property
+    def noise_floor(self) -> float:
+        """Violation expected from sampling alone at the result's rates, mean over test sets."""
+        return self.average("noise_floor")
+
+    def average(self, field: str) -> float:
+        return float(np.mean([getattr(run, field) for run in self.runs]))
+
+    def to_json(self) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            "schema": SCHEMA,
+            "dataset": self.dataset,
+            "attribute": self.attribute,
+            "strategy": settings.strategy,
+            "notion": settings.notion,
+            "epsilon": self.epsilon,
+            "delta": settings.delta,
+            "base": settings.base,
+            "tolerance": settings.tolerance,
+            "runs": [run.to_json() for run in self.runs],
+            "mean": self.mean,
+            "noise_floor": self.noise_floor,
+        }
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One result per ε, in the order given."""
+
+    results: tuple[Result, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        if len(self.results) == 1:
+            return self.results[0].to_json()
+        return {"schema": SCHEMA, "results": [result.to_json() for result in self.results]}
+
+
+def simulate(
+    dataset: str | Dataset,
+    settings: Settings | None = None,
+    *,
+    data_dir: Path | str | None = None,
+    target: str | None = None,
+    positive: str | None = None,
+    id_column: str | None = None,
+    on_run: Callable[[float, Run], None] | None = None,
+) -> Simulation:
+    """Rehearse `settings` on a data set, by name or as an object; `on_run` hears of progress."""
+    settings = settings or Settings()
+    attribute = settings.attribute
+    if isinstance(dataset, str):
+        if attribute is None and not is_file_name(dataset):
+            attribute = attribute_names(dataset)[0]
+        dataset = load(
+            dataset, data_dir, attribute, target=target, positive=positive, id_column=id_column
+        )
+    attribute = attribute or next(iter(dataset.groups))
+    split_expression(attribute, dataset.groups)
+    found: dict[float, list[Run]] = {epsilon: [] for epsilon in settings.epsilons}
+    for seed in range(settings.seeds):
+        for epsilon, runs in found.items():
+            runs.append(_run(dataset, attribute, settings, epsilon, seed))
+            if on_run is not None:
+                on_run(epsilon, runs[-1])
+    return Simulation(
+        tuple(
+            Result(dataset.name, settings, attribute, epsilon, tuple(runs))
+            for epsilon, runs in found.items()
+        )
+    )
+
+
+def split_people(people: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Training and test people, 75 to 25, each sorted."""
+    order = np.random.default_rng(seed).permutation(people)
+    cut = min(max(round(people * TRAINING_SHARE), 1), people - 1)
+    return np.sort(order[:cut]), np.sort(order[cut:])
+
+
+def _run(dataset: Dataset, attribute: str, settings: Settings, epsilon: float, seed: int) -> Run:
+    whose = dataset.person_of_row
+    training, test = split_people(len(dataset.ids), seed)
+    here, there = np.isin(whose, training), np.isin(whose, test)
+    features = dataset.features[here].reset_index(drop=True)
+    attributes = {name: [own[p] for p in training] for name, own in dataset.attributes.items()}
+    with rehearsal_oracle(
+        [dataset.ids[person] for person in training],
+        attributes,
+        dataset.groups,
+        epsilon=epsilon,
+        delta=settings.delta,
+        encrypted=settings.encrypted,
+    ) as oracle:
+        rehearsal = Rehearsal(
+            estimator=base_model(settings.base, features, seed),
+            features=features,
+            target=dataset.target[here],
+            ids=[dataset.ids[person] for person in whose[here]],
+            oracle=oracle,
+            attribute=attribute,
+            notion=settings.notion,
+            tolerance=settings.tolerance,
+            seed=seed,
+            keep_selection_rate=settings.keep_selection_rate,
+        )
+        begin = time.perf_counter()
+        trained = STRATEGIES[settings.strategy](rehearsal)
+        seconds = time.perf_counter() - begin
+
+    test_features = dataset.features[there].reset_index(drop=True)
+    decisions, base = trained.decide(test_features), trained.base_decide(test_features)
+    truth, groups = dataset.target[there], dataset.codes(attribute)[there]
+    n_groups = len(dataset.labels(attribute))
+    repeated = None if dataset.people is None else whose[there]
+    return Run(
+        seed=seed,
+        test_error=float(np.mean(decisions != truth)),
+        test_violation=violation(settings.notion, truth, decisions, groups, n_groups),
+        base_error=float(np.mean(base != truth)),
+        base_violation=violation(settings.notion, truth, base, groups, n_groups),
+        epsilon_spent=oracle.budget.spent_epsilon,
+        seconds=seconds,
+        returned=trained.returned,
+        selection_rate=float(np.mean(decisions)),
+        base_selection_rate=float(np.mean(base)),
+        noise_floor=noise_floor(
+            settings.notion, truth, decisions, groups, n_groups, people=repeated
+        ),
+    )
+
+
+def _one_of(what: str, name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        raise ConfigError(f"unknown {what} {name!r}; there are {', '.join(known)}")
+
+
+__all__ = ["Result", "Run", "Settings", "Simulation", "simulate", "split_people"]
