@@ -19,8 +19,9 @@ from isonomy.common.blinding import Blinding, Seeds
 from isonomy.common.company_half import EncryptedOracle
 from isonomy.common.errors import ProtocolError, ReplayRefused, VerificationError
 from isonomy.common.he import QueryKey, SumBuilder, scheme
-from isonomy.common.inspection import inspect_request
+from isonomy.common.inspection import inspect_request, recompute
 from isonomy.common.messages import (
+    Answer,
     ColumnsHeader,
     SumHeader,
     SumPart,
@@ -31,6 +32,7 @@ from isonomy.common.messages import (
 from isonomy.common.openings import MemoryOpenings, Opening
 from isonomy.common.packing import Layout
 from isonomy.common.params import DEFAULT_PARAMETERS as P
+from isonomy.common.queries import Query, shapes_of
 
 N, T = P.poly_degree, P.plain_modulus
 Q = P.primes[0] * P.primes[1] * P.primes[2]
@@ -226,7 +228,10 @@ def world(tmp_path: Path, people: int = 40) -> Federation:
 def test_crafted_ciphertexts_cannot_add_up_under_one_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """256 queries under one key give the key away, so a key decrypts one request and is gone."""
+    """256 requests under one key give the key away, so a key decrypts one request and is gone.
+
+    One crafted request still reveals its own people: that is what inspection is for.
+    """
     keys: list[QueryKey] = []
 
     class CountedKey(QueryKey):
@@ -266,11 +271,14 @@ def test_crafted_ciphertexts_cannot_add_up_under_one_key(
     assert not any(hasattr(key, "_decryptor") for key in keys)
 
 
-def opened(fed: Federation, store: MemoryOpenings) -> tuple[list[bytes], list[bytes], Opening]:
+def opened(fed: Federation, store: MemoryOpenings) -> tuple[bytes, bytes, list[bytes], Opening]:
+    """What an inspector gets: the ledger's request hash, the header, the columns, the opening."""
     header = decode(fed.port.request_seen[0], SumHeader)
     stored = store.find(header.query_id)
+    record = fed.ledger.find(header.query_id)
     assert stored is not None
-    return fed.port.request_seen, fed.port.columns_seen, stored.opening
+    assert record is not None
+    return record.request_hash, stored.frames[0], fed.port.columns_seen, stored.opening
 
 
 @pytest.mark.parametrize("call", ["blind", "open", "weighted"])
@@ -281,13 +289,12 @@ def test_an_honest_request_passes_inspection(tmp_path: Path, call: str) -> None:
         company.weighted_sum(rows, [1.0, -2.0], norm=1.0, share=0.1)
     else:
         {"blind": company.blind_sum, "open": company.open_sum}[call](rows, norm=1.0, share=0.1)
-    request, columns, opening = opened(fed, store)
-    inspect_request(request, columns, opening, group_counts=(2,), cohort_size=40)
+    inspect_request(*opened(fed, store), group_counts=(2,), cohort_size=40)
 
 
 def cheat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> tuple[list[bytes], list[bytes], Opening]:
+) -> tuple[bytes, bytes, list[bytes], Opening]:
     """A company that deviates in one named way and still gets an answer; then opens honestly."""
     fed, store = world(tmp_path), MemoryOpenings()
     rows = np.random.default_rng(6).normal(size=(40, 3))
@@ -305,22 +312,26 @@ def cheat(
         mask[1023] -= np.uint64(12345)
         return dataclasses.replace(honest, mask=mask & np.uint64(T - 1))
 
-    if kind in ("scaled row", "compensated mask"):
+    if kind in ("scaled row", "compensated mask", "honest parts shown later"):
         monkeypatch.setattr(SumBuilder, "add_block", scaled)
     if kind == "compensated mask":
         monkeypatch.setattr(he, "expand", compensated)
     fed.company(store).blind_sum(rows, norm=1.0, share=0.1)
     monkeypatch.undo()
-    request, columns, opening = opened(fed, store)
+    request_hash, header, columns, opening = opened(fed, store)
+    if kind == "honest parts shown later":
+        # An honest header for the same columns and opening: but it is not the one answered.
+        shapes = shapes_of(decode(opening.query_frame, Query), (2,), 40)
+        honest = recompute(opening, columns, shapes, blind=True)
+        old = decode(header, SumHeader)
+        header = encode(dataclasses.replace(old, parts_hash=frames_hash(honest)))
     if kind == "row changed afterwards":
         opening = dataclasses.replace(opening, rows=opening.rows + np.int32(1))
     if kind == "seed changed afterwards":
         opening = dataclasses.replace(opening, seeds=Seeds.fresh())
-    if kind == "crafted ciphertext":
-        request = [request[0], encode(SumPart(0, bytes(P.answer_bytes)))]
     if kind == "other columns":
-        columns = list(fed.port.half.columns(fed.port.query))
-    return request, columns, opening
+        columns = [columns[0], *columns[:0:-1], columns[1]]
+    return request_hash, header, columns, opening
 
 
 @pytest.mark.parametrize(
@@ -328,7 +339,7 @@ def cheat(
     [
         ("scaled row", "(6)"),
         ("compensated mask", "(6)"),
-        ("crafted ciphertext", "(6)"),
+        ("honest parts shown later", "(0)"),
         ("row changed afterwards", "(2)"),
         ("seed changed afterwards", "(2)"),
         ("other columns", "(3)"),
@@ -337,9 +348,9 @@ def cheat(
 def test_cheating_is_caught_by_recomputation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, check: str
 ) -> None:
-    request, columns, opening = cheat(tmp_path, monkeypatch, kind)
+    shown = cheat(tmp_path, monkeypatch, kind)
     with pytest.raises(VerificationError) as caught:
-        inspect_request(request, columns, opening, group_counts=(2,), cohort_size=40)
+        inspect_request(*shown, group_counts=(2,), cohort_size=40)
     assert str(caught.value).startswith(check)
 
 
@@ -357,25 +368,58 @@ def test_rows_over_the_bound_are_caught_even_if_committed_to(
 
     monkeypatch.setattr(EncryptedOracle, "_exchange", unclipped)
     company.blind_sum(rows, norm=1.0, share=0.1)
-    request, columns, opening = opened(fed, store)
     with pytest.raises(VerificationError, match=r"^\(5\)"):
-        inspect_request(request, columns, opening, group_counts=(2,), cohort_size=40)
+        inspect_request(*opened(fed, store), group_counts=(2,), cohort_size=40)
 
 
-def test_an_open_sum_that_honest_rows_cannot_make_is_refused(
+@pytest.mark.parametrize("group", ["x", "y"])
+def test_an_impossible_open_sum_is_cut_paid_for_and_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    """A refusal would depend on the exact sum: a free answer to 'is person 0 in group x?'."""
+    fed = federation(tmp_path, {"a": [group, *"xy" * 20]}, {"a": "xy"})
+    real = SumBuilder.add_block
+
+    def huge(self: SumBuilder, rows: np.ndarray, columns: Any) -> None:
+        larger = np.zeros_like(rows)
+        larger[0] = 2**30  # 1,024 times the bound: over the limit if person 0 is in group x
+        real(self, larger, columns)
+
+    monkeypatch.setattr(SumBuilder, "add_block", huge)
+    release = fed.company().open_sum(np.ones((41, 1)), norm=1.0, share=0.1)
+    assert release.receipt is not None
+    assert release.receipt.units > 0
+    assert abs(release.values[0, 0]) <= 41 + 12 * release.deviation[0]
+
+
+def wrap_of(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Does the answer show that mask + sum passed t/2? The company knows its mask: t/2 − 5."""
+
+    def edge(params: Any, seed: bytes, index: int) -> np.ndarray:
+        return np.full(N, T // 2 - 5, dtype=np.uint64)
+
+    monkeypatch.setattr(blinding, "expand_mask", edge)
+    fed.company().blind_sum(np.array([[1.0], [0.0]]), norm=1.0, sigma=1000.0)
+    return bool(decode(fed.port.answer_seen, Answer).values[0] < 0)
+
+
+def test_the_wrap_of_a_masked_sum_tells_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fed = world(tmp_path)
-    real = SumBuilder.add_block
-    monkeypatch.setattr(
-        SumBuilder,
-        "add_block",
-        lambda self, rows, columns: real(self, rows * np.int32(500), columns),
-    )
-    company = fed.company()
-    with pytest.raises(ProtocolError, match="larger than honest rows"):
-        company.open_sum(np.ones((40, 1)), norm=1.0, share=0.1)
-    assert fed.ledger.find(f"{company.plan.hex()[:16]}-000000") is None
+    """The company chooses its seed, so it can put the mask right below t/2 and watch for a wrap.
+
+    The noise (2^30) is far larger than a row (2^20): reduced after the noise, the sign of the
+    answer is a coin toss in both worlds. Reduced before it, the sign is the attribute.
+    """
+    seen = set()
+    for trial in range(24):
+        group = "xy"[trial % 2]
+        fed = federation(
+            tmp_path, {"a": [group, "y"]}, {"a": "xy"}, seed=trial, name=f"world{trial}"
+        )
+        seen.add((group, wrap_of(fed, monkeypatch)))
+        fed.ledger.close()
+    assert len(seen) == 4
 
 
 def test_each_attempt_has_its_own_key_and_columns(tmp_path: Path) -> None:

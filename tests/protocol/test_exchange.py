@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from federation import PLAN, Federation, federation, labels
 
+from isonomy.common.custodian import Custodian
 from isonomy.common.errors import (
     BudgetExceeded,
     ConfigError,
@@ -96,7 +97,8 @@ def changed_header(**changes: object) -> object:
     ("changes", "message"),
     [
         ({"attempt": b"\x01" * 16}, "no key is open"),
-        ({"query_id": "other"}, "no key is open"),
+        ({"query_id": f"{PLAN.hex()[:16]}-other"}, "no key is open"),
+        ({"query_id": "other"}, "begins with"),
         ({"query_hash": b"\x02" * 32}, "another query"),
         ({"columns_hash": b"\x03" * 32}, "not made from the columns"),
         ({"parts": 2}, "announces 2"),
@@ -179,7 +181,7 @@ def test_an_old_answer_is_refused(fed: Federation) -> None:
 # --- Queries that the regulator must refuse ------------------------------------------------------
 
 QUERY = Query(
-    query_id="q",
+    query_id=f"{PLAN.hex()[:16]}-q",
     plan=PLAN,
     purpose="test",
     kind="blind",
@@ -196,6 +198,7 @@ QUERY = Query(
     ("changes", "message"),
     [
         ({"plan": b"\x09" * 32}, "another plan"),
+        ({"query_id": "0000000000000000-1"}, "begins with"),
         ({"noise": 100}, "σ ≥"),
         ({"attributes": ("b",)}, "unknown or repeated"),
         ({"attributes": ("a", "a")}, "named twice"),
@@ -376,6 +379,117 @@ def test_a_tampered_ledger_is_not_opened(fed: Federation) -> None:
         Ledger.open(path)
 
 
+def test_a_break_between_the_two_files_of_an_attempt_counts_as_nothing(
+    fed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old rows and seeds with new ciphertexts would take off the wrong mask: a paid, wrong answer."""
+    folder = tmp_path / "openings"
+    fed.port.change_request = lambda frames: frames[:1]  # the first attempt is stored, not answered
+    with pytest.raises(ProtocolError):
+        fed.company(FolderOpenings(folder)).blind_sum(ROWS, norm=3.0, share=0.1)
+    real = FolderOpenings._write
+
+    def dies(self: FolderOpenings, query_id: str, kind: str, *rest: object) -> None:
+        if kind == "opening":
+            raise KeyboardInterrupt
+        real(self, query_id, kind, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FolderOpenings, "_write", dies)
+    with pytest.raises(KeyboardInterrupt):
+        fed.company(FolderOpenings(folder)).blind_sum(ROWS, norm=3.0, share=0.1)
+    monkeypatch.undo()
+    fed.port.change_request = lambda frames: frames
+    release = fed.company(FolderOpenings(folder)).blind_sum(ROWS, norm=3.0, share=0.1)
+    assert np.abs(release.values.sum(axis=0) - ROWS.sum(axis=0)).max() < 1e-3
+    assert np.abs(release.values).max() < 40 * 3 + 12 * release.deviation.max()
+
+
+def test_a_full_disk_at_the_acknowledgement_is_no_accusation(
+    fed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    company = fed.company(FolderOpenings(tmp_path / "openings"))
+
+    def full(self: FolderOpenings, query_id: str, answer: bytes) -> None:
+        raise StorageError("full; the answer will be fetched again")
+
+    monkeypatch.setattr(FolderOpenings, "acknowledge", full)
+    with pytest.raises(StorageError, match="fetched again"):
+        company.blind_sum(ROWS, norm=3.0, share=0.1)
+    monkeypatch.undo()
+    release = company.blind_sum(ROWS, norm=3.0, share=0.1)
+    assert release.receipt is not None
+    assert verify_ledger(fed.ledger._path).debits == 1
+
+
+@pytest.mark.parametrize("kind", ["opening", "request"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "gone", "noise"])
+def test_damaged_openings_are_a_typed_error(
+    fed: Federation, tmp_path: Path, kind: str, damage: str
+) -> None:
+    folder = tmp_path / "openings"
+    fed.company(FolderOpenings(folder)).blind_sum(ROWS, norm=3.0, share=0.1)
+    (path,) = folder.glob(f"*.{kind}")
+    raw = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes({"empty": b"", "cut": raw[:20], "noise": os.urandom(100)}[damage])
+    lost = ReplayRefused if (kind, damage) == ("opening", "gone") else VerificationError
+    with pytest.raises(lost):
+        fed.company(FolderOpenings(folder)).blind_sum(ROWS, norm=3.0, share=0.1)
+
+
+def test_the_regulator_is_held_to_its_first_answer(fed: Federation, tmp_path: Path) -> None:
+    folder = tmp_path / "openings"
+    fed.company(FolderOpenings(folder)).blind_sum(ROWS, norm=3.0, share=0.1)
+    answer = decode(fed.port.answer_seen, Answer)
+    other = dataclasses.replace(answer, values=answer.values + 1)
+    signature = fed.identity.sign("isonomy/answer/v1", other.signed_bytes())
+    fed.port.change_answer = lambda _: encode(dataclasses.replace(other, signature=signature))
+    with pytest.raises(VerificationError, match="differently than before"):
+        fed.company(FolderOpenings(folder)).blind_sum(ROWS, norm=3.0, share=0.1)
+
+
+def test_a_newer_attempt_ends_an_older_one_cleanly(fed: Federation) -> None:
+    frame = encode(QUERY)
+    older = fed.port.half.columns(frame)
+    first = decode(next(older), ColumnsHeader)
+    newer = list(fed.port.half.columns(frame))
+    with pytest.raises(ProtocolError, match="replaced by a newer one"):
+        decode(next(older), Column)
+    # A stale header does not cost the newer attempt its key.
+    stale = SumHeader(QUERY.query_id, first.attempt, *[bytes(32)] * 4, parts=1)
+    with pytest.raises(ProtocolError, match="no key is open"):
+        decode(fed.port.half.answer([encode(stale)]), Answer)
+    fresh = dataclasses.replace(stale, attempt=decode(newer[0], ColumnsHeader).attempt)
+    with pytest.raises(ProtocolError, match="another query"):
+        decode(fed.port.half.answer([encode(fresh)]), Answer)
+
+
+def test_refused_chunks_leave_no_trace_in_the_ledger(tmp_path: Path) -> None:
+    fed = federation(tmp_path, {"a": list("xy" * 20)}, {"a": "xy"}, epsilon=0.1)
+    before = fed.ledger.records
+    for start in range(5):
+        query = dataclasses.replace(QUERY, noise=1 << 20, positions=(start, start + 1))
+        with pytest.raises(BudgetExceeded):
+            decode(next(iter(fed.port.half.columns(encode(query)))), ColumnsHeader)
+    assert fed.ledger.records == before
+
+
+def test_another_member_key_does_not_reset_budgets(fed: Federation) -> None:
+    with pytest.raises(ConfigError, match="second budget"):
+        Custodian(fed.table, fed.ledger, plan=PLAN, member_key=b"n" * 32)
+
+
+def test_a_huge_intersection_is_refused_before_it_is_built(tmp_path: Path) -> None:
+    names = [f"g{i}" for i in range(64)]
+    groups = dict.fromkeys("abcdefgh", names)
+    fed = federation(tmp_path, {letter: ["g0"] * 3 for letter in groups}, groups)
+    query = dataclasses.replace(QUERY, attributes=("*".join(groups),))
+    with pytest.raises(ProtocolError, match="one query carries"):
+        decode(next(iter(fed.port.half.columns(encode(query)))), ColumnsHeader)
+
+
 # --- The caller's bad input ----------------------------------------------------------------------
 
 
@@ -397,6 +511,12 @@ def test_a_tampered_ledger_is_not_opened(fed: Federation) -> None:
         ({"attribute": "b"}, ConfigError, "unknown or repeated"),
         ({"attribute": ()}, ConfigError, "at least one attribute"),
         ({"rows": np.zeros((40, 0))}, DataError, "at least 1"),
+        ({"norm": "three"}, DataError, "positive number"),
+        ({"norm": 5e-324}, DataError, "positive number"),
+        ({"share": "half"}, ConfigError, "exactly one positive"),
+        ({"share": None, "epsilon": 5e-324}, ConfigError, "more noise"),
+        ({"purpose": "\ud800"}, ConfigError, "printable"),
+        ({"purpose": "\x1b[31m"}, ConfigError, "printable"),
     ],
 )
 def test_bad_arguments_cost_nothing(
@@ -408,6 +528,21 @@ def test_bad_arguments_cost_nothing(
         company.blind_sum(given.pop("rows"), **given)  # type: ignore[arg-type]
     assert fed.ledger.records == before
     assert company.budget.spent_units == 0
+
+
+@pytest.mark.parametrize(
+    "weights", [[1e308, -1e308], [1e-320, 0.0], ["a", "b"], [1.0], [np.nan, 1]]
+)
+def test_bad_weights_cost_nothing(fed: Federation, weights: list[object]) -> None:
+    company, before = fed.company(), fed.ledger.records
+    with pytest.raises(DataError, match="weights"):
+        company.weighted_sum(ROWS, weights, norm=3.0, share=0.1)
+    assert fed.ledger.records == before
+
+
+def test_too_many_cells(fed: Federation) -> None:
+    with pytest.raises(DataError, match="cells must lie"):
+        fed.company().counts(np.full(40, 3_000_000), share=0.1)
 
 
 def test_an_empty_group_looks_like_any_other(tmp_path: Path) -> None:

@@ -107,6 +107,8 @@ def test_unknown_fields_are_not_canonical() -> None:
         ("protocol", 2),
         ("query_id", ""),
         ("query_id", "x" * 129),
+        ("query_id", "new\nline"),
+        ("purpose", "\x1b[2J"),
         ("plan", b"short"),
         ("kind", "sideways"),
         ("shape", "round"),

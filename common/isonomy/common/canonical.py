@@ -59,7 +59,7 @@ def parse_canonical(data: bytes, *, max_bytes: int) -> object:
     return value
 
 
-def hash_bytes(domain: str, *parts: bytes) -> bytes:
+def hash_bytes(domain: str, *parts: bytes | memoryview) -> bytes:
     """SHA-256 over `domain` and `parts`, each preceded by its length in 8 bytes.
 
     The lengths make the encoding injective: no two (domain, parts) give the same hash input.

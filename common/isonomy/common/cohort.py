@@ -7,6 +7,7 @@ position in it. Only the regulator holds an `AttributeTable`.
 from __future__ import annotations
 
 import hmac
+import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ from numpy.typing import NDArray
 
 from isonomy.common.canonical import hash_bytes
 from isonomy.common.errors import ConfigError, DataError
+from isonomy.common.ledger_records import MEMBER_BYTES
 from isonomy.common.merkle import merkle_root
 
-MEMBER_BYTES = 16
+MAX_GROUPS = 1 << 12
 INTERSECTION = "*"
 _LABEL_JOIN = " × "
 
@@ -27,8 +29,11 @@ _LABEL_JOIN = " × "
 def normalise_id(person: object) -> str:
     """Ids compare as NFC text, so that one name written two ways is one person."""
     text = unicodedata.normalize("NFC", str(person))
-    if not text or text != text.strip():
-        raise DataError("an id is empty or begins or ends with white space; clean the id column")
+    if not text or text != text.strip() or not text.isprintable():
+        raise DataError(
+            "an id is empty, begins or ends with white space, or holds characters that cannot be "
+            "printed; clean the id column"
+        )
     return text
 
 
@@ -152,8 +157,20 @@ def split_expression(expression: str, groups: Mapping[str, Sequence[str]]) -> tu
     return names
 
 
+def group_count(expression: str, groups: Mapping[str, Sequence[str]]) -> int:
+    """How many groups an attribute or an intersection has, at most MAX_GROUPS."""
+    count = math.prod(len(groups[name]) for name in split_expression(expression, groups))
+    if count > MAX_GROUPS:
+        raise ConfigError(
+            f"{expression!r} has {count} groups; one query carries {MAX_GROUPS}. Cross fewer "
+            "attributes, or merge groups."
+        )
+    return count
+
+
 def group_labels(expression: str, groups: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Labels of an attribute or an intersection, in the order of the codes."""
+    group_count(expression, groups)  # before anything of that size is made
     labels: tuple[str, ...] = ("",)
     for name in split_expression(expression, groups):
         labels = tuple(

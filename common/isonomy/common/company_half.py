@@ -85,7 +85,7 @@ class EncryptedOracle(GroupOracle):
             except ReplayRefused:
                 raise
             except ProtocolError:
-                if stored.acknowledged:
+                if stored.answer is not None:
                     raise VerificationError(
                         f"the regulator answered query {query.query_id!r} before and now has no "
                         "record of it: its ledger went back. Stop, and compare ledger heads."
@@ -148,13 +148,20 @@ class EncryptedOracle(GroupOracle):
     # --- Sending and reading the answer --------------------------------------------------------
 
     def _send(self, query: Query, request: StoredRequest) -> tuple[NDArray[np.int64], Receipt]:
-        answer = decode(self._port.answer(iter(request.frames)), Answer)
+        frame = self._port.answer(iter(request.frames))
+        answer = decode(frame, Answer)
         shapes = self._shapes(query)
         values = self._check(answer, query, shapes, frame_hash(request.frames[0]))
         if query.kind == "blind":
             values = values - mask_values(shapes, request.opening.seeds)
+        if request.answer not in (None, frame):
+            raise VerificationError(
+                f"the regulator answers query {query.query_id!r} differently than before. Stop, "
+                "and show it its first answer: it is stored and signed."
+            )
+        if request.answer is None:
+            self._openings.acknowledge(query.query_id, frame)
         self._last_sequence = answer.sequence
-        self._openings.acknowledge(query.query_id)
         return values, Receipt(query.query_id, answer.units, answer.sequence, answer.ledger_head)
 
     def _check(

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.cohort import AttributeTable, group_labels
+from isonomy.common.canonical import hash_bytes
+from isonomy.common.cohort import AttributeTable, group_count
 from isonomy.common.errors import ConfigError, ProtocolError, ReplayRefused
 from isonomy.common.ledger import DebitRecord, Ledger
 from isonomy.common.noise import (
@@ -23,7 +24,8 @@ from isonomy.common.noise import (
     discrete_laplace,
     rounded_gaussian,
 )
-from isonomy.common.queries import Query, Shapes, cost_of, shapes_of
+from isonomy.common.packing import centre
+from isonomy.common.queries import Query, Shapes, cost_of, query_id_prefix, shapes_of
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,6 @@ class Authorised:
     query: Query
     shapes: Shapes
     units: int
-    root: bytes
     codes: tuple[NDArray[np.int64], ...]  # per attribute: group numbers of the people asked about
     group_counts: tuple[int, ...]
 
@@ -53,6 +54,7 @@ class Custodian:
         self, table: AttributeTable, ledger: Ledger, *, plan: bytes, member_key: bytes
     ) -> None:
         self._table, self._ledger, self._plan = table, ledger, plan
+        ledger.bind_key(hash_bytes("isonomy/member-key/v1", member_key))
         self._root = ledger.add_people(table.cohort.member_hashes(member_key))
         self._source: NoiseSource = SystemNoise()
 
@@ -83,16 +85,16 @@ class Custodian:
         """Every check that needs no ciphertext. Raises before anything is computed or spent."""
         if query.plan != self._plan:
             raise ProtocolError("the query names another plan than the one that was approved")
+        self._check_id(query.query_id)
         if query.mechanism == "gaussian" and query.noise < MIN_SIGMA:
             raise ProtocolError(f"Gaussian noise must have σ ≥ {MIN_SIGMA} units")
-        people = query.people(len(self._table.cohort))
         if query.positions is not None and query.positions[-1] >= len(self._table.cohort):
             raise ProtocolError(f"a position lies outside the cohort of {len(self._table.cohort)}")
         groups = self._table.groups
         if len(set(query.attributes)) != len(query.attributes):
             raise ProtocolError("an attribute is named twice in one query")
         try:
-            counts = tuple(len(group_labels(name, groups)) for name in query.attributes)
+            counts = tuple(group_count(name, groups) for name in query.attributes)
             cost = cost_of(query.shape, counts, query.params)
         except ConfigError as error:
             raise ProtocolError(str(error)) from None
@@ -103,17 +105,15 @@ class Custodian:
             raise ProtocolError("weighted sums are blind, with Gaussian noise")
         shapes = shapes_of(query, counts, len(self._table.cohort))
         units = cost.units(query.mechanism, query.noise)
-        root = self._root
-        if people < len(self._table.cohort):
-            root = self._ledger.add_subset(root, query.position_array(people))
-        if self._ledger.find(query.query_id) is None:
-            self._ledger.check(self._plan, root, units)
         positions = query.position_array(len(self._table.cohort))
+        if not self.was_answered(query.query_id):
+            self._ledger.check(self._plan, self._root, units, among=positions)
         codes = tuple(self._table.codes(name)[positions] for name in query.attributes)
-        return Authorised(query, shapes, units, root, codes, counts)
+        return Authorised(query, shapes, units, codes, counts)
 
     def stored(self, query_id: str, request_hash: bytes) -> DebitRecord | None:
         """What was answered under this id; another request under it is refused, for ever."""
+        self._check_id(query_id)
         record = self._ledger.find(query_id)
         if record is None:
             return None
@@ -130,14 +130,23 @@ class Custodian:
     def release(
         self, authorised: Authorised, request_hash: bytes, sums: NDArray[np.int64]
     ) -> DebitRecord:
-        """Noise, then one record with debit and answer on disk; only then may the caller answer."""
-        query = authorised.query
-        values = (sums + self._noise(query, sums.size).reshape(sums.shape)).reshape(-1)
+        """Noise, then one record with debit and answer on disk; only then may the caller answer.
+
+        The sum is reduced modulo t *after* the noise is added. A masked sum that came out centred
+        and were not reduced again would tell by its wrap whether the exact sum plus the mask
+        passes t/2, and the company chooses the mask.
+        """
+        query, t = authorised.query, authorised.query.params.plain_modulus
+        noisy = sums.reshape(-1) + self._noise(query, sums.size)
+        values = centre(noisy % t, t)
+        root, positions = self._root, query.positions
+        if positions is not None:
+            root = self._ledger.add_subset(root, np.array(positions, dtype=np.uint32))
         return self._ledger.debit(
             plan=self._plan,
             query_id=query.query_id,
             request_hash=request_hash,
-            root=authorised.root,
+            root=root,
             units=authorised.units,
             event={
                 "mechanism": query.mechanism,
@@ -148,10 +157,25 @@ class Custodian:
                 "columns": query.columns,
                 "people": query.people(len(self._table.cohort)),
                 "purpose": query.purpose,
+                "norm": repr(query.norm),
+                "weights": _weights_text(query.weights),
             },
             answer=values.astype("<i8").tobytes(),
         )
 
+    def _check_id(self, query_id: str) -> None:
+        """Ids carry their plan, so that one plan cannot take or probe another plan's ids."""
+        if not query_id.startswith(query_id_prefix(self._plan)):
+            raise ProtocolError(
+                f"a query id of this plan begins with {query_id_prefix(self._plan)}"
+            )
+
     def _noise(self, query: Query, size: int) -> NDArray[np.int64]:
         draw = rounded_gaussian if query.mechanism == "gaussian" else discrete_laplace
         return draw(query.noise, size, self._source)
+
+
+def _weights_text(weights: tuple[float, ...]) -> str:
+    """Weights for the ledger's reader; many of them by their hash, so that a record stays small."""
+    text = " ".join(repr(weight) for weight in weights)
+    return text if len(text) <= 512 else hash_bytes("isonomy/weights/v1", text.encode()).hex()

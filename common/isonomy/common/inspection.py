@@ -4,12 +4,15 @@ An inspection needs neither key nor attributes, so that whoever the plan names a
 (DESIGN.md §7). Comparing only the decrypted sum would be unsound: an over-long row can be offset in
 the mask. So the very bytes are recomputed:
 
-    (1) the query frame is the one that the request binds
+    (0) the header is that of the request which the ledger's record (or the pending one) names
+    (1) the query frame is the one that the header binds
     (2) the opening is what was committed to
     (3) the columns are those that the request was made from
     (4) rows have the shape that the query declares
     (5) no person's rows exceed the bound, in integers
-    (6) every ciphertext, byte for byte, follows from columns, rows and seeds
+    (6) the ciphertexts that the header binds follow, byte for byte, from columns, rows and seeds
+
+The ciphertexts themselves are not asked for: whoever showed them could show others than were sent.
 """
 
 from __future__ import annotations
@@ -48,16 +51,20 @@ def recompute(
 
 
 def inspect_request(
-    request: Sequence[bytes],
+    request_hash: bytes,
+    header_frame: bytes,
     columns: Sequence[bytes],
     opening: Opening,
     *,
     group_counts: tuple[int, ...],
     cohort_size: int,
 ) -> None:
-    """Raise VerificationError, naming the check, unless all of (1) to (6) hold."""
-    header = decode(request[0], SumHeader)
+    """Raise VerificationError, naming the check, unless all of (0) to (6) hold."""
+    header = decode(header_frame, SumHeader)
     query = decode(opening.query_frame, Query)
+    # (0)
+    if frame_hash(header_frame) != request_hash:
+        raise VerificationError("(0) the header belongs to another request than was answered")
     # (1)
     if frame_hash(opening.query_frame) != header.query_hash:
         raise VerificationError("(1) the opening is for another query")
@@ -79,7 +86,7 @@ def inspect_request(
     _check_norms(query, opening.rows)
     # (6)
     again = recompute(opening, columns, shapes, blind=query.kind == "blind")
-    if list(request[1:]) != again:
+    if frames_hash(again) != header.parts_hash or len(again) != header.parts:
         raise VerificationError("(6) the ciphertexts do not follow from the opened rows and seeds")
 
 

@@ -50,6 +50,7 @@ from isonomy.common.ledger_records import (
     NO_RECORD,
     Body,
     Debit,
+    Key,
     Open,
     People,
     Release,
@@ -179,10 +180,12 @@ class Ledger:
         with self._mutex:
             return self._ready().find(query_id)
 
-    def check(self, plan: bytes, root: bytes, units: int) -> None:
-        """Raise BudgetExceeded exactly if a new debit would."""
+    def check(
+        self, plan: bytes, root: bytes, units: int, among: NDArray[np.integer] | None = None
+    ) -> None:
+        """Raise BudgetExceeded exactly if a new debit (of some people of `root`) would."""
         with self._mutex:
-            self._ready().check_debit(plan, root, units)
+            self._ready().check_debit(plan, root, units, among)
 
     def spent_units(self, plan: bytes) -> int:
         """Return the most that a person spent under a plan (individual: its reservation)."""
@@ -205,6 +208,10 @@ class Ledger:
             return self._ready().plans()
 
     # ---- what is written -----------------------------------------------------------------------
+
+    def bind_key(self, tag: bytes) -> None:
+        """Tie the ledger to the key of its people's hashes; another one is a ConfigError."""
+        self._append(Key(tag))
 
     def add_people(self, members: Sequence[bytes]) -> bytes:
         """Store a list of keyed 16-byte id hashes, in row order; returns its Merkle root."""

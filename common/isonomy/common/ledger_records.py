@@ -95,6 +95,17 @@ class Subset:
 
 
 @dataclass(frozen=True)
+class Key:
+    """Names the key under which people are hashed: another key would reset every budget."""
+
+    TYPE: ClassVar[str] = "key"
+    tag: bytes
+
+    def __post_init__(self) -> None:
+        _need_hash("key tag", self.tag)
+
+
+@dataclass(frozen=True)
 class Reserve:
     """A plan's budget, set aside for every person of `root`."""
 
@@ -155,7 +166,7 @@ class Debit:
         object.__setattr__(self, "event", MappingProxyType(dict(self.event)))
 
 
-Body = Open | People | Subset | Reserve | Release | Debit
+Body = Open | Key | People | Subset | Reserve | Release | Debit
 
 
 @dataclass(frozen=True)
@@ -207,6 +218,8 @@ def _fields(body: Body) -> dict[str, object]:
         case Open(ledger_id, cap_units, delta):
             identity = {"schema": SCHEMA, "ledger_id": ledger_id.hex()}
             return {**identity, "cap_units": cap_units, "delta": delta}
+        case Key(tag):
+            return {"tag": tag.hex()}
         case People(root, members):
             return {"root": root.hex(), "members": _to_base64(members)}
         case Subset(root, parent, positions):
@@ -239,6 +252,8 @@ def _body(kind: object, given: dict[str, Any]) -> Body:
         )
     if kind == "open" and names == {"schema", "ledger_id", "cap_units", "delta"}:
         return Open(_from_hex(given["ledger_id"]), given["cap_units"], given["delta"])
+    if kind == "key" and names == {"tag"}:
+        return Key(_from_hex(given["tag"]))
     if kind == "people" and names == {"root", "members"}:
         people = People(_from_hex(given["root"]), _from_base64(given["members"]))
         if merkle_root(people.split()) != people.root:  # (6) memberships' roots

@@ -15,7 +15,7 @@ reservation, from the start and for ever; its debits are information.
 
 Ordering rules:
     1. `open` is the first record and never comes again.
-    2. `people` name new roots; a subset's parent comes before it.
+    2. `key` comes at most once; `people` name new roots; a subset's parent comes before it.
     3. `reserve` names a known root and a new plan, `release` an open plan.
     4. `debit` names an open plan, a new query id, and the plan's root or a subset of it.
 
@@ -42,6 +42,7 @@ from isonomy.common.ledger_records import (
     NO_RECORD,
     Body,
     Debit,
+    Key,
     Open,
     People,
     Release,
@@ -102,6 +103,7 @@ class LedgerState:
 
     def __init__(self) -> None:
         self.opening: Open | None = None
+        self.key: bytes | None = None
         self.records = 0
         self.head = NO_RECORD
         self._person: dict[bytes, int] = {}
@@ -125,6 +127,13 @@ class LedgerState:
     def repeats(self, body: Body) -> bool:
         """Say whether the ledger already holds `body`; ReplayRefused if it holds a rival of it."""
         match body:
+            case Key() if self.key is not None:
+                if self.key != body.tag:
+                    raise ConfigError(
+                        "the ledger knows its people under another key; with a new key everybody "
+                        "would look new and get a second budget. Restore the old key."
+                    )
+                return True
             case People() | Subset():
                 return body.root in self._groups
             case Reserve() if body.plan in self._plans:
@@ -167,6 +176,8 @@ class LedgerState:
         match sealed.body:
             case Open() as opening:
                 self.opening = opening
+            case Key(tag):
+                self.key = tag
             case People(root, _) as people:
                 self._groups[root] = _Group(None, self._enrol(people.split()))
             case Subset(root, parent, positions):
@@ -186,10 +197,22 @@ class LedgerState:
 
     # ---- rules ---------------------------------------------------------------------------------
 
-    def check_debit(self, plan_hash: bytes, root: bytes, units: int) -> None:
-        """Raise exactly if a debit of `units` for the people of `root` may not be written."""
+    def check_debit(
+        self,
+        plan_hash: bytes,
+        root: bytes,
+        units: int,
+        among: NDArray[np.integer] | None = None,
+    ) -> None:
+        """Raise exactly if a debit of `units` for the people of `root` may not be written.
+
+        `among` names some of them by position: the check of a subset that is not stored yet.
+        """
         plan = self._plan(plan_hash)
         positions = self._within(root, plan)
+        if among is not None:
+            everyone = np.arange(len(plan.spent), dtype=np.uint32)
+            positions = everyone[positions][np.asarray(among)]
         if not plan.is_open:
             raise BudgetExceeded(
                 f"plan {_short(plan_hash)} is closed; its unspent budget was given back"

@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from isonomy.common import errors
 from isonomy.common.canonical import hash_bytes
 from isonomy.common.ciphertexts import Seeded
+from isonomy.common.cohort import MAX_GROUPS
 from isonomy.common.errors import BudgetExceeded, CapacityError, IsonomyError, ProtocolError
+from isonomy.common.ledger_records import HASH_BYTES
 from isonomy.common.params import PARAMETER_SETS
 from isonomy.common.queries import PROTOCOL_VERSION, Kind, Mechanism, Query, Shape
 from isonomy.wire.v1 import sums_pb2 as wire
@@ -27,8 +29,9 @@ from isonomy.wire.v1 import sums_pb2 as wire
 MAX_FRAME_BYTES = 1 << 26
 MAX_TEXT = 128
 MAX_REFUSAL_TEXT = 1024
-HASH_BYTES, ATTEMPT_BYTES, SIGNATURE_BYTES = 32, 16, 64
-MAX_ATTRIBUTES, MAX_GROUPS = 16, 1 << 12
+ATTEMPT_BYTES, SIGNATURE_BYTES = 16, 64
+MAX_ATTRIBUTES = 16
+MAX_POSITIONS = max(params.max_people for params in PARAMETER_SETS.values())
 
 
 @dataclass(frozen=True)
@@ -105,8 +108,8 @@ class Refusal:
         text = str(error)[:MAX_REFUSAL_TEXT]
         if not isinstance(error, ProtocolError | BudgetExceeded | CapacityError):
             text = (
-                "the request could not be answered for a reason on the regulator's side; nothing "
-                "was debited for it, and it may be sent again later"
+                "the request could not be answered for a reason on the regulator's side. Send the "
+                "same request again later: it is debited once, whenever it is answered."
             )
         return cls(query_id, type(error).__name__, text)
 
@@ -176,8 +179,8 @@ def _parse(frame: bytes) -> tuple[Any, str]:
 
 
 def _text(value: str, field: str, *, limit: int = MAX_TEXT, empty: bool = False) -> str:
-    if len(value) > limit or (not value and not empty):
-        raise ProtocolError(f"{field} must have 1 to {limit} characters; got {len(value)}")
+    if len(value) > limit or (not value and not empty) or not value.isprintable():
+        raise ProtocolError(f"{field} must be 1 to {limit} printable characters")
     return value
 
 
@@ -261,8 +264,8 @@ def _query(body: Any) -> Query:
 def _positions(raw: bytes) -> tuple[int, ...] | None:
     if not raw:
         return None
-    if len(raw) % 4:
-        raise ProtocolError("positions must be whole 32-bit numbers")
+    if len(raw) % 4 or len(raw) // 4 > MAX_POSITIONS:
+        raise ProtocolError(f"positions must be at most {MAX_POSITIONS} whole 32-bit numbers")
     positions = np.frombuffer(raw, "<u4").astype(np.int64)
     if (np.diff(positions) <= 0).any():
         raise ProtocolError("positions must be ascending and distinct: each person once")

@@ -20,10 +20,13 @@ from numpy.typing import NDArray
 
 from isonomy.common.blinding import SEED_BYTES, Seeds
 from isonomy.common.canonical import hash_bytes
-from isonomy.common.errors import StorageError, VerificationError
+from isonomy.common.errors import ProtocolError, StorageError, VerificationError
+from isonomy.common.messages import SumHeader, decode
 
 NONCE_BYTES = 32
 _SCHEMA = 1
+_SENT, _ANSWERED = b"sent", b"answered"
+_LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True, repr=False)  # no repr: rows and seeds must not reach logs
@@ -43,7 +46,7 @@ class Opening:
             self.query_frame,
             self.nonce,
             shape,
-            self.rows.astype("<i4", copy=False).tobytes(),
+            _bytes_of(self.rows),
             self.seeds.flood,
             self.seeds.mask,
         )
@@ -51,16 +54,15 @@ class Opening:
 
 @dataclass(frozen=True, repr=False)
 class StoredRequest:
-    """An opening with the frames that were sent: header and parts, or only the header once the
-    answer is in (it names the request, so the same answer can be had again).
+    """An opening with the frames that were sent, and the answer once it is in.
+
+    With the answer, the header alone is kept: it names the request, so that the same answer can be
+    had again, and compared.
     """
 
     opening: Opening
     frames: tuple[bytes, ...]
-
-    @property
-    def acknowledged(self) -> bool:
-        return len(self.frames) == 1
+    answer: bytes | None = None
 
 
 class OpeningStore(Protocol):
@@ -68,7 +70,7 @@ class OpeningStore(Protocol):
 
     def save(self, query_id: str, request: StoredRequest) -> None: ...
     def find(self, query_id: str) -> StoredRequest | None: ...
-    def acknowledge(self, query_id: str) -> None: ...
+    def acknowledge(self, query_id: str, answer: bytes) -> None: ...
 
 
 class MemoryOpenings:
@@ -83,17 +85,20 @@ class MemoryOpenings:
     def find(self, query_id: str) -> StoredRequest | None:
         return self._requests.get(query_id)
 
-    def acknowledge(self, query_id: str) -> None:
+    def acknowledge(self, query_id: str, answer: bytes) -> None:
         request = self._requests[query_id]
-        self._requests[query_id] = StoredRequest(request.opening, request.frames[:1])
+        self._requests[query_id] = StoredRequest(request.opening, request.frames[:1], answer)
 
 
 class FolderOpenings:
     """One folder per plan on the company's disk; files for the owner's eyes only.
 
-    The opening (rows, seeds) stays until it is deleted after the inspection deadline; the request's
-    ciphertexts go as soon as the answer is in, but its header stays: it names the request, so that
-    a resumed run gets the same answer again.
+    Two files per query. The request is written first; it names its opening by the commitment in its
+    header, so that a break between the two leaves a pair that does not match, which counts as
+    nothing: it was never sent. The opening (rows, seeds) stays until it is deleted after the
+    inspection deadline. The request's ciphertexts go as soon as the answer is in; header and signed
+    answer stay, so that a resumed run gets the same answer again, and a regulator that forgot it
+    can be shown it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -109,39 +114,56 @@ class FolderOpenings:
             "query": opening.query_frame.hex(),
             "commitment": opening.commitment().hex(),
         }
-        head = json.dumps(meta).encode()
         seeds = opening.seeds.flood + opening.seeds.mask + opening.nonce
-        rows = opening.rows.astype("<i4", copy=False).tobytes()
-        # The opening last: it is what `find` looks for, so a break between leaves nothing half.
-        self._write(query_id, "request", request.frames)
-        self._write(query_id, "opening", [head, seeds, rows])
+        head = json.dumps(meta).encode()
+        chunks: list[bytes | memoryview] = [head, seeds, _bytes_of(opening.rows)]
+        lost = "nothing was sent"
+        self._write(query_id, "request", [_SENT, *request.frames], lost)
+        self._write(query_id, "opening", chunks, lost)
 
     def find(self, query_id: str) -> StoredRequest | None:
-        opening = self._path(query_id, "opening")
-        if not opening.exists():
+        if not self._path(query_id, "opening").exists():
             return None
-        head, seeds, rows = self._read(opening)
-        frames = tuple(self._read(self._path(query_id, "request")))
+        try:
+            opening = self._read_opening(query_id)
+            state, *frames = self._read(self._path(query_id, "request"))
+            committed = decode(frames[0], SumHeader).commitment
+        except (OSError, ValueError, KeyError, IndexError, struct.error, ProtocolError):
+            raise VerificationError(
+                f"the stored request of query {query_id!r} is damaged or incomplete; restore "
+                f"{self._folder} from a backup, or begin a new plan"
+            ) from None
+        if committed != opening.commitment():
+            return None
+        if state == _ANSWERED:
+            return StoredRequest(opening, (frames[0],), frames[1])
+        return StoredRequest(opening, tuple(frames))
+
+    def acknowledge(self, query_id: str, answer: bytes) -> None:
+        _, header, *_ = self._read(self._path(query_id, "request"))
+        chunks = [_ANSWERED, header, answer]
+        self._write(query_id, "request", chunks, "the answer will be fetched again")
+
+    def _read_opening(self, query_id: str) -> Opening:
+        head, seeds, rows = self._read(self._path(query_id, "opening"))
         meta = json.loads(head)
-        found = Opening(
+        opening = Opening(
             query_frame=bytes.fromhex(meta["query"]),
             rows=np.frombuffer(rows, "<i4").astype(np.int32).reshape(meta["shape"]),
             seeds=Seeds(seeds[:SEED_BYTES], seeds[SEED_BYTES : 2 * SEED_BYTES]),
             nonce=seeds[2 * SEED_BYTES :],
         )
-        if found.commitment().hex() != meta["commitment"]:
+        if opening.commitment().hex() != meta["commitment"]:
             raise VerificationError(f"the stored opening of query {query_id!r} was changed on disk")
-        return StoredRequest(found, frames)
-
-    def acknowledge(self, query_id: str) -> None:
-        header, *_ = self._read(self._path(query_id, "request"))
-        self._write(query_id, "request", [header])
+        return opening
 
     def _path(self, query_id: str, kind: str) -> Path:
         name = hashlib.sha256(query_id.encode()).hexdigest()[:32]  # ids are free text
         return self._folder / f"{name}.{kind}"
 
-    def _write(self, query_id: str, kind: str, chunks: Sequence[bytes]) -> None:
+    def _write(
+        self, query_id: str, kind: str, chunks: Sequence[bytes | memoryview], lost: str
+    ) -> None:
         """All or nothing: a temporary file, fsync, rename, fsync of the folder."""
         path = self._path(query_id, kind)
         partial = path.with_suffix(path.suffix + ".partial")
@@ -149,7 +171,8 @@ class FolderOpenings:
             fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(fd, "wb") as file:
                 for chunk in chunks:
-                    file.write(struct.pack("<Q", len(chunk)) + chunk)
+                    file.write(_LENGTH.pack(len(chunk)))
+                    file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())
             partial.replace(path)
@@ -161,15 +184,23 @@ class FolderOpenings:
         except OSError as error:
             partial.unlink(missing_ok=True)
             raise StorageError(
-                f"could not store the request before sending it ({error.strerror}); nothing was "
-                f"sent. Make room in {self._folder} and ask again."
+                f"could not write to {self._folder} ({error.strerror}); {lost}. Make room and ask "
+                "again."
             ) from None
 
     @staticmethod
     def _read(path: Path) -> list[bytes]:
         raw, chunks, start = path.read_bytes(), [], 0
         while start < len(raw):
-            (size,) = struct.unpack_from("<Q", raw, start)
-            chunks.append(raw[start + 8 : start + 8 + size])
-            start += 8 + size
+            (size,) = _LENGTH.unpack_from(raw, start)
+            start += _LENGTH.size
+            if start + size > len(raw):
+                raise ValueError("cut off")
+            chunks.append(raw[start : start + size])
+            start += size
         return chunks
+
+
+def _bytes_of(rows: NDArray[np.int32]) -> memoryview:
+    """The rows' little-endian bytes, without a copy where the machine is little-endian too."""
+    return np.ascontiguousarray(rows, dtype="<i4").reshape(-1).view(np.uint8).data

@@ -28,10 +28,12 @@ from numpy.typing import ArrayLike, NDArray
 from isonomy.common.accounting import epsilon_of
 from isonomy.common.cohort import Cohort, group_labels
 from isonomy.common.errors import BudgetExceeded, ConfigError, DataError
-from isonomy.common.noise import MIN_SIGMA
+from isonomy.common.noise import MAX_SCALE, MAX_SIGMA, MIN_SIGMA
 from isonomy.common.packing import centre
 from isonomy.common.params import DEFAULT_PARAMETERS
 from isonomy.common.quantise import (
+    LARGEST,
+    SMALLEST,
     Order,
     checked_norm,
     checked_rows,
@@ -48,6 +50,7 @@ from isonomy.common.queries import (
     Shape,
     cost_of,
     noise_deviation,
+    query_id_prefix,
     shapes_of,
 )
 
@@ -247,10 +250,8 @@ class GroupOracle(ABC):
         """
         expression = self._attribute(attribute)
         labels = group_labels(expression, self.groups)
-        u = np.asarray(weights, dtype=np.float64).reshape(-1)
-        if len(u) != len(labels) or not np.isfinite(u).all():
-            raise DataError(f"{expression!r} needs {len(labels)} finite weights; got {len(u)}")
         norm = checked_norm(norm)
+        u = _checked_weights(weights, len(labels), norm, expression)
         given, positions = self._by_person(rows, self._positions(people))
         span = float(u.max() - u.min())
         if span == 0.0:
@@ -336,9 +337,11 @@ class GroupOracle(ABC):
     ) -> Query:
         counts = tuple(len(group_labels(expression, self.groups)) for expression in expressions)
         cost = cost_of(shape, counts, self.params)
+        if len(purpose) > 128 or not purpose.isprintable():
+            raise ConfigError("a purpose is at most 128 printable characters for the ledger")
         everyone = len(positions) == len(self.cohort)
         query = Query(
-            query_id=f"{self.plan.hex()[:16]}-{self._asked:06d}",
+            query_id=f"{query_id_prefix(self.plan)}{self._asked:06d}",
             plan=self.plan,
             purpose=purpose,
             kind=kind,
@@ -424,7 +427,8 @@ class _Noise:
 
     def __post_init__(self) -> None:
         given = [v for v in (self.sigma, self.share, self.epsilon) if v is not None]
-        if len(given) != 1 or not np.isfinite(given[0]) or given[0] <= 0:
+        numbers = all(isinstance(v, int | float | np.number) for v in given)
+        if len(given) != 1 or not numbers or not np.isfinite(given[0]) or given[0] <= 0:
             raise ConfigError(
                 "give exactly one positive number: sigma (deviation, in the rows' units), share "
                 "(of the plan's budget) or epsilon (Laplace noise)"
@@ -439,13 +443,16 @@ class _Noise:
     def integer(self, cost: Cost, unit: float, cap_units: int) -> int:
         """The noise level in integer units, rounded up: never less noise than asked for."""
         if self.share is not None:
-            return cost.noise_for("gaussian", int(cap_units * self.share))
+            return cost.sigma_for(int(cap_units * self.share))
         if self.epsilon is not None:
-            return int(np.ceil(cost.l1 / self.epsilon))
+            scale = cost.l1 / self.epsilon if self.epsilon > 1e-100 else float("inf")
+            if scale > MAX_SCALE:
+                raise ConfigError(f"epsilon = {self.epsilon} needs more noise than sums can carry")
+            return int(np.ceil(scale))
         sigma = float(np.ceil(self.sigma / unit)) if self.sigma is not None else 0.0
-        if not MIN_SIGMA <= sigma <= 2.0**40:
+        if not MIN_SIGMA <= sigma <= MAX_SIGMA:
             raise ConfigError(
-                f"sigma must be between {MIN_SIGMA * unit:.3g} and {2.0**40 * unit:.3g} for this "
+                f"sigma must be between {MIN_SIGMA * unit:.3g} and {MAX_SIGMA * unit:.3g} for this "
                 "norm: below it the sampler is not exact, above it sums are not"
             )
         return int(sigma)
@@ -457,10 +464,27 @@ def _one_hot(cells: ArrayLike | None, positions: NDArray[np.int64]) -> NDArray[n
     index = np.asarray(cells)
     if index.shape != positions.shape or not np.issubdtype(index.dtype, np.integer):
         raise DataError("cells must be one integer per person")
-    if index.min() < 0:
-        raise DataError("cells must not be negative")
-    rows: NDArray[np.float64] = np.eye(int(index.max()) + 1)[index]
+    if index.min() < 0 or index.max() >= DEFAULT_PARAMETERS.max_columns:
+        raise DataError(f"cells must lie between 0 and {DEFAULT_PARAMETERS.max_columns - 1}")
+    rows = np.zeros((len(index), int(index.max()) + 1))
+    rows[np.arange(len(index)), index] = 1.0
     return rows
+
+
+def _checked_weights(
+    weights: ArrayLike, groups: int, norm: float, expression: str
+) -> NDArray[np.float64]:
+    """(groups,) weights whose spread can be scaled to the norm without leaving the floats."""
+    try:
+        u = np.asarray(weights, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        raise DataError(f"{expression!r} needs {groups} weights that are numbers") from None
+    if len(u) != groups or not (np.abs(u) <= LARGEST).all():
+        raise DataError(f"{expression!r} needs {groups} finite weights; got {len(u)}")
+    spread = float(u.max() - u.min())
+    if spread > 0 and not SMALLEST <= spread * norm <= LARGEST:
+        raise DataError("the weights' range times the norm is too small or too large; rescale")
+    return u
 
 
 def _with_last_group(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from isonomy.common.errors import DataError
 
 Order = Literal[1, 2]  # L1 for Laplace noise, L2 for Gaussian noise
+SMALLEST, LARGEST = 1e-200, 1e200  # of norms and weights: products stay finite and normal
 _SHRINK = 1.0 - 2.0**-40
 _CHUNK_CELLS = 1 << 20  # work on slices of about 8 MB: memory beyond the rows stays constant
 
@@ -62,10 +63,14 @@ def checked_rows(rows: object, people: int | None = None) -> NDArray[np.float64]
 
 
 def checked_norm(norm: float) -> float:
-    """A positive, finite bound, or a DataError."""
-    if not (np.isfinite(norm) and norm > 0):
-        raise DataError(f"the norm bound must be a positive number; got {norm}")
-    return float(norm)
+    """A positive bound with which one can still divide and multiply, or a DataError."""
+    try:
+        bound = float(norm)
+    except (TypeError, ValueError):
+        bound = float("nan")
+    if not SMALLEST <= bound <= LARGEST:
+        raise DataError(f"the norm bound must be a positive number; got {norm!r}")
+    return bound
 
 
 def sum_by_person(

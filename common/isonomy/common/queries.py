@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from isonomy.common.accounting import (
     gaussian_units,
-    laplace_scale_for,
     laplace_units,
     sigma_for,
 )
@@ -75,6 +74,11 @@ class Query:
         return np.array(self.positions, dtype=np.int64)
 
 
+def query_id_prefix(plan: bytes) -> str:
+    """How every query id of a plan begins."""
+    return f"{plan.hex()[:16]}-"
+
+
 @dataclass(frozen=True)
 class Cost:
     """Sensitivity of a query in integers, and its noise bound."""
@@ -87,11 +91,9 @@ class Cost:
             return gaussian_units(self.squared_l2, noise)
         return laplace_units(self.l1, noise)
 
-    def noise_for(self, mechanism: Mechanism, units: int) -> int:
-        """The least noise whose debit is at most `units`."""
-        if mechanism == "gaussian":
-            return max(MIN_SIGMA, sigma_for(units, self.squared_l2))
-        return laplace_scale_for(units, self.l1)
+    def sigma_for(self, units: int) -> int:
+        """The least Gaussian noise whose debit is at most `units`."""
+        return max(MIN_SIGMA, sigma_for(units, self.squared_l2))
 
 
 def cost_of(shape: Shape, group_counts: tuple[int, ...], params: ParameterSet) -> Cost:

@@ -49,6 +49,7 @@ class _Attempt:
     attempt: bytes
     query_hash: bytes
     columns_hash: bytes = b""  # set when the last column has left
+    destroyed: bool = False
 
 
 class RegulatorHalf:
@@ -122,6 +123,8 @@ class RegulatorHalf:
         for index in range(shapes.layout.blocks):
             people = shapes.layout.block_slice(index)
             for number, members in enumerate(attempt.authorised.indicators(people)):
+                if attempt.destroyed:
+                    raise ProtocolError("this attempt was replaced by a newer one")
                 yield encode(Column(index, number, attempt.key.encrypt_column(members)))
 
     # --- The second call -----------------------------------------------------------------------
@@ -129,7 +132,8 @@ class RegulatorHalf:
     def _answer(
         self, header: SumHeader, request_hash: bytes, frames: Iterator[bytes]
     ) -> DebitRecord:
-        attempt = self._attempts.pop(header.query_id, None)
+        attempt = self._attempts.get(header.query_id)
+        # Compare first: an old header must not cost a newer attempt its key.
         if attempt is None or attempt.attempt != header.attempt:
             raise ProtocolError(
                 "no key is open for this attempt: it was answered, replaced or lost in a restart. "
@@ -139,9 +143,9 @@ class RegulatorHalf:
             self._check_header(header, attempt)
             sums = self._decrypt(header, attempt, frames)
         finally:
-            attempt.key.destroy()
+            self._forget(header.query_id)
         if attempt.authorised.query.kind == "open":
-            self._check_range(attempt.authorised, sums)
+            sums = self._within_range(attempt.authorised, sums)
         return self._custodian.release(attempt.authorised, request_hash, sums)
 
     @staticmethod
@@ -182,12 +186,14 @@ class RegulatorHalf:
         return sums
 
     @staticmethod
-    def _check_range(authorised: Authorised, sums: NDArray[np.int64]) -> None:
-        """Open sums must be possible for honest rows: public n and C only, nothing private."""
-        query = authorised.query
-        limit = len(authorised.codes[0]) * query.params.row_bound
-        if (np.abs(sums) > limit).any():
-            raise ProtocolError("an open sum is larger than honest rows can make it")
+    def _within_range(authorised: Authorised, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Open sums, cut to what honest rows can make them (public n and C only).
+
+        Cut, not refused: whether a refusal comes would depend on the exact sum, and a company could
+        ask that for free. Cutting moves no two sums further apart, so the noise still covers it.
+        """
+        limit = len(authorised.codes[0]) * authorised.query.params.row_bound
+        return np.clip(sums, -limit, limit)
 
     def _sign(self, record: DebitRecord) -> Answer:
         unsigned = Answer(
@@ -206,4 +212,5 @@ class RegulatorHalf:
     def _forget(self, query_id: str) -> None:
         attempt = self._attempts.pop(query_id, None)
         if attempt is not None:
+            attempt.destroyed = True
             attempt.key.destroy()
