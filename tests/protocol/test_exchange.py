@@ -361,7 +361,7 @@ def test_a_full_disk_at_the_regulator_answers_nothing(
         return real(fd, data, offset)
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(StorageError, match="nothing was") as caught:
+    with pytest.raises(StorageError, match="debited once") as caught:
         company.blind_sum(ROWS, norm=3.0, share=0.1)
     assert str(fed.ledger._path) not in str(caught.value)  # whose disk is full is not our affair
     monkeypatch.undo()
@@ -382,7 +382,7 @@ def test_a_tampered_ledger_is_not_opened(fed: Federation) -> None:
 def test_a_break_between_the_two_files_of_an_attempt_counts_as_nothing(
     fed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Old rows and seeds with new ciphertexts would take off the wrong mask: a paid, wrong answer."""
+    """Old rows and seeds with new ciphertexts would take off the wrong mask, and cost a budget."""
     folder = tmp_path / "openings"
     fed.port.change_request = lambda frames: frames[:1]  # the first attempt is stored, not answered
     with pytest.raises(ProtocolError):
@@ -564,12 +564,13 @@ def test_people_with_several_rows_are_clipped_as_one(fed: Federation) -> None:
         company.counts(np.arange(1000) % 2, people=people, share=0.1)
 
 
-def test_a_thousand_groups(tmp_path: Path) -> None:
-    names = [f"g{i}" for i in range(1000)]
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_a_thousand_groups(tmp_path: Path, count: int) -> None:
+    names = [f"g{i}" for i in range(count)]
     fed = federation(tmp_path, {"a": labels(np.arange(40) % 7, names)}, {"a": names})
     release = fed.company().counts(share=0.5)
-    assert release.values.shape == (1000, 1)
-    assert np.abs(release.values[:999, 0]).max() < 6 + 8 * release.deviation[0]
+    assert release.values.shape == (count, 1)
+    assert np.abs(release.values[:-1, 0]).max() < 6 + 8 * release.deviation[0]
 
 
 def test_chunks_charge_only_the_people_in_them(fed: Federation) -> None:

@@ -174,7 +174,8 @@ class QueryKey:
     """The regulator's secret key of one query. Makes columns, decrypts one answer, is destroyed.
 
     One key for one query, because a company that sends crafted ciphertexts reads coefficients of
-    the secret key out of the answers; with a key that answers once there is nothing to add up.
+    the secret key out of the answers. A crafted request can still reveal its own people (that is
+    what inspection is for), but nothing about any other query.
     """
 
     def __init__(self, params: ParameterSet) -> None:
