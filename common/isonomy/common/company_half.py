@@ -19,6 +19,7 @@ from isonomy.common.blinding import SEED_BYTES, Seeds, expand_mask
 from isonomy.common.ciphertexts import Seeded
 from isonomy.common.cohort import Cohort, group_labels
 from isonomy.common.errors import (
+    AttemptLost,
     BudgetExceeded,
     ProtocolError,
     ReplayRefused,
@@ -82,9 +83,7 @@ class EncryptedOracle(GroupOracle):
         if stored is not None:
             try:
                 return self._send(query, stored)
-            except ReplayRefused:
-                raise
-            except ProtocolError:
+            except AttemptLost:
                 if stored.answer is not None:
                     raise VerificationError(
                         f"the regulator answered query {query.query_id!r} before and now has no "

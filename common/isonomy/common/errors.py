@@ -5,6 +5,7 @@ IsonomyError
 │   ├── CapacityError        more people, columns or bits than the parameter set carries
 │   └── DataError            rows, ids or attributes that cannot be used as they are
 ├── ProtocolError            the peer sent something that the protocol does not allow
+│   ├── AttemptLost          the key of this attempt is gone: ask for columns again
 │   └── ReplayRefused        an old query id came with new content
 ├── VerificationError        a hash, signature, commitment or proof does not match
 │   └── LedgerTampered       the ledger's hash chain is broken
@@ -37,6 +38,10 @@ class DataError(ConfigError):
 
 class ProtocolError(IsonomyError):
     """The peer sent something that the protocol does not allow."""
+
+
+class AttemptLost(ProtocolError):  # noqa: N818
+    """The regulator has no key for this attempt any more; a new attempt costs nothing."""
 
 
 class ReplayRefused(ProtocolError):  # noqa: N818  (reads as the event it is)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.custodian import Authorised, Custodian
-from isonomy.common.errors import IsonomyError, ProtocolError, ReplayRefused
+from isonomy.common.errors import AttemptLost, IsonomyError, ProtocolError, ReplayRefused
 from isonomy.common.he import QueryKey
 from isonomy.common.identity import Identity
 from isonomy.common.ledger import DebitRecord
@@ -135,7 +135,7 @@ class RegulatorHalf:
         attempt = self._attempts.get(header.query_id)
         # Compare first: an old header must not cost a newer attempt its key.
         if attempt is None or attempt.attempt != header.attempt:
-            raise ProtocolError(
+            raise AttemptLost(
                 "no key is open for this attempt: it was answered, replaced or lost in a restart. "
                 "Ask for columns again."
             )
