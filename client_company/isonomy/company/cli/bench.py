@@ -23,3 +23,19 @@ def sums(as_json: JsonOption = False) -> None:
     from isonomy.company.bench import sums as bench  # TenSEAL loads only where it is used
 
     bench.sums(as_json)
+
+
+@app.command()
+def session(
+    as_json: JsonOption = False,
+    people: Annotated[
+        int, typer.Option(help="People of the demonstration that is timed.")
+    ] = 20_000,
+) -> None:
+    """A leg through the relay beside a Flower message, and a whole run beside a local one.
+
+    Starts the demonstration's processes; takes a few minutes. Example: isonomy bench session --json
+    """
+    from isonomy.company.bench import session as bench
+
+    bench.session(as_json, people)

@@ -1,0 +1,173 @@
+"""`isonomy bench session`: the relay beside Flower's own messages, the demonstration beside local.
+
+| number | meaning |
+|---|---|
+| leg_2mb_ms | 2 MB from regulator to company through the relay: TLS, sealing, opening; median |
+| flower_leg_2mb_ms | the same bytes in a Flower message: half of a round trip; median |
+| demo_s | a whole demonstration, from keys to the last process taken down |
+| startup_s | the part of it that is not training: keys, processes, waiting, taking down |
+| local_s | the same training on the local oracle: same noise and ledger, no encryption |
+| demo_over_local | (demo_s − startup_s) / local_s |
+| bytes_per_exchange | what passed the relay in the demonstration, per exchange |
+"""
+
+from __future__ import annotations
+
+import json as json_format
+import os
+import tempfile
+import threading
+import time
+import tomllib
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from isonomy.common.local import LocalOracle
+from isonomy.common.node import free_port
+from isonomy.common.party import PartyKeys
+from isonomy.common.plan import Plan
+from isonomy.common.session import Frame, Session, Ticket, TlsFiles
+from isonomy.company.demo.federation import START_S
+from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout, Settings
+from isonomy.company.demo.population import Population
+from isonomy.company.demo.prepare import prepare
+from isonomy.company.demo.processes import Processes
+from isonomy.company.demo.run import run_demo
+from isonomy.company.demo.worker import train
+from isonomy.company.planning import PlanFiles
+
+SCHEMA = 1
+LEG_BYTES = 2_000_000
+LEGS, WARM_UP = 41, 5
+FLOWER_LEGS = 4
+
+
+def measure(people: int, say: Any) -> dict[str, float]:
+    """Measure everything in one run."""
+    with tempfile.TemporaryDirectory(prefix="isonomy-bench-") as folder:
+        say("a whole demonstration")
+        demo = Layout.make(Path(folder) / "demo")
+        settings = Settings(people=people)
+        summary = run_demo(demo, settings).summary
+        say("the same training on the local oracle")
+        local_s = _local_seconds(demo, settings)
+        legs = Layout.make(Path(folder) / "legs")
+        with Processes(legs.logs) as processes:
+            prepare(legs, Settings(people=400), processes)
+            say("legs of 2 MB through the relay")
+            leg = _relay_leg(legs, processes)
+            say("legs of 2 MB as Flower messages")
+            flower = _flower_leg(legs, processes)
+    training = summary["training_seconds"]
+    return {
+        "schema": SCHEMA,
+        "leg_2mb_ms": round(leg, 3),
+        "flower_leg_2mb_ms": round(flower, 1),
+        "ratio": round(flower / leg, 1),
+        "demo_s": round(summary["seconds"], 2),
+        "local_s": round(local_s, 2),
+        "startup_s": round(summary["startup_seconds"], 2),
+        "demo_over_local": round(training / local_s, 3),
+        "bytes_per_exchange": round(summary["bytes"] / summary["exchanges"]),
+    }
+
+
+def session(json: bool, people: int = 20_000) -> None:
+    """Measure and print: a table, or one JSON object."""
+    console = Console(stderr=True)
+    result = measure(people, lambda what: console.print(f"measuring {what} …", style="dim"))
+    if json:
+        Console(soft_wrap=True).print(json_format.dumps(result), markup=False, highlight=False)
+        return
+    table = Table("", "", title="Session, on this machine", show_header=False)
+    for name, value in result.items():
+        table.add_row(name, f"{value:g}")
+    Console().print(table)
+
+
+def _local_seconds(layout: Layout, settings: Settings) -> float:
+    """Seconds of the demonstration's training with the regulator's side in this process."""
+    plan, population = Plan.load(layout.plan), Population.of(settings)
+    known = dict(
+        zip(population.data.ids, population.data.attributes[population.attribute], strict=True)
+    )
+    ids = population.training_ids
+    oracle = LocalOracle.rehearse(
+        ids,
+        {population.attribute: [known[person] for person in ids]},
+        epsilon=float(settings.epsilon),
+        delta=float(settings.delta),
+        groups=plan.groups,
+    )
+    began = time.monotonic()
+    train(oracle, layout, plan, settings)
+    return time.monotonic() - began
+
+
+def _relay_leg(layout: Layout, processes: Processes) -> float:
+    """Median milliseconds of a leg, regulator → company, through a relay process."""
+    tickets = layout.root / "tickets"
+    public = str(PlanFiles.beside(layout.plan).public)
+    config = str(layout.server_config)
+    relay = processes.start(
+        "relay", ["isonomy-server", "relay", public, "--tickets", str(tickets), "-c", config]
+    )
+    processes.until(lambda: relay.says('"ready"'), "the relay", START_S)
+    company = _session(layout, tickets, COMPANY, layout.company.keys_folder)
+    regulator = _session(layout, tickets, REGULATOR, layout.regulator / "keys")
+    payload, sent, times = os.urandom(LEG_BYTES), [0.0], []
+    turn = threading.Semaphore(0)
+
+    def send() -> None:
+        generation = regulator.generation(COMPANY)
+        for exchange in range(1, LEGS + 1):
+            turn.acquire()
+            sent[0] = time.perf_counter()
+            frame = Frame(COMPANY, "columns", "leg", exchange, 0, True, payload)
+            regulator.send(COMPANY, frame, generation=generation)
+
+    with company, regulator:
+        company.generation(REGULATOR)
+        sender = threading.Thread(target=send, daemon=True)
+        sender.start()
+        for _ in range(LEGS):
+            turn.release()
+            company.receive(REGULATOR)
+            times.append(time.perf_counter() - sent[0])
+        sender.join()
+    processes.end(relay)
+    return 1000 * median(times[WARM_UP:])
+
+
+def _session(layout: Layout, tickets: Path, name: str, keys: Path) -> Session:
+    ticket = Ticket.from_json((tickets / f"{name}.ticket").read_bytes())
+    tls = TlsFiles.of(layout.root / name / "tls")
+    return Session(ticket, tls, PartyKeys.load(keys), Plan.load(layout.plan))
+
+
+def _flower_leg(layout: Layout, processes: Processes) -> float:
+    """Milliseconds of a leg as a Flower message to one node."""
+    config = str(layout.server_config)
+    port = int(tomllib.loads(layout.server_config.read_text())["superlink"]["port"])
+    link = processes.start("superlink", ["isonomy-server", "superlink", "-c", config])
+    processes.until(lambda: link.says("Uvicorn running"), "the SuperLink", START_S)
+    key = layout.company.node_folder / "node.key.pub"
+    register = ["isonomy-server", "register", f"{COMPANY}={key}", "-c", config]
+    processes.finish(processes.start("register", register))
+    processes.start(
+        "node",
+        [
+            *("isonomy-company", "node", "--superlink", f"127.0.0.1:{port}"),
+            *("--folder", str(layout.company.node_folder), "--ca", str(layout.company.tls.ca)),
+            *("--socket", str(layout.company.socket), "--port", str(free_port())),
+        ],
+    )
+    legs = ["--legs", str(FLOWER_LEGS), "--size", str(LEG_BYTES)]
+    run = processes.start("measure", ["isonomy-server", "measure", "-c", config, *legs])
+    processes.finish(run, 300.0)
+    lines = [line for line in run.log.read_text().splitlines() if line.startswith("{")]
+    return float(json_format.loads(lines[-1])["leg_ms"])

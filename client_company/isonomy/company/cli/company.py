@@ -1,0 +1,155 @@
+"""`isonomy-company`: keys, plans, approval and the Flower node. Training is Python: see `join`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isonomy.common.approvals import read_people
+from isonomy.common.command_line import CommandLine
+from isonomy.common.errors import ConfigError
+from isonomy.common.node import flower_environment, make_node_key, supernode_command
+from isonomy.common.node_process import run_node
+from isonomy.common.party import Card, PartyKeys, fingerprint
+from isonomy.common.plan import Plan
+from isonomy.company.home import Home
+from isonomy.company.planning import PlanFiles, make_plan, write_plan
+
+app = CommandLine(
+    help="The company's side of Isonomy. Features, labels and model stay here; what leaves is "
+    "encrypted under the regulator's keys and masked. The regulator's attributes never arrive: "
+    "only sums with noise, within the budget of an approved plan."
+)
+HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
+_HOME = Path("company")
+
+
+@app.command()
+def keys(
+    name: Annotated[str, typer.Option(help="The company's name, as plans will call it.")],
+    home: HomeFolder = _HOME,
+) -> None:
+    """Make this company's keys, once. They are never overwritten.
+
+    Hand keys/card.json to whoever writes the plan and node/node.key.pub to the server's operator,
+    and compare the fingerprint by telephone.
+    """
+    made = PartyKeys.create(Home(home).keys_folder, name, "company")
+    Home(home).node_folder.mkdir(parents=True, exist_ok=True)
+    public = make_node_key(Home(home).node_folder / "node.key")
+    shown = {
+        "card": str(Home(home).keys_folder / "card.json"),
+        "fingerprint": fingerprint(made.card()),
+        "node_key": str(public),
+    }
+    typer.echo(json.dumps(shown))
+
+
+@app.command("fingerprint")
+def show_fingerprint(
+    card: Annotated[Path, typer.Argument(help="A card.json from another party.")],
+) -> None:
+    """Show a card's fingerprint, to compare with what its owner reads out."""
+    loaded = Card.load(card)
+    typer.echo(f"{loaded.name} ({loaded.role}): {fingerprint(loaded)}")
+
+
+@app.command()
+def plan(
+    regulator: Annotated[Path, typer.Option(help="The regulator's card.json.")],
+    people: Annotated[Path, typer.Option(help="Ids of this company's people, one per line.")],
+    relay: Annotated[str, typer.Option(help="The server's name, as in its certificate.")],
+    attribute: Annotated[
+        list[str], typer.Option(help="NAME=LABEL,LABEL[,…] as the regulator declares it.")
+    ],
+    epsilon: Annotated[str, typer.Option(help="The most that a person's attribute may lose.")],
+    output: Annotated[Path, typer.Option("--output", "-o")] = Path("plan.json"),
+    home: HomeFolder = _HOME,
+    delta: Annotated[str, typer.Option(help="The δ of (ε, δ).")] = "1e-6",
+    notion: Annotated[str, typer.Option(help="Fairness notion.")] = "demographic_parity",
+    strategy: Annotated[str, typer.Option(help="How the model is made fair.")] = "tilt",
+    tolerance: Annotated[str, typer.Option(help="Violation aimed at.")] = "0.01",
+    name: Annotated[str, typer.Option(help="A title for people.")] = "plan",
+    other: Annotated[
+        list[str] | None, typer.Option(help="CARD.json=IDS.txt of a further company.")
+    ] = None,
+    auditor: Annotated[str, typer.Option(help="The auditor's X25519 key, 64 hex digits.")] = "",
+    inspection_rate: Annotated[str, typer.Option(help="Part of the queries inspected.")] = "0",
+    deadline: Annotated[str, typer.Option(help="Last day of inspections, YYYY-MM-DD.")] = "",
+) -> None:
+    """Write a plan for all owners to approve, the list of its people, and its public part.
+
+    The plan is fixed once written: its hash covers every byte. Without an auditor nobody inspects,
+    and a company that sends other rows than it should is not caught; the plan says so.
+    """
+    companies = [(Home(home).keys().card(), read_people(people))]
+    for entry in other or []:
+        card, _, ids = entry.partition("=")
+        companies.append((Card.load(Path(card)), read_people(Path(ids))))
+    made, cohort = make_plan(
+        name=name,
+        companies=companies,
+        regulator=Card.load(regulator),
+        relay_name=relay,
+        groups=dict(_attribute(text) for text in attribute),
+        notion=notion,
+        strategy=strategy,
+        tolerance=tolerance,
+        epsilon=epsilon,
+        delta=delta,
+        auditor=auditor,
+        inspection_rate=inspection_rate,
+        deadline=deadline or None,
+    )
+    files = write_plan(made, cohort, output)
+    typer.echo(made.describe(), err=True)
+    shown = {"plan": str(files.plan), "people": str(files.people), "public": str(files.public)}
+    typer.echo(json.dumps({**shown, "hash": made.hash.hex()}))
+
+
+@app.command()
+def approve(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan to approve.")],
+    people: Annotated[
+        Path | None, typer.Option(help="This company's ids; without: beside the plan.")
+    ] = None,
+    home: HomeFolder = _HOME,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
+) -> None:
+    """Approve a plan: `join` then opens sessions of this plan and no others."""
+    loaded = Plan.load(plan_file)
+    typer.echo(loaded.describe(), err=True)
+    typer.echo(f"  {loaded.regulator.name}: {fingerprint(loaded.regulator)}", err=True)
+    if not yes and not typer.confirm("Approve this plan?", err=True):
+        raise typer.Exit(1)
+    cohort = read_people(people or PlanFiles.beside(plan_file).people)
+    Home(home).approvals.approve(loaded, cohort, Home(home).keys())
+    typer.echo(json.dumps({"approved": loaded.hash.hex()}))
+
+
+@app.command()
+def node(
+    superlink: Annotated[str, typer.Option(help="HOST:PORT of the server's SuperLink.")],
+    ca: Annotated[Path, typer.Option(help="The server's ca.pem.")],
+    folder: Annotated[Path, typer.Option(help="Folder with node.key, and for Flower's files.")],
+    socket: Annotated[Path, typer.Option(help="The socket on which `join` listens.")],
+    port: Annotated[int, typer.Option(help="A free local port for Flower's own use.")] = 9094,
+) -> None:
+    """Start the Flower node (SuperNode), in the foreground, as a user without access to the home.
+
+    Code that arrives with a run executes here. It sees the socket, and no data.
+    """
+    command = supernode_command(
+        superlink=superlink, ca=ca, key=folder / "node.key", daemon_socket=socket, port=port
+    )
+    run_node(command, flower_environment(folder / "flower"))
+
+
+def _attribute(text: str) -> tuple[str, list[str]]:
+    name, equals, labels = text.partition("=")
+    if not equals or not name:
+        raise ConfigError(f"{text!r} is not NAME=LABEL,LABEL")
+    return name, labels.split(",")

@@ -1,0 +1,64 @@
+"""`isonomy demo`: three parties on this machine, a whole training, a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from isonomy.common.errors import IsonomyError
+from isonomy.common.exit_codes import code_of
+
+
+def demo(
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder (empty or new); default: isonomy-runs/demo-…")
+    ] = None,
+    dataset: Annotated[
+        str, typer.Option(help="lending (made here), adult, bank, credit, compas …")
+    ] = "lending",
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(envvar="ISONOMY_DATA_DIR", help="Folder with real data; without: online."),
+    ] = None,
+    people: Annotated[int, typer.Option(help="How many people `lending` makes.")] = 20_000,
+    epsilon: Annotated[str, typer.Option(help="Privacy budget of every person.")] = "1",
+    notion: Annotated[str, typer.Option(help="Fairness notion.")] = "demographic_parity",
+    base: Annotated[str, typer.Option(help="logistic, gbdt or mlp.")] = "logistic",
+    seed: Annotated[int, typer.Option(help="Fixes people and split; never the noise.")] = 0,
+) -> None:
+    """Run a whole federation on this machine and train a fair model through it.
+
+    Makes keys, certificates and people, starts Flower's SuperLink, two nodes, the regulator's
+    daemon and the company's script as processes of their own, trains, and takes all of them down
+    again. About a minute. The attributes are in the run folder's regulator/ and nowhere else.
+    """
+    # Here, not above: `isonomy --help` need not wait for scikit-learn.
+    from isonomy.company.demo.display import Display
+    from isonomy.company.demo.layout import Layout, Settings
+    from isonomy.company.demo.report import table, write_report
+    from isonomy.company.demo.run import run_demo
+
+    console = Console(stderr=True)
+    settings = Settings(
+        dataset=dataset,
+        data_dir=data_dir,
+        people=people,
+        epsilon=epsilon,
+        notion=notion,
+        base=base,
+        seed=seed,
+    )
+    try:
+        layout = Layout.make(out)
+        console.print(f"run folder: {layout.root}", highlight=False, soft_wrap=True)
+        with Display(console, epsilon) as display:
+            result = run_demo(layout, settings, display)
+            write_report(layout.root, result)
+    except IsonomyError as error:
+        console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(code_of(error)) from None
+    Console().print(table(result))
+    typer.echo(f"report: {layout.root / 'report.html'}")

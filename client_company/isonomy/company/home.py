@@ -1,0 +1,56 @@
+"""The company's home folder: where its keys, approvals and openings lie.
+
+keys/      identity and sealing key, card.json      plans/     what its owner approved
+tls/       from the server's operator               openings/  rows and seeds, per plan, until
+node/      the Flower node's key and files                     the inspection deadline
+run/       the local socket                         state/     how far a session got
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from isonomy.common.approvals import Approvals
+from isonomy.common.openings import FolderOpenings
+from isonomy.common.party import PartyKeys
+from isonomy.common.plan import Plan
+from isonomy.common.session import TlsFiles
+
+
+@dataclass(frozen=True)
+class Home:
+    """Paths below one folder; nothing is made before it is needed."""
+
+    folder: Path
+
+    @property
+    def keys_folder(self) -> Path:
+        return self.folder / "keys"
+
+    @property
+    def tls(self) -> TlsFiles:
+        return TlsFiles.of(self.folder / "tls")
+
+    @property
+    def node_folder(self) -> Path:
+        return self.folder / "node"
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "run" / "company.sock"
+
+    @property
+    def approvals(self) -> Approvals:
+        return Approvals(self.folder / "plans")
+
+    def keys(self) -> PartyKeys:
+        return PartyKeys.load(self.keys_folder)
+
+    def openings(self, plan: Plan) -> FolderOpenings:
+        return FolderOpenings(self.folder / "openings" / plan.hash.hex())
+
+    def state(self, plan: Plan) -> Path:
+        folder = self.folder / "state" / plan.hash.hex()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder

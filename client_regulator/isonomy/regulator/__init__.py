@@ -1,0 +1,1 @@
+"""The regulator: holds people's sensitive attributes, answers within approved budgets."""

@@ -1,0 +1,116 @@
+"""What a party's owner has approved: plans by hash, each with the people it is about.
+
+    folder/<hash>.json      the plan, byte for byte as it was approved
+    folder/<hash>.people    the ids of its cohort in the agreed order, one per line
+
+A daemon joins a session only for a hash that it finds here. The bytes are hashed again each time,
+so a file that was changed after its approval counts as not approved.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from isonomy.common.cohort import Cohort
+from isonomy.common.errors import ConfigError, DataError, StorageError
+from isonomy.common.party import PartyKeys
+from isonomy.common.plan import Plan
+
+MAX_PEOPLE_BYTES = 1 << 30
+
+
+class PlanNotApproved(ConfigError):  # noqa: N818  (reads as the event it is)
+    """A session was offered for a plan that this party's owner has not approved."""
+
+
+class Approvals:
+    """A folder of approved plans."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def approve(self, plan: Plan, cohort: Cohort, keys: PartyKeys) -> None:
+        """Store the plan as approved, after the checks that need no other party."""
+        if plan.card(keys.name) != keys.card():  # (1) our name stands for our keys
+            raise ConfigError(
+                f"the plan names {keys.name!r} with other keys than ours; hand over the card again"
+            )
+        check_people(plan, cohort, keys.name)  # (2) the people are those of the plan
+        check_promises(plan)  # (3) it promises nothing that this version does not do
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(self._path(plan.hash, "people"), "".join(f"{i}\n" for i in cohort.ids).encode())
+        _write(self._path(plan.hash, "json"), plan.to_json())  # last: this is what counts
+
+    def require(self, plan_hash: bytes) -> tuple[Plan, Cohort]:
+        """Return an approved plan and its people, or raise PlanNotApproved."""
+        path = self._path(plan_hash, "json")
+        if not path.exists():
+            raise PlanNotApproved(
+                f"plan {plan_hash.hex()[:16]}… is not approved on this side. Compare the hash with "
+                "the other owners, read the plan, then run `approve`"
+            )
+        plan = Plan.load(path)
+        if plan.hash != plan_hash:
+            raise PlanNotApproved(f"{path} was changed after its approval; approve the plan again")
+        return plan, read_people(self._path(plan_hash, "people"))
+
+    def hashes(self) -> list[bytes]:
+        """List the approved plans."""
+        return [bytes.fromhex(path.stem) for path in sorted(self._folder.glob("*.json"))]
+
+    def _path(self, plan_hash: bytes, suffix: str) -> Path:
+        return self._folder / f"{plan_hash.hex()}.{suffix}"
+
+
+def check_promises(plan: Plan) -> None:
+    """Raise ConfigError for a plan whose guarantee rests on what this version does not enforce.
+
+    An individual filter is kept by the company and enforced by inspection; inspections during a
+    session are not carried out yet. Approving such a plan would approve unlimited answers.
+    """
+    if plan.individual_filter or plan.inspection_millionths:
+        raise ConfigError(
+            "the plan relies on inspections (inspection rate above 0, or an individual filter), "
+            "which this version does not carry out; make a plan without them"
+        )
+
+
+def check_people(plan: Plan, cohort: Cohort, party: str) -> None:
+    """Raise DataError unless these are the people that the plan binds, in its order."""
+    size, root = plan.cohort_size, plan.cohort_root
+    for card, share in zip(plan.companies, plan.shares, strict=False):
+        if card.name == party:
+            size, root = share.people, share.cohort_root
+    if len(cohort) != size or cohort.root.hex() != root:
+        raise DataError(
+            f"the plan is about {size} people with root {root[:16]}…; these are {len(cohort)} with "
+            f"root {cohort.root.hex()[:16]}…. Use the list of ids that came with the plan, in its "
+            "order"
+        )
+
+
+def read_people(path: Path) -> Cohort:
+    """Read a list of ids, one per line."""
+    try:
+        if path.stat().st_size > MAX_PEOPLE_BYTES:
+            raise DataError(f"{path} is larger than {MAX_PEOPLE_BYTES} bytes")
+        return Cohort.of(path.read_text(encoding="utf-8").splitlines())
+    except OSError as error:
+        raise ConfigError(f"cannot read the list of people {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not text in UTF-8") from None
+
+
+def _write(path: Path, data: bytes) -> None:
+    """All or nothing, for the owner's eyes only."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}; not approved") from None

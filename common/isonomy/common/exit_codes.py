@@ -1,0 +1,80 @@
+"""Exit codes: one number per kind of error, with a line that says what to do.
+
+A script can tell "the budget is spent" from "the network is down" without reading text. The same
+numbers travel between a daemon and its Flower node and on to the server, where the line below is
+all that is told (texts may hold a party's paths). docs/exit-codes.md lists them for people.
+
+    1       a fault of Isonomy itself              40–49   a hash, signature or proof is wrong
+    2       wrong usage (from the command line)    50–59   privacy budget
+    10–19   arguments, files, settings             60–69   network, storage, other processes
+    20–39   the peer broke the protocol            130     stopped by Ctrl-C
+"""
+
+from __future__ import annotations
+
+INTERNAL = 1
+USAGE = 2
+INTERRUPTED = 130
+
+_TABLE: dict[str, tuple[int, str]] = {
+    "IsonomyError": (INTERNAL, "an unexpected fault; the log of the process has the details"),
+    # --- arguments, files, settings
+    "ConfigError": (10, "an argument, file or setting is wrong; the text names it"),
+    "CapacityError": (11, "more people, columns or bits than one query carries; ask for less"),
+    "DataError": (12, "rows, ids or attributes cannot be used as they are; clean them"),
+    "SocketInUse": (13, "another daemon listens on the local socket; stop it first"),
+    "PortInUse": (14, "the port is taken; stop who holds it, or choose another port"),
+    "PlanNotApproved": (15, "this side's owner has not approved the plan; run `approve`"),
+    "ProcessEnded": (16, "a process that was started ended early; read its log"),
+    "CertificateError": (17, "a certificate is missing, expired or from another authority; renew"),
+    "OverlappingPeople": (18, "two companies claim one person; align the records again"),
+    "UnknownSchema": (19, "a file was written by another version; update, or migrate it"),
+    # --- the peer broke the protocol
+    "ProtocolError": (20, "the other side sent what the protocol does not allow"),
+    "ReplayRefused": (21, "an old query id came with other content; go on with the next id"),
+    "CallerRefused": (22, "a foreign process called on the local socket; check its group"),
+    "VersionMismatch": (23, "the two sides speak different versions; update the older one"),
+    "AdmissionRefused": (24, "the relay does not let this party in; ask its operator"),
+    "TokenRefused": (25, "the ticket is stale, used or forged; start the run again for a new one"),
+    "RoleRefused": (26, "the certificate or role is not the one that the plan gives this name"),
+    "PlanMismatch": (27, "the other side works under another plan; compare the hashes"),
+    "OrderViolation": (28, "a message was replayed, left out or out of order; start again"),
+    "TruncatedMessage": (29, "a message ended early or cannot be read; start again"),
+    "OversizedMessage": (30, "a message is larger than the protocol allows"),
+    "AttemptLost": (31, "the regulator restarted and lost this attempt's key; ask again"),
+    "NodeRefused": (32, "the server refuses this node: register its key, or wait a minute"),
+    # --- a hash, signature or proof is wrong
+    "VerificationError": (40, "a hash, signature or commitment does not match; stop and compare"),
+    "LedgerTampered": (41, "the ledger was changed after it was written; restore it and compare"),
+    # --- privacy budget
+    "BudgetExceeded": (50, "the approved privacy budget does not cover the question"),
+    # --- network and storage
+    "TransportError": (60, "the other side could not be reached; check address and network"),
+    "StorageError": (61, "a file could not be written; make room, then go on"),
+    "DaemonFailed": (62, "the party's daemon refused or failed; its log says why"),
+    "PartyTimeout": (63, "the other side did not come back in time; run again to resume"),
+    "PeerRestarted": (64, "the other side began anew; the question is asked again"),
+    "SessionClosed": (65, "the session was ended by the other side; its reason is in the text"),
+    "DaemonAbsent": (67, "no daemon listens on the party's local socket; start it"),
+    "NodeFailed": (68, "the Flower node ended by itself; its output says why"),
+    "RunFailed": (66, "the Flower run failed; the server's log says why"),
+}
+
+
+def code_of(error: BaseException) -> int:
+    """Return the number of an error's class, or of its nearest ancestor that has one."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    names = (kind.__name__ for kind in type(error).__mro__)
+    return next((_TABLE[name][0] for name in names if name in _TABLE), INTERNAL)
+
+
+def help_for(code: int) -> str:
+    """Return the line for a number; a number that is not in the table gets that of a fault."""
+    lines = dict(_TABLE.values())
+    return lines.get(code, lines[INTERNAL])
+
+
+def table() -> list[tuple[int, str, str]]:
+    """List (number, class, line), by number."""
+    return sorted((number, name, text) for name, (number, text) in _TABLE.items())

@@ -1,0 +1,91 @@
+"""Inspecting a query that several companies asked together: every summand, then the sum.
+
+The answer's request hash binds every company's header, and each header its commitment and its
+ciphertexts. So an auditor who is given all openings recomputes each company's part (the checks (1)
+to (6) of inspection.py, with the joint block size) and then that the relay added exactly those:
+
+    (0) the headers are those that the answer was given to
+    (7) the sum that the regulator decrypted is the sum of the recomputed ciphertexts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from isonomy.common.ciphertexts import add_answers
+from isonomy.common.errors import VerificationError
+from isonomy.common.inspection import _check_norms, recompute
+from isonomy.common.joint import JointReply
+from isonomy.common.messages import (
+    ColumnsHeader,
+    SumHeader,
+    SumPart,
+    decode,
+    frame_hash,
+    frames_hash,
+)
+from isonomy.common.openings import Opening
+from isonomy.common.packing import Layout
+from isonomy.common.queries import Query, Shapes, shapes_of
+
+
+@dataclass(frozen=True, repr=False)  # no repr: rows and seeds must not reach logs
+class Summand:
+    """What one company shows of a joint query."""
+
+    header_frame: bytes
+    columns: Sequence[bytes]
+    opening: Opening
+    people: int  # of the company, in the plan
+
+
+def inspect_joint(
+    request_hash: bytes,
+    reply: JointReply,
+    summands: Sequence[Summand],
+    totals: Sequence[bytes],
+    *,
+    group_counts: tuple[int, ...],
+) -> None:
+    """Raise VerificationError, naming the check, unless all of (0) to (7) hold."""
+    # (0)
+    hashes = tuple(frame_hash(summand.header_frame) for summand in summands)
+    if reply.request_hash() != request_hash or hashes != reply.header_hashes:
+        raise VerificationError("(0) the headers are not those that the answer was given to")
+    parts = [_inspect_one(summand, reply.block, group_counts) for summand in summands]
+    # (7)
+    params = decode(summands[0].opening.query_frame, Query).params
+    if any(len(own) != len(totals) for own in parts):
+        raise VerificationError("(7) the companies' sums have different lengths")
+    for total, *own in zip(totals, *parts, strict=True):
+        ciphertexts = [decode(frame, SumPart).ciphertext for frame in own]
+        if decode(total, SumPart).ciphertext != add_answers(params, ciphertexts):
+            raise VerificationError("(7) the relay did not add up what the companies sent")
+
+
+def _inspect_one(summand: Summand, block: int, group_counts: tuple[int, ...]) -> list[bytes]:
+    """Checks (1) to (6) for one company; its recomputed ciphertext frames."""
+    header, opening = decode(summand.header_frame, SumHeader), summand.opening
+    query = decode(opening.query_frame, Query)
+    if frame_hash(opening.query_frame) != header.query_hash:
+        raise VerificationError("(1) the opening is for another query")
+    if opening.commitment() != header.commitment:
+        raise VerificationError("(2) rows or seeds are not those committed to")
+    if frames_hash(summand.columns) != header.columns_hash:
+        raise VerificationError("(3) the request was made from other columns")
+    if decode(summand.columns[0], ColumnsHeader).block != block:
+        raise VerificationError("(3) the columns have another block size than the answer")
+    alone = shapes_of(query, group_counts, summand.people)
+    layout = Layout(query.params, alone.layout.people, query.columns, block)
+    shapes = Shapes(layout, alone.indicators, alone.sums)
+    expected: tuple[int, ...] = (layout.people, query.columns)
+    if query.shape == "weighted":
+        expected = (shapes.indicators, *expected)
+    if opening.rows.shape != expected:
+        raise VerificationError(f"(4) rows have shape {opening.rows.shape}, not {expected}")
+    _check_norms(query, opening.rows)  # (5)
+    again = recompute(opening, summand.columns, shapes, blind=query.kind == "blind")
+    if frames_hash(again) != header.parts_hash or len(again) != header.parts:
+        raise VerificationError("(6) the ciphertexts do not follow from the opened rows and seeds")
+    return again

@@ -1,0 +1,39 @@
+"""The secret with which a party comes back into its session after a broken stream or a restart."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from isonomy.common.canonical import hash_bytes
+from isonomy.common.envelopes import SECRET_BYTES
+from isonomy.common.errors import StorageError
+from isonomy.common.tickets import Ticket
+
+_memory: dict[bytes, bytes] = {}  # for sessions without a folder: lives as long as the process
+
+
+def resume_secret(state_dir: Path | None, ticket: Ticket) -> bytes:
+    """The secret that goes with this ticket: made on first use, on disk before it is first sent.
+
+    So there is no moment at which the relay knows a secret that a restarted party does not.
+    """
+    name = hash_bytes("isonomy/ticket/v1", ticket.token)
+    if state_dir is None:
+        return _memory.setdefault(name, os.urandom(SECRET_BYTES))
+    path = state_dir / f"session-{name.hex()[:16]}.key"
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not path.exists():
+            partial = path.with_suffix(".partial")
+            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(os.urandom(SECRET_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        return path.read_bytes()
+    except OSError as error:
+        raise StorageError(
+            f"cannot keep the session's secret in {state_dir}: {error.strerror}"
+        ) from None

@@ -1,0 +1,1 @@
+"""The server: lets the parties meet and is trusted with nothing."""

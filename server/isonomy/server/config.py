@@ -1,0 +1,127 @@
+"""The server's configuration: one TOML file in its home folder.
+
+name = "server.example.org"         # what certificates and plans call the relay
+
+[superlink]                         # Flower's control plane
+host = "0.0.0.0"
+port = 9093
+
+[relay]                             # the data plane, up while a run is
+host = "0.0.0.0"
+port = 9095                         # 0: any free port
+advertise = "server.example.org"    # what the parties dial
+
+home/authority/   the authority's key        home/tls/     this server's certificate
+home/plans/       public parts of plans      home/state/   the relay's checkpoints, per plan
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from isonomy.common.certificates import TlsFiles
+from isonomy.common.errors import ConfigError
+from isonomy.common.plan import PlanPublic
+
+CONFIG_VARIABLE = "ISONOMY_SERVER_CONFIG"
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+_Port = Annotated[int, Field(ge=0, le=65_535)]
+_Seconds = Annotated[int, Field(ge=1, le=604_800)]
+
+
+class SuperLinkConfig(BaseModel):
+    """Where Flower's SuperLink listens."""
+
+    model_config = _STRICT
+    host: str = "127.0.0.1"
+    port: _Port = 9093
+
+
+class RelayConfig(BaseModel):
+    """Where the relay listens, and under which host name the parties reach it."""
+
+    model_config = _STRICT
+    host: str = "127.0.0.1"
+    port: _Port = 9095
+    advertise: str = "127.0.0.1"
+
+
+class ServerConfig(BaseModel):
+    """A checked configuration with its home folder."""
+
+    model_config = _STRICT
+    name: str
+    superlink: SuperLinkConfig = SuperLinkConfig()
+    relay: RelayConfig = RelayConfig()
+    join_s: _Seconds = 600  # how long a party may take to appear, or to come back
+    session_s: _Seconds = 86_400  # how long a whole session may take
+    home: Path = Path()
+
+    @classmethod
+    def load(cls, path: Path) -> ServerConfig:
+        """Read and check the file; ConfigError names every field that is wrong."""
+        try:
+            raw = tomllib.loads(path.read_text(encoding="utf-8"))
+            return cls.model_validate({**raw, "home": path.resolve().parent})
+        except OSError as error:
+            raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not TOML: {error}") from None
+        except ValidationError as error:
+            reasons = "; ".join(
+                f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()
+            )
+            raise ConfigError(f"{path} cannot be used: {reasons}") from None
+
+    @classmethod
+    def from_environment(cls) -> ServerConfig:
+        """What code inside the ServerApp uses: the SuperLink was started with this variable."""
+        path = os.environ.get(CONFIG_VARIABLE)
+        if not path:
+            raise ConfigError(
+                f"{CONFIG_VARIABLE} is not set: start the SuperLink by `isonomy-server superlink`"
+            )
+        return cls.load(Path(path))
+
+    @property
+    def authority(self) -> Path:
+        return self.home / "authority"
+
+    @property
+    def tls(self) -> TlsFiles:
+        return TlsFiles.of(self.home / "tls")
+
+    @property
+    def token_key(self) -> Path:
+        return self.home / "token.key"
+
+    def state_folder(self, plan: PlanPublic) -> Path:
+        folder = self.home / "state" / plan.hash.hex()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder
+
+    # --- Plans ---------------------------------------------------------------------------------
+
+    def add_plan(self, plan: PlanPublic) -> None:
+        """Remember a plan's public part, so that a run can name it by its hash."""
+        folder = self.home / "plans"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{plan.hash.hex()}.json").write_bytes(plan.to_json())
+
+    def plan(self, plan_hash: str) -> PlanPublic:
+        """Return a plan's public part. The name comes from a run's settings: it is checked."""
+        if len(plan_hash) != 64 or set(plan_hash) - set("0123456789abcdef"):
+            raise ConfigError("a run names its plan by 64 hexadecimal digits")
+        path = self.home / "plans" / f"{plan_hash}.json"
+        try:
+            return PlanPublic.from_json(path.read_bytes())
+        except OSError:
+            raise ConfigError(
+                f"the server does not know plan {plan_hash[:16]}…; `isonomy-server run` takes its "
+                "public file"
+            ) from None

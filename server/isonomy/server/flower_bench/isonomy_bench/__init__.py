@@ -1,0 +1,1 @@
+"""A payload to a node and back, as Flower messages."""

@@ -1,0 +1,438 @@
+"""Several companies with disjoint people get what one company with all of them would get."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federation import CountedNoise
+from session_kit import FAST, Federation, attributes, people, split
+
+from isonomy.common.cohort import Cohort
+from isonomy.common.connection import Session
+from isonomy.common.custodian import Custodian
+from isonomy.common.errors import ConfigError, IsonomyError, ProtocolError, VerificationError
+from isonomy.common.joint import (
+    JointReply,
+    JointTotals,
+    MaskKey,
+    add_masked,
+    join_cohorts,
+    pair_key,
+    share_slices,
+)
+from isonomy.common.joint_half import JointHalf, serve_joint
+from isonomy.common.joint_inspection import Summand, inspect_joint
+from isonomy.common.joint_oracle import JointOracle
+from isonomy.common.joint_store import JointStore
+from isonomy.common.ledger import Ledger, verify_ledger
+from isonomy.common.local import LocalOracle
+from isonomy.common.messages import SumPart, encode
+from isonomy.common.openings import MemoryOpenings, OpeningStore
+from isonomy.common.oracle import GroupOracle, Release
+from isonomy.common.session_errors import OverlappingPeople, PartyTimeout, SessionClosed
+from isonomy.common.stream import Timing
+from isonomy.server.relay import RelayServer
+
+SIZE = 150
+SHARE = 0.05
+Script = Callable[[GroupOracle, Any], list[Release]]  # the oracle, and which people it holds
+
+
+@dataclass
+class Table:
+    """A federation of several companies with a running relay."""
+
+    federation: Federation
+    relay: RelayServer
+    names: tuple[str, ...]
+
+    def cohorts(self) -> dict[str, Cohort]:
+        return split(self.federation.cohort, self.names)
+
+    def half(self, folder: Path) -> tuple[JointHalf, Ledger]:
+        path, plan = folder / "joint-ledger.jsonl", self.federation.plan
+        opened = path.exists()
+        ledger = (
+            Ledger.open(path)
+            if opened
+            else Ledger.create(path, cap_units=plan.cap_units, delta=plan.delta_value)
+        )
+        custodian = Custodian._with_noise(
+            attributes(self.federation.cohort),
+            ledger,
+            plan=plan.hash,
+            member_key=b"k" * 32,
+            source=CountedNoise(1),
+        )
+        custodian.reserve(plan.cap_units)
+        identity = self.federation.keys("regulator").identity
+        return JointHalf(custodian, identity, plan, JointStore(folder / "joint")), ledger
+
+    @contextmanager
+    def regulator(self, folder: Path, timing: Timing = FAST) -> Iterator[Session]:
+        half, ledger = self.half(folder)
+        failures: list[BaseException] = []
+        ticket = self.relay.issue_ticket("regulator", "regulator")
+        with ledger, self.federation.session(ticket, timing=timing) as session:
+
+            def work() -> None:
+                try:
+                    serve_joint(session, half)
+                except BaseException as error:
+                    failures.append(error)
+                    session.fail(error if isinstance(error, Exception) else RuntimeError())
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            yield session
+            thread.join(20)
+            assert not thread.is_alive()
+        if failures:
+            raise failures[0]
+
+    def company(self, name: str, script: Script, openings: OpeningStore | None = None) -> Any:
+        ticket = self.relay.issue_ticket("company", name)
+        place = share_slices(self.federation.plan)[self.names.index(name)]
+        with self.federation.session(ticket) as session:
+            oracle = JointOracle(session, self.cohorts()[name], openings=openings)
+            return script(oracle, place)
+
+    def all_companies(self, script: Script) -> list[list[Release]]:
+        with ThreadPoolExecutor(len(self.names)) as pool:
+            jobs = [pool.submit(self.company, name, script) for name in self.names]
+            return [job.result(60) for job in jobs]
+
+
+@contextmanager
+def table(folder: Path, *names: str) -> Iterator[Table]:
+    federation = Federation.create(folder, size=SIZE, companies=names)
+    with federation.relay() as relay:
+        yield Table(federation, relay, names)
+
+
+def alone(folder: Path, federation: Federation, script: Script) -> list[Release]:
+    """The same script at one company that holds everybody, with the same noise."""
+    plan = federation.plan
+    with Ledger.create(folder / "alone.jsonl", cap_units=plan.cap_units, delta=1e-6) as ledger:
+        attribute_table = attributes(federation.cohort)
+        custodian = Custodian._with_noise(
+            attribute_table,
+            ledger,
+            plan=plan.hash,
+            member_key=b"k" * 32,
+            source=CountedNoise(1),
+        )
+        custodian.reserve(plan.cap_units)
+        oracle = LocalOracle(
+            attribute_table, custodian, plan=plan.hash, cap_units=plan.cap_units, delta=1e-6
+        )
+        return script(oracle, slice(0, SIZE))
+
+
+ROWS = np.random.default_rng(3).normal(size=(SIZE, 5))
+
+
+def script(oracle: GroupOracle, own: slice) -> list[Release]:
+    everybody = np.arange(own.start, own.stop)
+    some = everybody[everybody % 3 != 0]
+    return [
+        oracle.counts(share=SHARE),
+        oracle.blind_sum(ROWS[own], norm=2.3, share=SHARE),
+        oracle.open_sum(ROWS[own] / 7, norm=0.7, share=SHARE),
+        oracle.blind_sum(ROWS[some], norm=1.1, people=some - own.start, share=SHARE),
+        oracle.counts((everybody % 4), share=SHARE),
+    ]
+
+
+@pytest.mark.parametrize("names", [("first", "second"), ("first", "second", "third")])
+def test_bit_for_bit_what_one_company_would_get(tmp_path: Path, names: tuple[str, ...]) -> None:
+    with table(tmp_path, *names) as joint:
+        with joint.regulator(tmp_path):
+            results = joint.all_companies(script)
+        expected = alone(tmp_path, joint.federation, script)
+        passed = joint.relay.summary()["by_purpose"]
+    for releases in results:
+        for got, wanted in zip(releases, expected, strict=True):
+            assert np.array_equal(got.values, wanted.values)
+            assert np.array_equal(got.deviation, wanted.deviation)
+            assert got.receipt.units == wanted.receipt.units
+    assert verify_ledger(tmp_path / "joint-ledger.jsonl").debits == len(expected)
+    assert passed["joint"] > 0
+
+
+def test_weighted_sum(tmp_path: Path) -> None:
+    def weighted(oracle: GroupOracle, own: slice) -> list[Release]:
+        return [oracle.weighted_sum(ROWS[own], [0.3, -1.0], norm=2.0, share=SHARE)]
+
+    with table(tmp_path, "first", "second") as joint:
+        with joint.regulator(tmp_path):
+            (one,), (two,) = joint.all_companies(weighted)
+        (wanted,) = alone(tmp_path, joint.federation, weighted)
+    np.testing.assert_array_equal(one.values, two.values)
+    np.testing.assert_allclose(one.values, wanted.values, rtol=0, atol=1e-9)
+
+    linked = threading.Barrier(2)
+
+    def equal(oracle: GroupOracle, own: slice) -> list[Release]:
+        assert isinstance(oracle, JointOracle)
+        oracle._port.session.generation("regulator")
+        linked.wait(10)
+        return [oracle.weighted_sum(ROWS[own], [1.0, 1.0], norm=2.0, share=SHARE)]
+
+    folder = tmp_path / "equal"
+    with (
+        table(folder, "first", "second") as joint,
+        pytest.raises(SessionClosed, match="ConfigError: The caller's arguments"),
+        joint.regulator(folder),
+        pytest.raises(ConfigError, match="weights that differ"),
+    ):
+        joint.all_companies(equal)
+
+
+def test_stored_answers_after_every_restart(tmp_path: Path) -> None:
+    """All processes begin anew and run the same script: same answers, nothing debited."""
+    stores = {name: MemoryOpenings() for name in ("first", "second")}
+    seen = []
+    with table(tmp_path, "first", "second") as joint:
+        for _ in range(2):
+            with joint.regulator(tmp_path), ThreadPoolExecutor(2) as pool:
+                jobs = [pool.submit(joint.company, n, script, stores[n]) for n in joint.names]
+                seen.append([job.result(60) for job in jobs])
+    for before, after in zip(*seen, strict=True):
+        for one, two in zip(before, after, strict=True):
+            assert np.array_equal(one.values, two.values)
+            assert one.receipt == two.receipt
+    assert verify_ledger(tmp_path / "joint-ledger.jsonl").debits == 5
+
+
+class Interrupted(Exception):  # noqa: N818
+    """Stands for kill −9 of a company."""
+
+
+@pytest.mark.parametrize("moment", ["before saving", "after saving", "before acknowledging"])
+def test_company_that_dies_in_the_middle(tmp_path: Path, moment: str) -> None:
+    """It comes back, begins its script anew, and both go on; each query is debited once."""
+
+    class Dying(MemoryOpenings):
+        saves = acknowledged = 0
+        armed = True
+
+        def die(self) -> None:
+            if self.armed:
+                self.armed = False
+                raise Interrupted
+
+        def save(self, query_id: str, request: Any) -> None:
+            self.saves += 1
+            if self.saves == 2 and moment == "before saving":
+                self.die()
+            super().save(query_id, request)
+            if self.saves == 2 and moment == "after saving":
+                self.die()
+
+        def acknowledge(self, query_id: str, answer: bytes) -> None:
+            self.acknowledged += 1
+            if self.acknowledged == 2 and moment == "before acknowledging":
+                self.die()
+            super().acknowledge(query_id, answer)
+
+    dying = Dying()
+
+    def killed_once(joint: Table) -> list[Release]:
+        """A process that is killed says nothing: no Close, its stream just ends."""
+        ticket = joint.relay.issue_ticket("company", "second")
+        place = share_slices(joint.federation.plan)[1]
+        session = joint.federation.session(ticket).start()
+        with pytest.raises(Interrupted):
+            script(JointOracle(session, joint.cohorts()["second"], openings=dying), place)
+        session._ending = True
+        session._stream.stop()
+        return joint.company("second", script, dying)
+
+    with (
+        table(tmp_path, "first", "second") as joint,
+        joint.regulator(tmp_path),
+        ThreadPoolExecutor(2) as pool,
+    ):
+        steady = pool.submit(joint.company, "first", script)
+        again = pool.submit(killed_once, joint)
+        results = [steady.result(60), again.result(60)]
+    for one, two in zip(*results, strict=True):
+        assert np.array_equal(one.values, two.values)
+    assert verify_ledger(tmp_path / "joint-ledger.jsonl").debits == 5
+
+
+def test_relay_that_loses_what_it_held(tmp_path: Path) -> None:
+    """Without a total the regulator refuses, and the companies ask again: one answer, one debit."""
+    with table(tmp_path, "first", "second") as joint:
+        sums = joint.relay._state._sums
+        assert sums is not None
+        original, lost = sums._add, []
+
+        def forgetful(envelope, body, part):
+            if not lost:
+                lost.append(part.index)
+                sums._queries.clear()  # as after a kill
+            return original(envelope, body, part)
+
+        sums._add = forgetful  # type: ignore[method-assign]
+        with joint.regulator(tmp_path):
+            results = joint.all_companies(script)
+    assert lost
+    assert all(np.array_equal(a.values, b.values) for a, b in zip(*results, strict=True))
+    assert verify_ledger(tmp_path / "joint-ledger.jsonl").debits == 5
+
+
+def test_company_that_never_comes_back(tmp_path: Path) -> None:
+    """The regulator gives up, and tells the company that waits for the other one."""
+    impatient = replace(FAST, absence_s=1.0)
+    with (
+        table(tmp_path, "first", "second") as joint,
+        pytest.raises(PartyTimeout, match="second did not come back"),
+        joint.regulator(tmp_path, impatient),
+        pytest.raises(SessionClosed, match="PartyTimeout: second did not come back"),
+    ):
+        joint.company("first", script)
+
+
+def test_companies_that_ask_different_things(tmp_path: Path) -> None:
+    def different(oracle: GroupOracle, own: slice) -> list[Release]:
+        return [oracle.counts(share=0.1 if own.start else 0.2)]
+
+    with (
+        table(tmp_path, "first", "second") as joint,
+        pytest.raises(SessionClosed, match="ask different things"),  # the regulator is told, too
+        joint.regulator(tmp_path),
+        ThreadPoolExecutor(2) as pool,
+    ):
+        jobs = [pool.submit(joint.company, name, different) for name in joint.names]
+    errors = [job.exception(60) for job in jobs]
+    assert all(isinstance(error, ProtocolError | SessionClosed) for error in errors)
+    assert any("ask different things" in str(error) for error in errors)
+
+
+def test_inspection_recomputes_every_summand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All openings and columns in hand, an auditor finds any change, the relay's included."""
+    stores = {name: MemoryOpenings() for name in ("first", "second")}
+    columns: dict[str, list[bytes]] = {}
+    seen: list[Any] = []
+    original_hashed, original_sums = JointOracle._hashed, JointHalf._decrypt_sums
+
+    def hashed(oracle: JointOracle, frame: bytes, hashes: list[bytes]) -> Iterator[bytes]:
+        own = columns.setdefault(oracle._port.session.keys.name, [])
+        for column in original_hashed(oracle, frame, hashes):
+            own.append(column)
+            yield column
+
+    def decrypt(joint: Any, requests: Any) -> Any:
+        seen.append(requests)
+        return original_sums(joint, requests)
+
+    monkeypatch.setattr(JointOracle, "_hashed", hashed)
+    monkeypatch.setattr(JointHalf, "_decrypt_sums", staticmethod(decrypt))
+
+    def once(oracle: GroupOracle, own: slice) -> list[Release]:
+        return [oracle.blind_sum(ROWS[own], norm=2.0, share=SHARE)]
+
+    with (
+        table(tmp_path, "first", "second") as joint,
+        joint.regulator(tmp_path),
+        ThreadPoolExecutor(2) as pool,
+    ):
+        jobs = [pool.submit(joint.company, n, once, stores[n]) for n in joint.names]
+        query_id = jobs[0].result(60)[0].receipt.query_id
+        jobs[1].result(60)
+    reply = JointStore(tmp_path / "joint").load(query_id)
+    assert reply is not None
+    (requests,) = seen
+    summed = {i: part for request in requests for i, part in request.summed.items()}
+    totals = [encode(SumPart(index, summed[index])) for index in sorted(summed)]
+    summands = []
+    for name, share in zip(joint.names, joint.federation.plan.shares, strict=True):
+        stored = stores[name].find(query_id)
+        assert stored is not None
+        summands.append(Summand(stored.frames[0], columns[name], stored.opening, share.people))
+
+    def inspect(**changes: Any) -> None:
+        given = {"summands": summands, "totals": totals, "request_hash": reply.request_hash()}
+        inspect_joint(reply=reply, group_counts=(2,), **{**given, **changes})
+
+    inspect()
+    rows = summands[1].opening.rows.copy()
+    rows[0, 0] += 1
+    forged = replace(summands[1], opening=replace(summands[1].opening, rows=rows))
+    other = encode(SumPart(0, bytes(len(summed[0]))))
+    for check, changes in (
+        ("(0)", {"request_hash": bytes(32)}),
+        ("(0)", {"summands": summands[::-1]}),
+        ("(2)", {"summands": [summands[0], forged]}),
+        ("(3)", {"summands": [summands[0], replace(summands[1], columns=columns["first"])]}),
+        ("(7)", {"totals": [other, *totals[1:]]}),
+    ):
+        with pytest.raises(VerificationError, match=re.escape(check)):
+            inspect(**changes)
+
+
+# --- The parts ---------------------------------------------------------------------------------
+
+
+def test_two_companies_claim_one_person() -> None:
+    one, two = Cohort.of(["a", "b", "c"]), Cohort.of(["d", "b"])
+    with pytest.raises(
+        OverlappingPeople, match=r"^1 people are claimed .* first, second"
+    ) as caught:
+        join_cohorts({"first": one, "second": two})
+    assert "'b'" not in str(caught.value), "how many, never who"
+    assert join_cohorts({"first": one, "second": Cohort.of(["d"])}).ids == ("a", "b", "c", "d")
+
+
+def test_shared_key_is_the_companies_own(tmp_path: Path) -> None:
+    federation = Federation.create(tmp_path, size=SIZE, companies=("first", "second"))
+    one, two = federation.keys("first"), federation.keys("second")
+    key = pair_key(one, federation.plan, 1)
+    assert key == pair_key(two, federation.plan, 0)
+    assert key != pair_key(federation.keys("regulator"), federation.plan, 1)
+
+
+def test_masked_totals() -> None:
+    key = MaskKey(b"k" * 32, 3)
+    totals = [np.array([1, -5, 2**40]), np.array([7, 0, -(2**41)]), np.array([-1, 2, 3])]
+    masked = [key.mask_totals(t, "q", b"a" * 16, j) for j, t in enumerate(totals)]
+    assert not any((m.view(np.int64) == t).any() for m, t in zip(masked, totals, strict=True))
+    found = key.unmask_totals(add_masked(masked), "q", b"a" * 16)
+    assert np.array_equal(found, sum(totals))
+    assert not np.array_equal(key.unmask_totals(add_masked(masked), "q", b"b" * 16), sum(totals))
+    seeds = {s for attempt in (b"a" * 16, b"b" * 16) for s in key.seeds("q", attempt)}
+    assert len(seeds) == 6, "each company and each attempt has its own mask"
+
+
+def test_wire_forms_are_total() -> None:
+    totals = JointTotals("q", b"a" * 16, np.array([1, 2], dtype=np.uint64))
+    reply = JointReply((b"h" * 32, b"i" * 32), np.array([3], dtype=np.uint64), 64)
+    assert JointTotals.parse(totals.dump()).masked.tolist() == [1, 2]
+    assert JointReply.parse(reply.dump()).request_hash() == reply.request_hash()
+    for raw in (b"", b"junk", totals.dump()[:-1], reply.dump() + b"x", bytes(2 << 20)):
+        for parser in (JointTotals.parse, JointReply.parse):
+            with pytest.raises(IsonomyError):
+                parser(raw)
+
+
+def test_people_and_plan_must_fit(tmp_path: Path) -> None:
+    with table(tmp_path, "first", "second") as joint:
+        ticket = joint.relay.issue_ticket("company", "first")
+        with (
+            joint.federation.session(ticket) as session,
+            pytest.raises(ConfigError, match="not this company's"),
+        ):
+            JointOracle(session, people(SIZE))
