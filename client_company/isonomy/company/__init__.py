@@ -1,0 +1,51 @@
+"""The company's SDK: fair models without ever seeing whose attribute is what.
+
+    from isonomy.company import FairClassifier, join
+
+Names are loaded when they are first used, so that `isonomy --help` need not wait for scikit-learn.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from isonomy.common.local import LocalOracle
+    from isonomy.company.datasets import Dataset, lending, load
+    from isonomy.company.estimator import FairClassifier
+    from isonomy.company.join import join
+    from isonomy.company.save import load as load_model
+    from isonomy.company.save import save as save_model
+    from isonomy.company.torch_adapter import TorchClassifier
+
+__all__ = [
+    "Dataset",
+    "FairClassifier",
+    "LocalOracle",
+    "TorchClassifier",
+    "join",
+    "lending",
+    "load",
+    "load_model",
+    "save_model",
+]
+
+_HOMES = {
+    "Dataset": ("isonomy.company.datasets", "Dataset"),
+    "FairClassifier": ("isonomy.company.estimator", "FairClassifier"),
+    "LocalOracle": ("isonomy.common.local", "LocalOracle"),
+    "TorchClassifier": ("isonomy.company.torch_adapter", "TorchClassifier"),
+    "join": ("isonomy.company.join", "join"),
+    "lending": ("isonomy.company.datasets", "lending"),
+    "load": ("isonomy.company.datasets", "load"),
+    "load_model": ("isonomy.company.save", "load"),
+    "save_model": ("isonomy.company.save", "save"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)

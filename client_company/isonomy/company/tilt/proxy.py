@@ -1,0 +1,110 @@
+"""The proxy g_a(x, y) ≈ P(A = a | x, y), from one noisy moment per label.
+
+In one stratum (people with the same label, or everybody) with rows φ_i and ξ_i = 1[A_i = a] − p:
+
+    released   m = Σ_i φ_i 1[A_i = a] + noise,  noise ~ N(0, s²I)
+    model      ξ_i = φ_iᵀβ + η_i,   β ~ N(0, τ²I),   η_i of variance v = p(1 − p)
+    hence      c = m − p Σφ ~ N(0, τ²G² + vG + s²I),   G = Σ φφᵀ  (public)
+
+In the eigenbasis of G (eigenvalues ℓ_j) everything is diagonal. With D_j = τ²ℓ_j² + vℓ_j + s²:
+
+    τ²         maximises  −½ Σ_j (ln D_j + c_j²/D_j)              (empirical Bayes)
+    E[β_j]     = τ²ℓ_j c_j / D_j                                  for people not seen: the rule
+    E[Σ u_i ξ_i] = Σ_j w_j (τ²ℓ_j + v) c_j / D_j,  w = Φᵀu        for the people in the release
+    cov of two such sums, given m
+               = v·⟨u, u'⟩_⊥ + Σ_j w_j w'_j (τ²ℓ_j + v) s² / (ℓ_j D_j)
+
+⟨u, u'⟩_⊥ is the inner product of the parts of u, u' outside the span of Φ: what the moment says
+nothing about. As s → 0 the third line becomes least squares and the last term vanishes: the sums in
+the span are then known exactly. For new people, T(u) = Σ_i u_i φ_iᵀβ given m has
+
+    mean Σ_j w_j E[β_j],    covariance Σ_j w_j w'_j τ²(vℓ_j + s²)/D_j
+
+and covariance Σ_j w_j w'_j τ²s²/D_j with the sums over the people in the release.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+Floats = NDArray[np.float64]
+
+_RANK = 1e-9  # eigenvalues below this part of the largest are the null space
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What is public about one stratum: rows (n, d), eigenvalues (r,), directions (d, r)."""
+
+    rows: Floats
+    eigenvalues: Floats
+    directions: Floats
+
+    @classmethod
+    def of(cls, rows: Floats) -> Geometry:
+        eigenvalues, directions = np.linalg.eigh(rows.T @ rows)
+        kept = eigenvalues > _RANK * max(float(eigenvalues[-1]), 1e-300)
+        return cls(rows, eigenvalues[kept], directions[:, kept])
+
+    def moments(self, u: Floats) -> Floats:
+        """w = Φᵀu in the eigenbasis; (n, t) -> (r, t)."""
+        return np.asarray(self.directions.T @ (self.rows.T @ u))
+
+    def spread(self, coefficients: Floats) -> Floats:
+        """φ_iᵀ of coefficients in the eigenbasis; (r, t) -> (n, t)."""
+        return np.asarray(self.rows @ (self.directions @ coefficients))
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What the moment of one group and one stratum tells."""
+
+    share: float  # p
+    variance: float  # v
+    prior: float  # τ²
+    beta: Floats  # (d,) E[β]: prediction is p + φᵀβ
+    inside: Floats  # (r,) (τ²ℓ + v) c / D: the fit to the people in the release
+    uncertainty: Floats  # (r,) (τ²ℓ + v) s² / (ℓ D): of sums over the people in the release
+    rule: Floats  # (r,) τ²ℓ c / D: β in the eigenbasis
+    spread: Floats  # (r,) τ² (vℓ + s²) / D: variance of β
+    shared: Floats  # (r,) τ² s² / D: covariance of β with those sums
+
+    def predict(self, rows: Floats) -> Floats:
+        """(n,) p + φᵀβ, unclipped."""
+        return np.asarray(self.share + rows @ self.beta)
+
+    def covariance(self, geometry: Geometry, u: Floats, scale: float = 1.0) -> Floats:
+        """(t, t) covariance of Σ_i u_i ξ_i given the moment; `scale` multiplies v outside Φ."""
+        w = geometry.moments(u)
+        outside = u.T @ u - w.T @ (w / geometry.eigenvalues[:, None])
+        return np.asarray(scale * self.variance * outside + w.T @ (w * self.uncertainty[:, None]))
+
+
+def fit_posterior(geometry: Geometry, moment: Floats, share: float, deviation: float) -> Posterior:
+    """Posterior of one group in one stratum, from its released moment (d,)."""
+    ell = geometry.eigenvalues
+    v, s2 = max(share * (1 - share), 1e-6), deviation**2
+    c = geometry.directions.T @ (moment - share * geometry.rows.sum(axis=0))  # (r,)
+
+    def cost(log_prior: float) -> float:
+        D = np.exp(log_prior) * ell**2 + v * ell + s2
+        return float(np.sum(np.log(D) + c**2 / D))
+
+    # τ²·‖φ‖² is the variance of φᵀβ; beyond e^12 or below e^-20 nothing changes any more.
+    prior = float(np.exp(minimize_scalar(cost, bounds=(-20.0, 12.0), method="bounded").x))
+    D = prior * ell**2 + v * ell + s2
+    return Posterior(
+        share=share,
+        variance=v,
+        prior=prior,
+        beta=geometry.directions @ (prior * ell * c / D),
+        inside=(prior * ell + v) * c / D,
+        uncertainty=(prior * ell + v) * s2 / (ell * D),
+        rule=prior * ell * c / D,
+        spread=prior * (v * ell + s2) / D,
+        shared=prior * s2 / D,
+    )
