@@ -1,0 +1,1 @@
+"""`isonomy demo`: a whole federation on one machine, from keys to report."""

@@ -1,0 +1,96 @@
+"""The demonstration in containers (docker-compose.yml): what runs before and after the parties.
+
+    python -m isonomy.company.demo.containers provision DEMO     keys, certificates, data, plan
+    python -m isonomy.company.demo.containers report DEMO OUT    the report, when all is done
+
+DEMO holds one volume per party; provisioning gives each to its own user, so that no party's process
+can read another's, nor its own node's process the party's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from isonomy.common.errors import ConfigError, IsonomyError
+from isonomy.common.exit_codes import code_of
+from isonomy.common.plan import Plan
+from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout, Place, Settings
+from isonomy.company.demo.population import Population
+from isonomy.company.demo.prepare import prepare
+from isonomy.company.demo.processes import Processes
+from isonomy.company.demo.report import write_report
+from isonomy.company.demo.run import collect
+
+# As in docker-compose.yml: daemons, their nodes, and the group of the sockets between the two.
+USERS = {"server": 10000, COMPANY: 10001, REGULATOR: 10002}
+NODES = {COMPANY: 10011, REGULATOR: 10012}
+SOCKET_GROUP = 10100
+
+
+def provision(root: Path) -> None:
+    """Fill the volumes, once; a second start finds them filled and leaves them as they are."""
+    layout = Layout(root)
+    if layout.settings.exists():
+        return
+    settings = Settings(
+        people=int(os.environ.get("ISONOMY_DEMO_PEOPLE", "20000")),
+        epsilon=os.environ.get("ISONOMY_DEMO_EPSILON", "1"),
+        seed=int(os.environ.get("ISONOMY_DEMO_SEED", "0")),
+    )
+    place = Place("server", "0.0.0.0", 9093, 9095, socket_group=str(SOCKET_GROUP))  # noqa: S104
+    layout.make_folders()
+    with Processes(Path("/tmp/logs")) as processes:  # noqa: S108  (the container's own)
+        prepare(layout, settings, processes, place)
+    handover = root / "handover"
+    handover.mkdir(exist_ok=True)  # a volume of its own
+    shutil.copy(layout.server / "authority" / "ca.pem", handover)
+    for name in NODES:
+        shutil.copy(root / name / "node" / "node.key.pub", handover / f"{name}.pub")
+    for name, user in USERS.items():
+        _give(root / name, user, user)
+    for name, user in NODES.items():
+        _give(root / name / "node", user, user)
+        run = root / name / "run"
+        os.chown(run, USERS[name], SOCKET_GROUP)
+        run.chmod(0o750)
+    for path in (layout.settings, layout.plan, *root.glob("plan.*"), *handover.iterdir()):
+        path.chmod(0o644)
+
+
+def report(root: Path, out: Path) -> None:
+    """Score the company's decisions and write the report."""
+    layout, settings = Layout(root), Settings.load(Layout(root).settings)
+    state = layout.server / "state" / Plan.load(layout.plan).hash.hex()
+    server = json.loads((state / "outcome.json").read_text())
+    seconds = time.time() - layout.settings.stat().st_mtime
+    write_report(out, collect(layout, settings, Population.of(settings), server, seconds))
+
+
+def _give(folder: Path, user: int, group: int) -> None:
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, user, group, follow_symlinks=False)
+
+
+def main(what: str, *folders: str) -> int:
+    """Do one of the two; the exit code says what went wrong."""
+    try:
+        match what, [Path(folder) for folder in folders]:
+            case "provision", [root]:
+                provision(root)
+            case "report", [root, out]:
+                report(root, out)
+            case _:
+                raise ConfigError("say `provision DEMO` or `report DEMO OUT`")
+    except IsonomyError as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return code_of(error)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

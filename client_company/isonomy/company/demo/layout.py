@@ -1,0 +1,143 @@
+"""What the demonstration is asked for, and where each party's files lie below its run folder.
+
+DIR/server       the server's home             DIR/logs           one file per process
+DIR/company      the company's home + data     DIR/report.html    for people
+DIR/regulator    the regulator's home:         DIR/summary.json   for machines
+                 attributes and ledger live    DIR/plots/         the report's figures, alone
+                 here and nowhere else
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from isonomy.common.bridge_server import MAX_PATH_BYTES
+from isonomy.common.errors import ConfigError
+from isonomy.common.node import free_port
+from isonomy.company.home import Home
+
+COMPANY, REGULATOR = "company", "regulator"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The demonstration's options."""
+
+    dataset: str = "lending"
+    data_dir: Path | None = None
+    people: int = 20_000
+    epsilon: str = "1"
+    delta: str = "1e-6"
+    notion: str = "demographic_parity"
+    tolerance: str = "0.01"
+    strategy: str = "tilt"
+    base: str = "logistic"
+    seed: int = 0
+
+    def save(self, path: Path) -> None:
+        """Write the options where the other processes of the demonstration read them."""
+        path.write_text(json.dumps({**asdict(self), "data_dir": str(self.data_dir or "")}))
+
+    @classmethod
+    def load(cls, path: Path) -> Settings:
+        """Read the options."""
+        raw = json.loads(path.read_text())
+        return cls(**{**raw, "data_dir": Path(raw["data_dir"]) if raw["data_dir"] else None})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the parties meet: this machine, or containers that know each other by name."""
+
+    name: str
+    host: str
+    superlink_port: int
+    relay_port: int
+    socket_group: str | None = None
+
+    @classmethod
+    def here(cls) -> Place:
+        return cls("localhost", "127.0.0.1", free_port(), free_port())
+
+    @property
+    def advertise(self) -> str:
+        return "127.0.0.1" if self.host == "127.0.0.1" else self.name
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Paths below one run folder."""
+
+    root: Path
+
+    @classmethod
+    def make(cls, out: Path | None) -> Layout:
+        """Make a run folder: the given one, which must be empty, or one named after now."""
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        root = (out or Path("isonomy-runs") / f"demo-{stamp}").resolve()
+        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+            raise ConfigError(f"{root} is not an empty folder; nothing in it was touched")
+        root.mkdir(parents=True, exist_ok=True)
+        return cls(root).make_folders()
+
+    def make_folders(self) -> Layout:
+        """Make the folders of all parties, each for its own eyes."""
+        if len(os.fsencode(self.regulator_socket)) > MAX_PATH_BYTES:
+            raise ConfigError(f"{self.root} is too long for sockets below it; use a shorter --out")
+        for folder in (self.server, self.company.folder, self.regulator):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
+        return self
+
+    @property
+    def server(self) -> Path:
+        return self.root / "server"
+
+    @property
+    def server_config(self) -> Path:
+        return self.server / "server.toml"
+
+    @property
+    def company(self) -> Home:
+        return Home(self.root / "company")
+
+    @property
+    def company_data(self) -> Path:
+        return self.company.folder / "data"
+
+    @property
+    def regulator(self) -> Path:
+        return self.root / "regulator"
+
+    @property
+    def regulator_config(self) -> Path:
+        return self.regulator / "regulator.toml"
+
+    @property
+    def regulator_socket(self) -> Path:
+        return self.regulator / "run" / "daemon.sock"
+
+    @property
+    def ledger(self) -> Path:
+        return self.regulator / "ledger.jsonl"
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def settings(self) -> Path:
+        return self.root / "settings.json"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def outcome(self) -> Path:
+        """What the company's process found out: decisions and its own report."""
+        return self.company.folder / "outcome.json"

@@ -1,0 +1,96 @@
+"""The demonstration from start to end."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from isonomy.common.accounting import epsilon_of
+from isonomy.common.errors import VerificationError
+from isonomy.common.ledger import verify_ledger
+from isonomy.common.plan import MILLION, Plan
+from isonomy.company.demo.federation import Federation, Silent, Watcher
+from isonomy.company.demo.layout import Layout, Settings
+from isonomy.company.demo.population import Population, Score
+from isonomy.company.demo.prepare import prepare
+from isonomy.company.demo.processes import Processes
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out: the summary for machines, and what only the report shows."""
+
+    summary: dict[str, Any]
+    before: Score
+    after: Score
+    report: dict[str, Any]
+    frontier: list[dict[str, Any]]
+    exchanges: list[dict[str, Any]]
+
+
+def run_demo(layout: Layout, settings: Settings, watcher: Watcher | None = None) -> Result:
+    """Prepare, start, train, take down, score. Whatever happens, no process stays behind."""
+    watching = watcher or Silent()
+    began = time.monotonic()
+    with Processes(layout.logs) as processes:
+        watching.stage("making keys, certificates, data and plan")
+        population = prepare(layout, settings, processes)
+        outcome = Federation(layout, processes, watching).run()
+    seconds = time.monotonic() - began
+    watching.stage("writing the report")
+    return collect(layout, settings, population, outcome, seconds)
+
+
+def collect(
+    layout: Layout,
+    settings: Settings,
+    population: Population,
+    server: dict[str, Any],
+    seconds: float,
+) -> Result:
+    """Put the result together from what the parties wrote, checked against the ledger."""
+    plan = Plan.load(layout.plan)
+    company = json.loads(layout.outcome.read_text())
+    before = population.score(company["before"], settings.notion)
+    after = population.score(company["after"], settings.notion)
+    exchanges = _exchanges(layout)
+    ledger = verify_ledger(layout.ledger)
+    (entry,) = [own for own in ledger.plans if own.plan == plan.hash]
+    spent = epsilon_of(entry.spent_units, plan.delta_value)
+    if spent < company["epsilon_spent"]:
+        raise VerificationError("the ledger shows less than the company was answered")
+    summary = {
+        "strategy": settings.strategy,
+        "notion": settings.notion,
+        "accuracy_before": before.accuracy,
+        "accuracy_after": after.accuracy,
+        "violation_before": before.violation,
+        "violation_after": after.violation,
+        "epsilon_cap": plan.epsilon_millionths / MILLION,
+        "epsilon_spent": spent,
+        "delta": plan.delta_value,
+        "exchanges": len(exchanges),
+        "bytes": server["relay"]["bytes"],
+        "seconds": seconds,
+        "training_seconds": company["seconds"],
+        "startup_seconds": seconds - company["seconds"],
+        "dataset": settings.dataset,
+        "attribute": population.attribute,
+        "people": plan.cohort_size,
+        "tested": len(company["after"]),
+        "base": settings.base,
+        "returned": company["report"]["returned"],
+        "plan": plan.hash.hex(),
+        "ledger_head": ledger.head.hex(),
+        "relay_chain_head": server["relay"]["chain_head"],
+        "settings": {k: str(v) for k, v in asdict(settings).items()},
+    }
+    return Result(summary, before, after, company["report"], company["frontier"], exchanges)
+
+
+def _exchanges(layout: Layout) -> list[dict[str, Any]]:
+    lines = (layout.company.folder / "progress.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    return [event for event in events if event["event"] == "exchange"]

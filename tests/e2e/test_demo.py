@@ -1,0 +1,160 @@
+"""`isonomy demo` through real processes: it trains, it reports, and it leaves nothing running."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from isonomy.common.ledger import verify_ledger
+
+KEYS = {
+    "strategy",
+    "notion",
+    "accuracy_before",
+    "accuracy_after",
+    "violation_before",
+    "violation_after",
+    "epsilon_cap",
+    "epsilon_spent",
+    "delta",
+    "exchanges",
+    "bytes",
+    "seconds",
+}
+CALL = "from isonomy.company.cli.demo import demo; import typer; typer.run(demo)"
+
+
+def start(out: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", CALL, "--out", str(out), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of all processes that name the run folder or have it in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()
+            settings = (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(folder) in command + settings and process.name != str(os.getpid()):
+            found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
+def test_a_demonstration_from_keys_to_report(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start(run, "--people", "2000", "--epsilon", "3")
+    stdout, stderr = process.communicate(timeout=240)
+    assert process.returncode == 0, stderr
+    assert str(run) in stdout
+    # One run, looked at from all sides: it is too dear to repeat for each.
+    the_summary_has_what_a_script_needs(run)
+    the_ledger_shows_what_was_answered(run)
+    the_report_needs_no_network(run)
+    attributes_lie_in_the_regulators_folder_only(run)
+    nothing_stays_behind(run)
+    a_used_folder_is_not_touched(run)
+
+
+def the_summary_has_what_a_script_needs(run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    assert set(summary) >= KEYS
+    assert 0.6 < summary["accuracy_after"] <= 1
+    assert 0 < summary["epsilon_spent"] <= summary["epsilon_cap"] == 3
+    assert summary["exchanges"] >= 3
+    assert summary["bytes"] > 100_000
+
+
+def the_ledger_shows_what_was_answered(run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    ledger = verify_ledger(run / "regulator" / "ledger.jsonl")
+    assert ledger.debits == summary["exchanges"]
+    assert ledger.head.hex() == summary["ledger_head"]
+
+
+def the_report_needs_no_network(run: Path) -> None:
+    page = (run / "report.html").read_text()
+    assert "<script src" not in page
+    assert "<link" not in page
+    assert (run / "plots" / "rates.html").exists()
+
+
+def attributes_lie_in_the_regulators_folder_only(run: Path) -> None:
+    with (run / "regulator" / "attributes.csv").open() as file:
+        people = {(row["id"], row["sex"]) for row in csv.DictReader(file)}
+    person, value = sorted(people)[0]
+    for path in run.rglob("*"):
+        if path.is_file() and run / "regulator" not in path.parents:
+            for line in path.read_bytes().split(b"\n"):
+                assert not (person.encode() in line and value.encode() in line), path
+
+
+def nothing_stays_behind(run: Path) -> None:
+    assert processes_of(run) == []
+
+
+def a_used_folder_is_not_touched(run: Path) -> None:
+    before = (run / "summary.json").read_bytes()
+    process = start(run)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 10
+    assert "empty folder" in stderr
+    assert (run / "summary.json").read_bytes() == before
+
+
+def test_ctrl_c_takes_everything_down(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = start(out, "--people", "2000")
+    log = out / "logs" / "superlink.log"
+    deadline = time.monotonic() + 90
+    while not (log.exists() and "Uvicorn running" in log.read_text()):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.2)
+    assert processes_of(out)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert processes_of(out) == []
+
+
+def test_a_failure_names_the_logs_and_takes_everything_down(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = start(out, "--people", "2000")
+    log = out / "logs" / "regulator.log"
+    deadline = time.monotonic() + 90
+    while not (log.exists() and '"ready"' in log.read_text()):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.1)
+    (daemon,) = [line for line in pids_of(out) if "isonomy-regulator serve" in line[1]]
+    os.kill(daemon[0], signal.SIGKILL)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 16, stderr
+    assert "regulator ended" in stderr
+    assert str(out / "logs") in stderr.replace("\n", "")
+    assert processes_of(out) == []
+
+
+def pids_of(folder: Path) -> list[tuple[int, str]]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if str(folder) in command and process.name != str(os.getpid()):
+            found.append((int(process.name), command))
+    return found
