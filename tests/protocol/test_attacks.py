@@ -213,7 +213,7 @@ def test_garbage_coefficients_reveal_nothing(monkeypatch: pytest.MonkeyPatch) ->
         he,
         "expand",
         lambda params, seeds, index: dataclasses.replace(
-            blinding.expand(params, seeds, index), mask=np.zeros(N, dtype=np.uint64)
+            blinding.expand(params, seeds, index), garbage=np.zeros(N, dtype=np.uint64)
         ),
     )
     coefficients, _ = decrypted(rows, blind=False)

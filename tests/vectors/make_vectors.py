@@ -51,7 +51,7 @@ def frames() -> dict[str, Message]:
 def digests() -> dict[str, str]:
     """What must never change silently: expansion, commitment, cohort root."""
     blinding = expand(P, Seeds.derive(b"vector"), 7)
-    arrays = [blinding.mask, blinding.u, blinding.c0, blinding.c1]
+    arrays = [blinding.mask, blinding.garbage, blinding.u, blinding.c0, blinding.c1]
     rows = np.arange(-6, 6, dtype=np.int32).reshape(4, 3)
     opening = Opening(b"query", rows, Seeds.derive(b"vector"), H)
     return {

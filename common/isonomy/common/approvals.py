@@ -53,7 +53,13 @@ class Approvals:
         plan = Plan.load(path)
         if plan.hash != plan_hash:
             raise PlanNotApproved(f"{path} was changed after its approval; approve the plan again")
-        return plan, read_people(self._path(plan_hash, "people"))
+        cohort = read_people(self._path(plan_hash, "people"))
+        roots = {plan.cohort_root, *(share.cohort_root for share in plan.shares)}
+        if cohort.root.hex() not in roots:
+            raise PlanNotApproved(
+                f"the list of people beside {path} was changed after its approval; approve again"
+            )
+        return plan, cohort
 
     def hashes(self) -> list[bytes]:
         """List the approved plans."""

@@ -6,7 +6,8 @@ operating system. No SEAL here: plain numpy, exact on every machine.
 
 For answer ciphertext number `index`:
 
-    mask  uniform over Z_t^N              hides sums (blind queries) and all garbage coefficients
+    mask  uniform over Z_t^N              hides the declared sums of blind queries
+    garbage  uniform over Z_t^N           hides all other coefficients, in every query
     u     uniform ternary                 Z·u re-randomises: c1 is an RLWE sample for the key holder
     E     uniform over 2^128 per coeff.   hides the noise of the product, which holds the rows
     e0,e1 centred binomial, η = 21        the error of that RLWE sample
@@ -52,7 +53,8 @@ class Seeds:
 class Blinding:
     """What is added to one answer ciphertext, as residues."""
 
-    mask: NDArray[np.uint64]  # (N,) modulo t
+    mask: NDArray[np.uint64]  # (N,) modulo t, from the mask seed
+    garbage: NDArray[np.uint64]  # (N,) modulo t, from the flood seed
     u: NDArray[np.uint64]  # (N,) modulo t, values −1, 0, 1
     c0: NDArray[np.uint64]  # (primes, N): E + e0
     c1: NDArray[np.uint64]  # (primes, N): e1
@@ -67,7 +69,7 @@ def expand_mask(params: ParameterSet, seed: bytes, index: int) -> NDArray[np.uin
 def expand(params: ParameterSet, seeds: Seeds, index: int) -> Blinding:
     """All randomness of answer ciphertext number `index`."""
     n = params.poly_degree
-    words = _words(seeds.flood, index, 5 * n).reshape(5, n)
+    words = _words(seeds.flood, index, 6 * n).reshape(6, n)
     # 2^64 = 1 modulo 3, so the three values differ in probability by 2^-64: uniform for our needs.
     u = (words[0] % np.uint64(3)).astype(np.int64) - 1
     e0, e1 = _binomial(words[1]), _binomial(words[2])
@@ -81,6 +83,9 @@ def expand(params: ParameterSet, seeds: Seeds, index: int) -> Blinding:
     t_mask = np.int64(params.plain_modulus - 1)
     return Blinding(
         mask=expand_mask(params, seeds.mask, index),
+        # Nobody ever takes this one off, so it comes from the seed that is never shared: companies
+        # that add up know each other's mask seeds, and garbage coefficients hold single rows.
+        garbage=words[5] & np.uint64(params.plain_modulus - 1),
         u=(u & t_mask).view(np.uint64),
         c0=c0,
         c1=c1,

@@ -297,8 +297,7 @@ class SumBuilder:
         evaluator.add_inplace(blinded, flood)
         # (3) Mask: uniform modulo t, so a blind sum and every garbage coefficient is uniform to the
         #     key holder. Open queries leave the declared coefficients alone, and only those.
-        mask = secret.mask.copy()
-        if not blind:
-            mask[self.layout.declared(part)] = 0
+        mask, declared = secret.garbage.copy(), self.layout.declared(part)
+        mask[declared] = secret.mask[declared] if blind else 0
         evaluator.add_plain_inplace(blinded, self._scheme.plaintext(mask, ntt=False))
         return blinded

@@ -235,8 +235,8 @@ def _wait(conductor: Conductor, relay: SessionRelay, deadline: float) -> None:
         done = done or conductor.completed()
         if not grace and (done or conductor.failed):
             grace = now + GRACE_S
-            if not done:
-                relay.end(f"the server ended the session: {conductor.reasons}")
+        if conductor.failed and not done:  # each time: somebody may have come in just now
+            relay.end(f"the server ended the session: {conductor.reasons}")
         if now > deadline or (grace and now > grace):
             break
         time.sleep(POLL_S)

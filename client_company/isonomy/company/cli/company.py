@@ -74,7 +74,8 @@ def plan(
     tolerance: Annotated[str, typer.Option(help="Violation aimed at.")] = "0.01",
     name: Annotated[str, typer.Option(help="A title for people.")] = "plan",
     other: Annotated[
-        list[str] | None, typer.Option(help="CARD.json=IDS.txt of a further company.")
+        list[str] | None,
+        typer.Option(help="CARD.json=IDS.txt of a further company, whose ids this one then knows."),
     ] = None,
     auditor: Annotated[str, typer.Option(help="The auditor's X25519 key, 64 hex digits.")] = "",
     inspection_rate: Annotated[str, typer.Option(help="Part of the queries inspected.")] = "0",
