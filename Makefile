@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo test test-slow check lint types contracts format proto bench build clean help
+.PHONY: install demo demo-docker test test-slow test-faults check lint types contracts format proto bench build clean help
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -19,11 +19,17 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)   ## run the demonstration on this machine
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/isonomy demo
 
+demo-docker:     ## build the three images and run the demonstration in containers
+	.ci/demo-docker
+
 test: $(STAMP)   ## all tests but the slow campaigns
 	$(BIN)/python -m pytest -m 'not slow'
 
 test-slow: $(STAMP) ## the long campaigns: a million people, thousands of kills
 	$(BIN)/python -m pytest -m slow -n 1
+
+test-faults: $(STAMP) ## kill each party at each step of the protocol, in turn
+	$(BIN)/python -m pytest -m 'slow or not slow' -n 1 tests/protocol/test_session_faults.py tests/protocol/test_ledger_kill.py
 
 check: lint types contracts ## lint, types and import contracts
 

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from isonomy.company.join import join
     from isonomy.company.save import load as load_model
     from isonomy.company.save import save as save_model
+    from isonomy.company.tilt.notions import NOTIONS
+    from isonomy.company.tilt.releases_file import load_releases, save_releases
     from isonomy.company.torch_adapter import TorchClassifier
 
 __all__ = [
+    "NOTIONS",
     "Dataset",
     "FairClassifier",
     "LocalOracle",
@@ -28,10 +31,13 @@ __all__ = [
     "lending",
     "load",
     "load_model",
+    "load_releases",
     "save_model",
+    "save_releases",
 ]
 
 _HOMES = {
+    "NOTIONS": ("isonomy.company.tilt.notions", "NOTIONS"),
     "Dataset": ("isonomy.company.datasets", "Dataset"),
     "FairClassifier": ("isonomy.company.estimator", "FairClassifier"),
     "LocalOracle": ("isonomy.common.local", "LocalOracle"),
@@ -40,7 +46,9 @@ _HOMES = {
     "lending": ("isonomy.company.datasets", "lending"),
     "load": ("isonomy.company.datasets", "load"),
     "load_model": ("isonomy.company.save", "load"),
+    "load_releases": ("isonomy.company.tilt.releases_file", "load_releases"),
     "save_model": ("isonomy.company.save", "save"),
+    "save_releases": ("isonomy.company.tilt.releases_file", "save_releases"),
 }
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from isonomy.common.cohort import split_expression
 from isonomy.common.errors import ConfigError
-from isonomy.company.base_models import BASES, base_model
+from isonomy.company.base_models import BASES, Fits, Remembered, base_model
 from isonomy.company.datasets import Dataset, attribute_names, load
 from isonomy.company.datasets.file import is_file_name
 from isonomy.company.measures import NOTIONS, noise_floor, violation
@@ -74,7 +74,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Run:
-    """One seed at one ε, measured on the test people."""
+    """One seed at one ε, measured on the test people.
+
+    `seconds` holds the base model's fits for the first ε of a seed only; further ones reuse them.
+    """
 
     seed: int
     test_error: float
@@ -169,8 +172,9 @@ def simulate(
     split_expression(attribute, dataset.groups)
     found: dict[float, list[Run]] = {epsilon: [] for epsilon in settings.epsilons}
     for seed in range(settings.seeds):
+        fits = Fits()  # the base model does not depend on ε
         for epsilon, runs in found.items():
-            runs.append(_run(dataset, attribute, settings, epsilon, seed))
+            runs.append(_run(dataset, attribute, settings, epsilon, seed, fits))
             if on_run is not None:
                 on_run(epsilon, runs[-1])
     return Simulation(
@@ -188,7 +192,9 @@ def split_people(people: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.
     return np.sort(order[:cut]), np.sort(order[cut:])
 
 
-def _run(dataset: Dataset, attribute: str, settings: Settings, epsilon: float, seed: int) -> Run:
+def _run(
+    dataset: Dataset, attribute: str, settings: Settings, epsilon: float, seed: int, fits: Fits
+) -> Run:
     whose = dataset.person_of_row
     training, test = split_people(len(dataset.ids), seed)
     here, there = np.isin(whose, training), np.isin(whose, test)
@@ -203,7 +209,7 @@ def _run(dataset: Dataset, attribute: str, settings: Settings, epsilon: float, s
         encrypted=settings.encrypted,
     ) as oracle:
         rehearsal = Rehearsal(
-            estimator=base_model(settings.base, features, seed),
+            estimator=Remembered(base_model(settings.base, features, seed), fits),
             features=features,
             target=dataset.target[here],
             ids=[dataset.ids[person] for person in whose[here]],

@@ -48,10 +48,11 @@ from isonomy.common.session_errors import (
     SessionClosed,
     error_code,
     error_from_note,
+    error_from_relay,
     error_text,
 )
 from isonomy.common.stream import Outbox, RelayStream, Timing
-from isonomy.common.tickets import Ticket
+from isonomy.common.tickets import Ticket, TicketLine
 
 DONE = "done"
 
@@ -72,7 +73,8 @@ class Session:
     ) -> None:
         _check(ticket, keys, plan)
         self.plan, self.keys, self.timing = plan, keys, timing or Timing()
-        self._ticket, self._tls, self._state_dir = ticket, tls, state_dir
+        self._tickets, self._trying = TicketLine(ticket), ticket
+        self._tls, self._state_dir = tls, state_dir
         self._on_event = on_event or (lambda text: None)
         fresh = X25519PrivateKey.generate()  # names this process's incarnation
         summing = len(plan.companies) > 1
@@ -87,7 +89,7 @@ class Session:
         self._changed = threading.Condition()
         self._outbox: Outbox | None = None  # set while a stream is let in
         self._error: IsonomyError | None = None
-        self._started = self._ending = False
+        self._started = self._ending = self._let_in = False
         self._stream = RelayStream(self, tls, plan.relay_name, self.timing)
         self.reconnects = -1  # 0 once the relay has let us in
 
@@ -145,11 +147,17 @@ class Session:
         self.close(error_code(error), error_text(error))
 
     def renew(self, ticket: Ticket) -> None:
-        """Go on with a new ticket, perhaps at another address: the relay was started anew."""
+        """A new ticket, perhaps to another address: the relay may have been started anew.
+
+        Anybody's code may hand one over. So while the stream lives, it is only kept for later; and
+        the ticket that worked is tried again if the new one does not.
+        """
         _check(ticket, self.keys, self.plan)
         with self._changed:
-            self._ticket = ticket
-        self._stream.interrupt()
+            connected = self._outbox is not None
+            self._tickets.add(ticket, first=not connected)
+        if not connected:
+            self._stream.interrupt()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -270,8 +278,9 @@ class Session:
 
     def on_connecting(self) -> tuple[str, bytes]:
         with self._changed:
-            ticket = self._ticket
+            self._let_in = False
             self._presence.check_relay(time.monotonic())
+            self._trying = ticket = self._tickets.take()
         hello = Hello(ticket.role, ticket.token, resume_secret(self._state_dir, ticket))
         return ticket.relay_address, dump(self._to(SERVER, hello))
 
@@ -288,10 +297,15 @@ class Session:
                 peer.stream_lost()
             self._changed.notify_all()
 
-    def on_end(self, error: IsonomyError) -> None:
+    def on_end(self, error: IsonomyError) -> bool:
         with self._changed:
+            late = isinstance(error, PartyTimeout)
+            if not (self._let_in or late) and self._tickets.refused(self._trying):
+                self._on_event(f"a ticket led nowhere: {type(error).__name__}")
+                return True
             self._error = self._error or error
             self._changed.notify_all()
+            return False
 
     def on_message(self, raw: bytes, outbox: Outbox) -> None:
         envelope = parse(raw)
@@ -310,12 +324,13 @@ class Session:
         body = envelope.body
         if isinstance(body, ErrorNote):
             if body.fatal:
-                raise error_from_note(body.code, body.text)
+                raise error_from_relay(body.code, body.text)
             self._on_event(body.text)
             return
         if isinstance(body, HelloReply):
             self.reconnects += 1
-            self._outbox = outbox
+            self._outbox, self._let_in = outbox, True
+            self._tickets.works(self._trying)
             self._presence.connected(time.monotonic())
             for peer in self._peers.values():
                 outbox.put(dump(peer.agreement(reply_wanted=True)))

@@ -134,6 +134,7 @@ def serve_queries(
     """
     (company,) = (card.name for card in session.plan.companies)
     tell = on_event or (lambda kind, query_id: None)
+    generation = 0
     while True:
         try:
             generation = session.generation(company)
@@ -141,7 +142,9 @@ def serve_queries(
             _serve_one(session, half, company, generation, first)
             tell("columns" if first.purpose == "query" else "answer", first.query_id)
         except PeerRestarted:
-            continue  # the company asks again
+            if session.incarnations()[company] == generation:
+                raise  # said, but not so: never round and round over it
+            # It did, and asks again.
         except SessionClosed as closed:
             if closed.done:
                 return

@@ -8,17 +8,19 @@ from pathlib import Path
 from isonomy.common.canonical import hash_bytes
 from isonomy.common.envelopes import SECRET_BYTES
 from isonomy.common.errors import StorageError
+from isonomy.common.ledger_file import fsync_folder
 from isonomy.common.tickets import Ticket
 
 _memory: dict[bytes, bytes] = {}  # for sessions without a folder: lives as long as the process
 
 
 def resume_secret(state_dir: Path | None, ticket: Ticket) -> bytes:
-    """The secret that goes with this ticket: made on first use, on disk before it is first sent.
+    """The secret of this party in this plan: made on first use, on disk before it is first sent.
 
-    So there is no moment at which the relay knows a secret that a restarted party does not.
+    So there is no moment at which the relay knows a secret that a restarted party does not. All
+    tickets of a plan share it, so that tickets which lead nowhere leave nothing behind.
     """
-    name = hash_bytes("isonomy/ticket/v1", ticket.token)
+    name = hash_bytes("isonomy/resume-secret/v1", ticket.plan_hash, ticket.party.encode())
     if state_dir is None:
         return _memory.setdefault(name, os.urandom(SECRET_BYTES))
     path = state_dir / f"session-{name.hex()[:16]}.key"
@@ -32,6 +34,7 @@ def resume_secret(state_dir: Path | None, ticket: Ticket) -> bytes:
                 file.flush()
                 os.fsync(file.fileno())
             partial.replace(path)
+            fsync_folder(path)
         return path.read_bytes()
     except OSError as error:
         raise StorageError(

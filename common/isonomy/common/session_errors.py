@@ -19,7 +19,9 @@ IsonomyError
     ├── PeerRestarted        the other party began anew: the exchange under way is asked again
     └── SessionClosed        the session was ended, with the reason that was given
 
-Codes travel: an ErrorNote or Close names the class, and the receiver raises the same one.
+Codes travel: an ErrorNote or Close names the class. A Close is signed by its party, so any of our
+classes may stand in it; an ErrorNote is the relay's word, which counts only for what a relay can
+know (RELAY_MAY_SAY): it cannot accuse the regulator, nor pretend that somebody restarted.
 """
 
 from __future__ import annotations
@@ -97,6 +99,23 @@ class SessionClosed(TransportError):  # noqa: N818
         self.done = done
 
 
+RELAY_MAY_SAY: dict[str, type[IsonomyError]] = {
+    kind.__name__: kind
+    for kind in (
+        ProtocolError,
+        VersionMismatch,
+        AdmissionRefused,
+        TokenRefused,
+        RoleRefused,
+        PlanMismatch,
+        OrderViolation,
+        TruncatedMessage,
+        OversizedMessage,
+        SessionClosed,
+    )
+}
+
+
 def error_code(error: Exception) -> str:
     """The name under which an error travels; what is not ours stays unnamed."""
     return type(error).__name__ if isinstance(error, IsonomyError) else "InternalError"
@@ -116,8 +135,13 @@ def error_text(error: Exception) -> str:
 
 
 def error_from_note(code: str, text: str) -> IsonomyError:
-    """The peer's error as ours: the same class where we know it, else ProtocolError."""
+    """A party's own, signed error as ours: the same class where we know it, else ProtocolError."""
     found = globals().get(code) or getattr(errors, code, None)
     if isinstance(found, type) and issubclass(found, IsonomyError):
         return found(text)
     return ProtocolError(text)
+
+
+def error_from_relay(code: str, text: str) -> IsonomyError:
+    """The relay's ErrorNote as ours: one of RELAY_MAY_SAY, else ProtocolError."""
+    return RELAY_MAY_SAY.get(code, ProtocolError)(text)

@@ -69,8 +69,8 @@ class StreamHandler(Protocol):
     def on_lost(self) -> None:
         """The stream broke; a new one will be tried unless `on_end` follows."""
 
-    def on_end(self, error: IsonomyError) -> None:
-        """There will be no other stream."""
+    def on_end(self, error: IsonomyError) -> bool:
+        """It is hopeless like this. True: there is another way, try that; else no other stream."""
 
 
 class RelayStream:
@@ -112,14 +112,9 @@ class RelayStream:
         while not self._stopped.is_set():
             self._heard_at = 0.0
             try:
-                self._once()
+                self._try_once()
             except IsonomyError as error:
-                self._handler.on_end(error)
-                return
-            except grpc.RpcError as error:
-                hopeless = self._hopeless(error)
-                if hopeless is not None:
-                    self._handler.on_end(hopeless)
+                if not self._handler.on_end(error):
                     return
             except Exception as error:  # never a caller who waits for a thread that died
                 self._handler.on_end(IsonomyError(f"the session failed: {type(error).__name__}"))
@@ -130,12 +125,23 @@ class RelayStream:
             # Spread, so that the parties of a restarted relay do not all come at once; no secret.
             self._stopped.wait(random.uniform(longest / 2, longest))  # noqa: S311
 
+    def _try_once(self) -> None:
+        """One stream from beginning to end; raises only if another one would not help."""
+        try:
+            self._once()
+        except grpc.RpcError as error:
+            hopeless = self._hopeless(error)
+            if hopeless is not None:
+                raise hopeless from None
+
     def _once(self) -> None:
         self._address, first = self._handler.on_connecting()
         outbox = Outbox()
         outbox.put(first)
         credentials, options = client_credentials(self._tls), channel_options(self._relay_name)
-        with grpc.secure_channel(self._address, credentials, options) as channel:
+        # The scheme is ours: "unix:1" would be a file, "dns:1" a host called 1.
+        target = f"dns:///{self._address}"
+        with grpc.secure_channel(target, credentials, options) as channel:
             self._outbox = outbox
             self._call = channel.stream_stream(SERVICE_METHOD)(self._outgoing(outbox))
             if self._stopped.is_set():

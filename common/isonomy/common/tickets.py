@@ -11,6 +11,8 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import re
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -25,6 +27,21 @@ SIGNATURE_BYTES, TOKEN_ID_BYTES, HASH_BYTES = 64, 16, 32
 
 SessionRole = Literal["company", "regulator"]
 
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST = rf"{_LABEL}(\.{_LABEL})*|\[[0-9A-Fa-f:.]{{2,45}}\]"
+_ADDRESS = re.compile(rf"(?P<host>{_HOST}):(?P<port>[0-9]{{1,5}})")
+MAX_HOST_CHARS, MAX_PORT = 253, 65535
+
+
+def is_address(text: str) -> bool:
+    """Is it host:port, and neither a path nor one of the schemes that gRPC would follow?"""
+    found = _ADDRESS.fullmatch(text)
+    return (
+        found is not None
+        and len(found["host"]) <= MAX_HOST_CHARS
+        and 0 < int(found["port"]) <= MAX_PORT
+    )
+
 
 @dataclass(frozen=True, repr=False)  # no repr: a ticket must not reach logs
 class Ticket:
@@ -37,6 +54,10 @@ class Ticket:
     role: SessionRole
     party: str
     expires: int
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.relay_address, str) and is_address(self.relay_address)):
+            raise ProtocolError("the relay's address in a ticket is host:port, port 1 to 65535")
 
     def to_json(self) -> bytes:
         return canonical_json(
@@ -77,6 +98,48 @@ class Ticket:
         if ticket.role not in get_args(SessionRole) or len(ticket.token) > MAX_TOKEN_BYTES:
             raise ProtocolError("not a session ticket")
         return ticket
+
+
+class TicketLine:
+    """The tickets of one session, in the order in which they are tried.
+
+    Tickets come from code that is trusted with nothing. So a new one is a hint: the one that worked
+    stays in the line until another has worked, and a refusal costs only the ticket refused.
+    """
+
+    MAX_WAITING = 4
+
+    def __init__(self, first: Ticket) -> None:
+        self._line, self._worked = deque([first]), first
+
+    def add(self, ticket: Ticket, *, first: bool) -> None:
+        """Try this one too: next, or after the others."""
+        if ticket in self._line:
+            return
+        if first:
+            self._line.appendleft(ticket)
+        else:
+            self._line.append(ticket)
+        if len(self._line) > self.MAX_WAITING:
+            hints = [own for own in self._line if own not in (self._worked, ticket)]
+            self._line.remove(hints[-1] if first else hints[0])
+
+    def take(self) -> Ticket:
+        """The next one to try; it goes to the end of the line."""
+        ticket = self._line[0]
+        self._line.rotate(-1)
+        return ticket
+
+    def works(self, ticket: Ticket) -> None:
+        """The relay let us in with it: the others are not needed."""
+        self._line, self._worked = deque([ticket]), ticket
+
+    def refused(self, ticket: Ticket) -> bool:
+        """Take it out if there are others; False if it is the only one."""
+        if len(self._line) > 1 and ticket in self._line:
+            self._line.remove(ticket)
+            return True
+        return False
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from isonomy.common.errors import ConfigError, IsonomyError
 from isonomy.common.identity import Identity
 from isonomy.common.plan import PlanPublic
 from isonomy.common.session_errors import OversizedMessage, PortInUse, error_code, error_text
-from isonomy.common.tickets import SessionRole, Ticket, sign_token
+from isonomy.common.tickets import SessionRole, Ticket, is_address, sign_token
 from isonomy.server.relay_state import Outgoing, RelayState, chain_digest
 from isonomy.server.relay_store import RelayStore
 
@@ -93,6 +93,8 @@ class RelayServer:
     ) -> None:
         self._address, self._tls, self._plan = address, tls, plan_public
         self._token_key, self._ticket_life_s = token_key, ticket_life_s
+        if advertise is not None and not is_address(advertise):
+            raise ConfigError(f"a relay is advertised as host:port, not as {advertise!r}")
         self._advertise = advertise
         self._relay_key = key_fingerprint(tls.read()[1])
         self._store = RelayStore(state_dir)

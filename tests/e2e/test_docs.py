@@ -1,0 +1,40 @@
+"""The code in README and quickstart runs as it stands (with fewer people)."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+def test_the_first_example_runs(page: str, tmp_path: Path) -> None:
+    script = python_blocks(page)[0].replace("20_000", "3_000")
+    assert "3_000" in script
+    if page == "docs/quickstart.md":
+        free = python_blocks(page)[2].replace(
+            "another_estimator", "HistGradientBoostingClassifier()"
+        )
+        script += "spent = oracle.budget.spent_units\n" + free
+        script += "assert oracle.budget.spent_units == spent\n"
+    env = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", script]
+    shown = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert shown.returncode == 0, shown.stderr[-2000:]
+    assert "Privacy: ε" in shown.stdout
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
