@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from federation import CountedNoise
-from session_kit import FAST, Federation, attributes, people, split
+from joint_kit import ROWS, SHARE, SIZE, Table, alone, table
+from session_kit import FAST, Federation, people
 
 from isonomy.common.cohort import Cohort
-from isonomy.common.connection import Session
-from isonomy.common.custodian import Custodian
 from isonomy.common.errors import ConfigError, IsonomyError, ProtocolError, VerificationError
 from isonomy.common.joint import (
     JointReply,
@@ -29,116 +26,13 @@ from isonomy.common.joint import (
     pair_key,
     share_slices,
 )
-from isonomy.common.joint_half import JointHalf, serve_joint
 from isonomy.common.joint_inspection import Summand, inspect_joint
 from isonomy.common.joint_oracle import JointOracle
 from isonomy.common.joint_store import JointStore
-from isonomy.common.ledger import Ledger, verify_ledger
-from isonomy.common.local import LocalOracle
-from isonomy.common.messages import SumPart, encode
-from isonomy.common.openings import MemoryOpenings, OpeningStore
+from isonomy.common.ledger import verify_ledger
+from isonomy.common.openings import MemoryOpenings
 from isonomy.common.oracle import GroupOracle, Release
 from isonomy.common.session_errors import OverlappingPeople, PartyTimeout, SessionClosed
-from isonomy.common.stream import Timing
-from isonomy.server.relay import RelayServer
-
-SIZE = 150
-SHARE = 0.05
-Script = Callable[[GroupOracle, Any], list[Release]]  # the oracle, and which people it holds
-
-
-@dataclass
-class Table:
-    """A federation of several companies with a running relay."""
-
-    federation: Federation
-    relay: RelayServer
-    names: tuple[str, ...]
-
-    def cohorts(self) -> dict[str, Cohort]:
-        return split(self.federation.cohort, self.names)
-
-    def half(self, folder: Path) -> tuple[JointHalf, Ledger]:
-        path, plan = folder / "joint-ledger.jsonl", self.federation.plan
-        opened = path.exists()
-        ledger = (
-            Ledger.open(path)
-            if opened
-            else Ledger.create(path, cap_units=plan.cap_units, delta=plan.delta_value)
-        )
-        custodian = Custodian._with_noise(
-            attributes(self.federation.cohort),
-            ledger,
-            plan=plan.hash,
-            member_key=b"k" * 32,
-            source=CountedNoise(1),
-        )
-        custodian.reserve(plan.cap_units)
-        identity = self.federation.keys("regulator").identity
-        return JointHalf(custodian, identity, plan, JointStore(folder / "joint")), ledger
-
-    @contextmanager
-    def regulator(self, folder: Path, timing: Timing = FAST) -> Iterator[Session]:
-        half, ledger = self.half(folder)
-        failures: list[BaseException] = []
-        ticket = self.relay.issue_ticket("regulator", "regulator")
-        with ledger, self.federation.session(ticket, timing=timing) as session:
-
-            def work() -> None:
-                try:
-                    serve_joint(session, half)
-                except BaseException as error:
-                    failures.append(error)
-                    session.fail(error if isinstance(error, Exception) else RuntimeError())
-
-            thread = threading.Thread(target=work)
-            thread.start()
-            yield session
-            thread.join(20)
-            assert not thread.is_alive()
-        if failures:
-            raise failures[0]
-
-    def company(self, name: str, script: Script, openings: OpeningStore | None = None) -> Any:
-        ticket = self.relay.issue_ticket("company", name)
-        place = share_slices(self.federation.plan)[self.names.index(name)]
-        with self.federation.session(ticket) as session:
-            oracle = JointOracle(session, self.cohorts()[name], openings=openings)
-            return script(oracle, place)
-
-    def all_companies(self, script: Script) -> list[list[Release]]:
-        with ThreadPoolExecutor(len(self.names)) as pool:
-            jobs = [pool.submit(self.company, name, script) for name in self.names]
-            return [job.result(60) for job in jobs]
-
-
-@contextmanager
-def table(folder: Path, *names: str) -> Iterator[Table]:
-    federation = Federation.create(folder, size=SIZE, companies=names)
-    with federation.relay() as relay:
-        yield Table(federation, relay, names)
-
-
-def alone(folder: Path, federation: Federation, script: Script) -> list[Release]:
-    """The same script at one company that holds everybody, with the same noise."""
-    plan = federation.plan
-    with Ledger.create(folder / "alone.jsonl", cap_units=plan.cap_units, delta=1e-6) as ledger:
-        attribute_table = attributes(federation.cohort)
-        custodian = Custodian._with_noise(
-            attribute_table,
-            ledger,
-            plan=plan.hash,
-            member_key=b"k" * 32,
-            source=CountedNoise(1),
-        )
-        custodian.reserve(plan.cap_units)
-        oracle = LocalOracle(
-            attribute_table, custodian, plan=plan.hash, cap_units=plan.cap_units, delta=1e-6
-        )
-        return script(oracle, slice(0, SIZE))
-
-
-ROWS = np.random.default_rng(3).normal(size=(SIZE, 5))
 
 
 def script(oracle: GroupOracle, own: slice) -> list[Release]:
@@ -326,8 +220,7 @@ def test_inspection_recomputes_every_summand(
     """All openings and columns in hand, an auditor finds any change, the relay's included."""
     stores = {name: MemoryOpenings() for name in ("first", "second")}
     columns: dict[str, list[bytes]] = {}
-    seen: list[Any] = []
-    original_hashed, original_sums = JointOracle._hashed, JointHalf._decrypt_sums
+    original_hashed = JointOracle._hashed
 
     def hashed(oracle: JointOracle, frame: bytes, hashes: list[bytes]) -> Iterator[bytes]:
         own = columns.setdefault(oracle._port.session.keys.name, [])
@@ -335,12 +228,7 @@ def test_inspection_recomputes_every_summand(
             own.append(column)
             yield column
 
-    def decrypt(joint: Any, requests: Any) -> Any:
-        seen.append(requests)
-        return original_sums(joint, requests)
-
     monkeypatch.setattr(JointOracle, "_hashed", hashed)
-    monkeypatch.setattr(JointHalf, "_decrypt_sums", staticmethod(decrypt))
 
     def once(oracle: GroupOracle, own: slice) -> list[Release]:
         return [oracle.blind_sum(ROWS[own], norm=2.0, share=SHARE)]
@@ -353,11 +241,10 @@ def test_inspection_recomputes_every_summand(
         jobs = [pool.submit(joint.company, n, once, stores[n]) for n in joint.names]
         query_id = jobs[0].result(60)[0].receipt.query_id
         jobs[1].result(60)
-    reply = JointStore(tmp_path / "joint").load(query_id)
-    assert reply is not None
-    (requests,) = seen
-    summed = {i: part for request in requests for i, part in request.summed.items()}
-    totals = [encode(SumPart(index, summed[index])) for index in sorted(summed)]
+    evidence = JointStore(tmp_path / "joint").load(query_id)
+    assert evidence is not None
+    reply = evidence.reply
+    assert [len(own) for own in evidence.digests] == [1, 1]
     summands = []
     for name, share in zip(joint.names, joint.federation.plan.shares, strict=True):
         stored = stores[name].find(query_id)
@@ -365,20 +252,21 @@ def test_inspection_recomputes_every_summand(
         summands.append(Summand(stored.frames[0], columns[name], stored.opening, share.people))
 
     def inspect(**changes: Any) -> None:
-        given = {"summands": summands, "totals": totals, "request_hash": reply.request_hash()}
-        inspect_joint(reply=reply, group_counts=(2,), **{**given, **changes})
+        given = {"summands": summands, "reply": reply, "request_hash": reply.request_hash()}
+        inspect_joint(group_counts=(2,), **{**given, **changes})
 
     inspect()
     rows = summands[1].opening.rows.copy()
     rows[0, 0] += 1
     forged = replace(summands[1], opening=replace(summands[1].opening, rows=rows))
-    other = encode(SumPart(0, bytes(len(summed[0]))))
+    other = replace(reply, totals_hash=bytes(32))  # the relay added, or somebody sent, another
     for check, changes in (
         ("(0)", {"request_hash": bytes(32)}),
         ("(0)", {"summands": summands[::-1]}),
         ("(2)", {"summands": [summands[0], forged]}),
         ("(3)", {"summands": [summands[0], replace(summands[1], columns=columns["first"])]}),
-        ("(7)", {"totals": [other, *totals[1:]]}),
+        ("(0)", {"reply": other}),
+        ("(7)", {"reply": other, "request_hash": other.request_hash()}),
     ):
         with pytest.raises(VerificationError, match=re.escape(check)):
             inspect(**changes)
@@ -419,9 +307,10 @@ def test_masked_totals() -> None:
 
 def test_wire_forms_are_total() -> None:
     totals = JointTotals("q", b"a" * 16, np.array([1, 2], dtype=np.uint64))
-    reply = JointReply((b"h" * 32, b"i" * 32), np.array([3], dtype=np.uint64), 64)
+    reply = JointReply((b"h" * 32, b"i" * 32), np.array([3], dtype=np.uint64), 64, b"t" * 32)
     assert JointTotals.parse(totals.dump()).masked.tolist() == [1, 2]
     assert JointReply.parse(reply.dump()).request_hash() == reply.request_hash()
+    assert replace(reply, totals_hash=bytes(32)).request_hash() != reply.request_hash()
     for raw in (b"", b"junk", totals.dump()[:-1], reply.dump() + b"x", bytes(2 << 20)):
         for parser in (JointTotals.parse, JointReply.parse):
             with pytest.raises(IsonomyError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,28 @@ def test_decimal_numbers_are_kept_exactly(text: str, value: int) -> None:
 def test_what_a_plan_cannot_hold_exactly_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="epsilon"):
         millionths("epsilon", text)
+
+
+def test_the_list_of_people_is_for_the_owners_eyes_only(tmp_path: Path) -> None:
+    path = tmp_path / "plan.people"
+    path.touch(0o644)  # as an older version left it
+    files = write_plan(plan(), PEOPLE, tmp_path / "plan.json")
+    assert files.people == path
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read_people(path) == PEOPLE
+    assert sorted(tmp_path.iterdir()) == sorted([files.plan, files.people, files.public])
+
+
+def test_an_approval_survives_a_power_cut(
+    approvals: Approvals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new name is made durable after the rename, not only the file's bytes."""
+    named: list[str] = []
+
+    def fsync_folder(path: Path) -> None:
+        assert path.exists()
+        named.append(path.suffix)
+
+    monkeypatch.setattr("isonomy.common.approvals.fsync_folder", fsync_folder)
+    approvals.approve(plan(), PEOPLE, KEYS)
+    assert named == [".people", ".json"]

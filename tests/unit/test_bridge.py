@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import socket
 import stat
 import struct
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from isonomy.common import bridge_server
-from isonomy.common.bridge import MAX_FRAME_BYTES, DaemonFailed, Message, call, receive_frame
-from isonomy.common.bridge_server import BridgeServer, CallerRefused, Callers, SocketInUse
+from isonomy.common.bridge import (
+    MAX_FRAME_BYTES,
+    VERSION,
+    DaemonFailed,
+    Message,
+    call,
+    receive_frame,
+    send_frame,
+)
+from isonomy.common.bridge_server import (
+    MAX_CALLERS,
+    BridgeServer,
+    CallerRefused,
+    Callers,
+    SocketInUse,
+    caller_is_gone,
+)
 from isonomy.common.canonical import canonical_json
 from isonomy.common.errors import (
     BudgetExceeded,
@@ -24,7 +42,7 @@ from isonomy.common.errors import (
     ProtocolError,
     TransportError,
 )
-from isonomy.common.exit_codes import INTERNAL, code_of
+from isonomy.common.exit_codes import INTERNAL, code_of, help_for
 
 
 @pytest.fixture
@@ -212,3 +230,79 @@ def test_a_real_other_user_gets_in_by_the_shared_group_only(
 def test_an_unknown_group_is_named(path: Path) -> None:
     with pytest.raises(ConfigError, match="no-such-group-here"):
         BridgeServer(path, echo, callers=Callers(group="no-such-group-here")).start()
+
+
+def test_the_text_of_an_error_stays_with_the_daemons_own_user(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = ConfigError("4711 people of /srv/secret are not enrolled")
+    with BridgeServer(path, raising(error)), pytest.raises(DaemonFailed, match="4711 people"):
+        call(path, {"type": "session"})
+    me = os.getuid()
+    monkeypatch.setattr(bridge_server.os, "geteuid", lambda: me + 4711)
+    with (
+        BridgeServer(path, raising(error), callers=Callers(users=frozenset({me}))),
+        pytest.raises(DaemonFailed) as caught,
+    ):
+        call(path, {"type": "session"})
+    assert caught.value.code == code_of(error)
+    assert str(caught.value) == help_for(code_of(error))
+
+
+def test_callers_who_hung_up_leave_their_places(path: Path) -> None:
+    begun = threading.Semaphore(0)
+
+    def patient(request: Message) -> Message:
+        begun.release()
+        while request["ticket"] == "leave" and not caller_is_gone():
+            time.sleep(0.01)
+        return {}
+
+    with BridgeServer(path, patient, alive_every_s=0.05):
+        for _ in range(MAX_CALLERS):
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.connect(str(path))
+                send_frame(sock, {"type": "session", "ticket": "leave", "version": VERSION})
+                assert begun.acquire(timeout=5)
+        time.sleep(0.5)
+        assert call(path, {"type": "session", "ticket": "stay"}, silence_s=5) == {}
+
+
+def test_a_first_frame_in_drops_has_one_deadline(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge_server, "FIRST_FRAME_TIMEOUT_S", 0.4)
+    with BridgeServer(path, echo), socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(path))
+        sock.sendall(struct.pack(">I", 1000))
+        begun, answered = time.monotonic(), False
+        while not answered and time.monotonic() - begun < 5:
+            sock.send(b"x")  # each drop within the time-out, all together not
+            answered = bool(select.select([sock], [], [], 0.1)[0])
+        assert receive_frame(sock)["type"] == "failed"
+        assert 0.3 < time.monotonic() - begun < 2.0
+
+
+def test_the_lock_file_is_for_the_owner_only(path: Path) -> None:
+    lock = path.with_name(path.name + ".lock")
+    lock.touch(0o644)  # as an older version left it
+    with BridgeServer(path, echo):
+        assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+
+
+def test_no_spinning_when_no_file_can_be_opened(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge_server, "FULL_PAUSE_S", 0.05)
+    tries = 0
+
+    class Full:
+        def accept(self) -> None:
+            nonlocal tries
+            tries += 1
+            raise OSError(errno.EMFILE if tries < 4 else errno.EBADF, "full")
+
+    begun = time.monotonic()
+    BridgeServer(path, echo)._accept(Full())
+    assert tries == 4
+    assert time.monotonic() - begun >= 0.15

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -202,6 +204,47 @@ def test_what_a_new_ticket_cannot_mend_fails_at_once(clock: Clock, code: int) ->
     assert [party.name for party in running.failed] == ["regulator"]
     assert "text of the party" not in running.reasons
     assert f"(code {code})" in running.reasons
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        {},
+        {OUTCOME: {}},
+        {OUTCOME: {"code": "zero", "text": "{}"}},
+        {OUTCOME: {"code": "0", "text": "{}"}},
+        {OUTCOME: {"code": 0.0, "text": "{}"}},
+        {OUTCOME: {"code": False, "text": "{}"}},
+        {OUTCOME: {"code": -1, "text": "{}"}},
+        {OUTCOME: {"code": [0], "text": "{}"}},
+        {OUTCOME: {"code": 0}},
+        {OUTCOME: {"code": 0, "text": "[]"}},
+        {OUTCOME: {"code": 0, "text": "no JSON"}},
+        {OUTCOME: {"code": 0, "text": "[" * 60_000}},
+        {OUTCOME: {"code": 0, "text": '{"x":"' + "x" * 70_000 + '"}'}},
+    ],
+)
+def test_a_reply_that_cannot_be_read_is_that_partys_failure(clock: Clock, records: Any) -> None:
+    grid = FakeGrid(BOTH)
+    running = conductor(grid, clock)
+    running.gather()
+    grid.reply(1, 0)
+    grid.reply(2, 0)
+    grid.replies[1].content.config_records = records
+    assert not running.step()
+    assert [(party.name, party.code) for party in running.failed] == [("regulator", 20)]
+
+
+def test_a_summary_does_not_overwrite_the_code(clock: Clock, tmp_path: Path) -> None:
+    grid = FakeGrid(BOTH)
+    running = conductor(grid, clock)
+    running.gather()
+    grid.reply(1, 0, '{"code":50,"answered":3}')
+    grid.reply(2, 50)
+    running.step()
+    server_app._write_outcome(tmp_path / "outcome.json", running, {}, 1.0)
+    parties = json.loads((tmp_path / "outcome.json").read_text())["parties"]
+    assert parties == {"company": {"code": 0, "answered": 3}, "regulator": {"code": 50}}
 
 
 def test_a_session_that_ended_without_flowers_help_is_complete(clock: Clock) -> None:

@@ -5,22 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.x509 import ExtendedKeyUsage, load_pem_x509_certificate
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
 from hypothesis import strategies as st
 from session_kit import plan_fields
 
 from isonomy.common.accounting import units_for
 from isonomy.common.certificates import TlsFiles, issue, key_fingerprint, make_authority, renew
+from isonomy.common.envelopes import SERVER
 from isonomy.common.errors import ConfigError, ProtocolError
 from isonomy.common.party import Card, PartyKeys, fingerprint
 from isonomy.common.plan import MAX_PLAN_BYTES, Plan, PlanPublic
 from isonomy.common.session_errors import CertificateError
 from isonomy.common.tickets import Ticket
 
+CLIENT_AUTH, SERVER_AUTH = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
 COMPANY = PartyKeys.generate("acme", "company").card()
 SECOND = PartyKeys.generate("bolt", "company").card()
 REGULATOR = PartyKeys.generate("bureau", "regulator").card()
@@ -58,6 +63,14 @@ class TestPlan:
     )
     def test_every_field_is_in_the_hash(self, field: str, value: object) -> None:
         assert Plan.of(fields(**{field: value})).hash != Plan.of(fields()).hash
+
+    @pytest.mark.parametrize(("name", "relay"), [(SERVER, "relay.test"), ("relay", "relay")])
+    def test_no_party_is_called_like_the_relay(self, name: str, relay: str) -> None:
+        for role in ("company", "regulator"):
+            card = PartyKeys.generate(name, role).card()  # type: ignore[arg-type]
+            place = {"companies": [card]} if role == "company" else {"regulator": card}
+            with pytest.raises(ConfigError, match="like the relay"):
+                Plan.of(fields(relay_name=relay, **place))
 
     def test_cap(self) -> None:
         plan = Plan.of(fields(epsilon_millionths=500_000, delta="1e-6"))
@@ -143,6 +156,13 @@ class TestTicket:
         assert Ticket.from_json(self.TICKET.to_json()) == self.TICKET
 
     @pytest.mark.parametrize(
+        "address", ["server:9093", "a_b.example.org:1", "x" * 63 + ".com:65535", "[2001:db8::1]:80"]
+    )
+    def test_addresses(self, address: str) -> None:
+        ticket = replace(self.TICKET, relay_address=address)
+        assert Ticket.from_json(ticket.to_json()).relay_address == address
+
+    @pytest.mark.parametrize(
         ("old", "new"),
         [
             (b'"company"', b'"server"'),
@@ -151,6 +171,25 @@ class TestTicket:
             (b'"acme"', b'""'),
             (b"70" * 32, b"70" * 31),
             (b'"role"', b'"rule"'),
+            *(
+                (b'"127.0.0.1:1"', b'"%s"' % address)
+                for address in (
+                    b"127.0.0.1",
+                    b"127.0.0.1:0",
+                    b"127.0.0.1:65536",
+                    b"127.0.0.1:99999",
+                    b"x" * 64 + b".com:1",
+                    b".".join([b"x" * 60] * 5) + b":1",
+                    b"unix:/run/x",
+                    b"unix:x:1",
+                    b"dns:///host:1",
+                    b"dns:host:1",
+                    b"host/x:1",
+                    b"host:1 ",
+                    b":1",
+                    b"a..b:1",
+                )
+            ),
         ],
     )
     def test_malformed(self, old: bytes, new: bytes) -> None:
@@ -205,6 +244,17 @@ class TestCertificates:
         assert files.key.read_bytes() == key
         assert key_fingerprint(files.cert.read_bytes()) == key_fingerprint(before)
         files.read()
+
+    def test_a_certificate_is_good_for_one_side_only(self, tmp_path: Path) -> None:
+        make_authority(tmp_path / "ca")
+        issue(tmp_path / "ca", tmp_path / "relay", "server", ["relay"])
+        issue(tmp_path / "ca", tmp_path / "acme", "acme")
+        for _ in range(2):  # as issued, and as renewed
+            for name, side in (("relay", SERVER_AUTH), ("acme", CLIENT_AUTH)):
+                pem = TlsFiles.of(tmp_path / name).cert.read_bytes()
+                found = load_pem_x509_certificate(pem).extensions
+                assert list(found.get_extension_for_class(ExtendedKeyUsage).value) == [side]
+                renew(tmp_path / "ca", tmp_path / name)
 
     def test_authority_is_never_overwritten(self, tmp_path: Path) -> None:
         make_authority(tmp_path)

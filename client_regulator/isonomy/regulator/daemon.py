@@ -112,11 +112,11 @@ class Daemon:
         )
 
     def _attend(self, session: Session) -> Message:
-        answered = 0
+        answered: set[str] = set()  # several companies get the answer to one query
 
         def count(kind: str, query_id: str) -> None:
-            nonlocal answered
-            answered += kind == "answer"
+            if kind == "answer":
+                answered.add(query_id)
             self._log.info(kind, query=query_id)
 
         half = self._half(session.plan.hash)
@@ -126,8 +126,8 @@ class Daemon:
                 serve_joint(session, half, on_event=count)
             else:
                 serve_queries(session, half, on_event=count)
-        self._log.info("session ended", answered=answered)
-        return {"answered": answered, "reconnects": max(session.reconnects, 0)}
+        self._log.info("session ended", answered=len(answered))
+        return {"answered": len(answered), "reconnects": max(session.reconnects, 0)}
 
     def _half(self, plan_hash: bytes) -> RegulatorHalf:
         """Return what answers for a plan; made once, so that open keys outlive a session."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from isonomy.common.cohort import Cohort
 from isonomy.common.errors import ConfigError, DataError, StorageError
+from isonomy.common.ledger_file import fsync_folder
 from isonomy.common.party import PartyKeys
 from isonomy.common.plan import Plan
 
@@ -118,5 +119,6 @@ def _write(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
+        fsync_folder(path)
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}; not approved") from None

@@ -5,7 +5,8 @@ Shared by the regulator's daemon and the company's process, so that both treat a
     a ticket for a plan without a session     opens one
     a ticket for a plan with a session        renews it: the relay was started anew
 
-The caller's thread waits until the session has ended, because the Flower node waits for the reply.
+The session has a thread of its own; a caller's thread waits until the session has ended, because
+the Flower node waits for the reply, or until the caller hangs up. The session does not care.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from isonomy.common.bridge import Message
-from isonomy.common.errors import ProtocolError
+from isonomy.common.bridge_server import caller_is_gone
+from isonomy.common.errors import ProtocolError, TransportError
 from isonomy.common.session import Session, Ticket
+
+LOOK_S = 1.0  # how often a waiting caller is looked after
 
 
 @dataclass
@@ -51,14 +55,15 @@ class Attendance:
     def _session(self, ticket: Ticket) -> Message:
         with self._lock:
             place = self._places.get(ticket.plan_hash)
-            fresh = place is None
             if place is None:
                 place = self._places[ticket.plan_hash] = _Place(self._open(ticket))
+                run = (ticket.plan_hash, place)
+                threading.Thread(target=self._run, args=run, name="attend", daemon=True).start()
             else:
                 place.session.renew(ticket)
-        if fresh:
-            self._run(ticket.plan_hash, place)
-        place.ended.wait()
+        while not place.ended.wait(LOOK_S):
+            if caller_is_gone():
+                raise TransportError("the caller hung up; the session goes on without it")
         if place.error is not None:
             raise place.error
         return place.summary

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from pathlib import Path
 
 from isonomy.common.canonical import canonical_json, parse_canonical
@@ -54,21 +55,27 @@ def send_frame(sock: socket.socket, message: Message) -> None:
     sock.sendall(struct.pack(">I", len(body)) + body)
 
 
-def receive_frame(sock: socket.socket) -> Message:
-    """Read one message. Total: a message, a ProtocolError or a TransportError."""
-    (size,) = struct.unpack(">I", _read(sock, 4))
+def receive_frame(sock: socket.socket, *, within_s: float | None = None) -> Message:
+    """Read one message. Total: a message, a ProtocolError or a TransportError.
+
+    `within_s` is for the whole frame; without it the socket's own time-out is for each piece.
+    """
+    deadline = None if within_s is None else time.monotonic() + within_s
+    (size,) = struct.unpack(">I", _read(sock, 4, deadline))
     if size > MAX_FRAME_BYTES:
         raise ProtocolError(f"a bridge message of {size} bytes; at most {MAX_FRAME_BYTES}")
-    message = parse_canonical(_read(sock, size), max_bytes=MAX_FRAME_BYTES)
+    message = parse_canonical(_read(sock, size, deadline), max_bytes=MAX_FRAME_BYTES)
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise ProtocolError("a bridge message is an object with a type")
     return message
 
 
-def _read(sock: socket.socket, size: int) -> bytes:
+def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes:
     chunks, missing = [], size
     while missing:
         try:
+            if deadline is not None:
+                sock.settimeout(max(deadline - time.monotonic(), 0.001))
             chunk = sock.recv(missing)
         except TimeoutError:
             raise TransportError("the other end of the local socket fell silent") from None

@@ -2,6 +2,9 @@
 
 A socket file that a dead process left behind is taken over; one that is in use is not: PATH.lock is
 held for as long as a daemon listens, so the two cannot be confused.
+
+Who calls is code from a Flower bundle. It gets results, and codes with the fixed lines that go with
+them; the texts of errors, which may name files and counts, go to the daemon's own user only.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from isonomy.common.exit_codes import INTERNAL, code_of, help_for
 MAX_PATH_BYTES = 107  # sockaddr_un
 MAX_CALLERS = 8
 FIRST_FRAME_TIMEOUT_S = 10.0
+FULL_PAUSE_S = 0.2  # when no more files can be opened
 _SO_PEERGROUPS = 59  # Linux; the socket module has no name for it
 
 Handler = Callable[[Message], Message]
@@ -59,8 +63,7 @@ class Callers:
 
     def check(self, sock: socket.socket) -> None:
         """Raise CallerRefused unless the kernel says that the caller is one of them."""
-        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        _, uid, gid = struct.unpack("3i", raw)
+        uid, gid = _peer_ids(sock)
         if uid == os.geteuid() or uid in self.users:
             return
         if self.gid is not None and self.gid in (gid, *_peer_groups(sock)):
@@ -71,12 +74,28 @@ class Callers:
         )
 
 
+def _peer_ids(sock: socket.socket) -> tuple[int, int]:
+    """User and group of who is calling, by the kernel's word."""
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, gid = struct.unpack("3i", raw)
+    return uid, gid
+
+
 def _peer_groups(sock: socket.socket) -> Iterable[int]:
     try:
         raw = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 1024)  # the most Python takes
     except OSError:  # in more than 256 groups: then only the first one counts
         return ()
     return struct.unpack(f"{len(raw) // 4}I", raw)
+
+
+_served = threading.local()  # in a thread that serves a call: `gone`, set when the caller hung up
+
+
+def caller_is_gone() -> bool:
+    """Has the caller whom this thread serves hung up? A handler that only waits can then stop."""
+    gone: threading.Event | None = getattr(_served, "gone", None)
+    return gone is not None and gone.is_set()
 
 
 class BridgeServer:
@@ -161,7 +180,10 @@ class BridgeServer:
 
     def _lock(self) -> None:
         """Hold PATH.lock: who holds it may remove the socket file, since nobody listens on it."""
-        self._lock_file = self.path.with_name(self.path.name + ".lock").open("w")
+        # For the owner only: who can open the file can lock it, and so keep a daemon from starting.
+        lock = self.path.with_name(self.path.name + ".lock")
+        self._lock_file = os.fdopen(os.open(lock, os.O_WRONLY | os.O_CREAT, 0o600), "w")
+        os.fchmod(self._lock_file.fileno(), 0o600)
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -186,7 +208,10 @@ class BridgeServer:
             try:
                 caller, _ = sock.accept()
             except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
+                if error.errno == errno.ECONNABORTED:
+                    continue
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    time.sleep(FULL_PAUSE_S)  # the caller still waits in the queue
                     continue
                 return  # stopped
             if not self._slots.acquire(blocking=False):
@@ -208,8 +233,9 @@ class BridgeServer:
 
     def _answer(self, caller: socket.socket) -> Message:
         try:
+            # First of all: a close with unread bytes loses the reply.
+            request = receive_frame(caller, within_s=FIRST_FRAME_TIMEOUT_S)
             caller.settimeout(FIRST_FRAME_TIMEOUT_S)
-            request = receive_frame(caller)  # first: a close with unread bytes loses the reply
             self._callers.check(caller)
             if request.get("version") != VERSION:
                 raise ProtocolError(f"the bridge speaks version {VERSION}; update both ends")
@@ -217,24 +243,29 @@ class BridgeServer:
                 return {"type": "done", "result": self._handler(request)}
         except IsonomyError as error:
             self._on_error(error)
-            return {"type": "failed", "code": code_of(error), "text": str(error)}
+            text = str(error) if _peer_ids(caller)[0] == os.geteuid() else help_for(code_of(error))
+            return {"type": "failed", "code": code_of(error), "text": text}
         except Exception as error:
             self._on_error(error)
             return {"type": "failed", "code": INTERNAL, "text": help_for(INTERNAL)}
 
     @contextlib.contextmanager
     def _alive(self, caller: socket.socket) -> Iterator[None]:
-        done = threading.Event()
+        done, gone = threading.Event(), threading.Event()
 
         def beat() -> None:
-            with contextlib.suppress(OSError):
+            try:
                 while not done.wait(self._alive_every_s):
                     send_frame(caller, {"type": "alive"})
+            except OSError:
+                gone.set()
 
         thread = threading.Thread(target=beat, daemon=True)
         thread.start()
+        _served.gone = gone
         try:
             yield
         finally:
+            _served.gone = None
             done.set()
             thread.join()  # so that no beat cuts into the reply

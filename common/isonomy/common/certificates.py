@@ -89,7 +89,11 @@ def issue(
     *,
     days: int = CERTIFICATE_DAYS,
 ) -> TlsFiles:
-    """A key and a certificate for one party or relay; never overwrites a key."""
+    """A key and a certificate for one party or relay; never overwrites a key.
+
+    With names or addresses it is for who listens (relay, SuperLink), without for a party that
+    dials, and good for that only: no party can pass for the relay.
+    """
     try:
         addresses = [x509.IPAddress(ipaddress.ip_address(text)) for text in ip_addresses]
     except ValueError:
@@ -204,12 +208,12 @@ def _certify(
     ca = _load_certificate(authority / "ca.pem", ca_pem)
     ca_key = _load_key(authority / "ca.key", _read(authority / "ca.key"))
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    usage = ExtendedKeyUsageOID.SERVER_AUTH if names else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
         _builder(ca.subject, subject, public, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(sign_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
     )
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)

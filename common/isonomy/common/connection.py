@@ -36,12 +36,14 @@ from isonomy.common.envelopes import (
 )
 from isonomy.common.errors import ConfigError, IsonomyError
 from isonomy.common.links import WINDOW_BYTES, Frame, Peer, chunk_count
+from isonomy.common.messages import MAX_FRAME_BYTES
 from isonomy.common.party import PartyKeys
 from isonomy.common.plan import Plan
 from isonomy.common.presence import Presence
 from isonomy.common.resume import resume_secret
 from isonomy.common.session_errors import (
     OrderViolation,
+    OversizedMessage,
     PartyTimeout,
     PeerRestarted,
     PlanMismatch,
@@ -55,6 +57,10 @@ from isonomy.common.stream import Outbox, RelayStream, Timing
 from isonomy.common.tickets import Ticket, TicketLine
 
 DONE = "done"
+# Who keeps to the window stays below: what we had when we stopped to acknowledge, what was then
+# under way, and a frame that was still in pieces.
+MAX_INBOX_BYTES = 2 * WINDOW_BYTES + MAX_FRAME_BYTES
+FRAME_COST_BYTES = 128  # an empty frame takes room, too; less than its envelope took on the way
 
 
 class Session:
@@ -84,6 +90,7 @@ class Session:
             if card.name != keys.name
         }
         self._inbox: dict[str, deque[Frame]] = {name: deque() for name in self._peers}
+        self._waiting = dict.fromkeys(self._peers, 0)  # bytes in each inbox
         self._greetings: dict[str, Frame] = {}
         self._presence = Presence(self._peers, self.timing.absence_s, time.monotonic())
         self._changed = threading.Condition()
@@ -230,6 +237,7 @@ class Session:
             )
             name = next(name for name in names if self._inbox[name])
             frame = self._inbox[name].popleft()
+            self._waiting[name] -= _cost(frame)
             self._acknowledge(self._peers[name], WINDOW_BYTES // 4)
             return frame
 
@@ -347,13 +355,14 @@ class Session:
                 self._put(raw, peer)
             if peer.generation != before:
                 self._inbox[peer.card.name].clear()
+                self._waiting[peer.card.name] = 0
                 if peer.card.name in self._greetings:
                     self._put(peer.pack_chunk(self._greetings[peer.card.name], 0), peer)
                 self._on_event(f"{peer.card.name} is here" + (" again" if before else ""))
         elif isinstance(body, SEQUENCED):
             frame = peer.on_sequenced(envelope, size)
             if frame is not None:
-                self._inbox[peer.card.name].append(frame)
+                self._store(peer.card.name, frame)
             # A Close is the other's last word: it waits to hear that we heard it.
             self._acknowledge(peer, 1 if peer.closed else WINDOW_BYTES // 4)
         elif isinstance(body, Heartbeat):
@@ -361,9 +370,15 @@ class Session:
         else:
             raise OrderViolation(f"{peer.card.name} sent a message that does not belong here")
 
+    def _store(self, name: str, frame: Frame) -> None:
+        if self._waiting[name] + _cost(frame) > MAX_INBOX_BYTES:
+            raise OversizedMessage(f"{name} sent more than the window allows")
+        self._waiting[name] += _cost(frame)
+        self._inbox[name].append(frame)
+
     def _acknowledge(self, peer: Peer, limit: int) -> None:
-        waiting = sum(len(frame.payload) for frame in self._inbox[peer.card.name])
-        if peer.synced and peer.ack_due(limit, hold=waiting > WINDOW_BYTES):
+        hold = self._waiting[peer.card.name] > WINDOW_BYTES
+        if peer.synced and peer.ack_due(limit, hold=hold):
             self._put(dump(peer.ack(self._to(peer.card.name, Heartbeat()))), peer)
 
     def _put(self, raw: bytes, peer: Peer) -> None:
@@ -373,6 +388,10 @@ class Session:
 
     def _to(self, recipient: str, body: Hello | Heartbeat) -> Envelope:
         return Envelope(self.keys.name, recipient, self.plan.hash, body)
+
+
+def _cost(frame: Frame) -> int:
+    return FRAME_COST_BYTES + len(frame.payload) + len(frame.total)
 
 
 def _check(ticket: Ticket, keys: PartyKeys, plan: Plan) -> None:

@@ -16,7 +16,7 @@ numbers, the relay ciphertexts.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 from isonomy.common.canonical import hash_bytes
 from isonomy.common.cohort import Cohort
 from isonomy.common.connection import Session
+from isonomy.common.envelopes import payload_digest
 from isonomy.common.errors import ConfigError, ProtocolError
 from isonomy.common.links import Frame
-from isonomy.common.messages import ATTEMPT_BYTES
+from isonomy.common.messages import ATTEMPT_BYTES, frames_hash
 from isonomy.common.party import PartyKeys
 from isonomy.common.plan import Plan
 from isonomy.common.session_errors import OverlappingPeople
@@ -154,6 +155,15 @@ def pair_key(own: PartyKeys, plan: Plan, other: int) -> bytes:
 # --- What crosses --------------------------------------------------------------------------------
 
 
+def joint_parts_hash(parts: Iterable[bytes]) -> bytes:
+    """SumHeader.parts_hash of a joint request.
+
+    Over the digests that travel, signed, with each part: the relay takes the parts themselves out,
+    so these are all that the regulator can compare with the header.
+    """
+    return frames_hash(map(payload_digest, parts), hashed=True)
+
+
 @dataclass(frozen=True)
 class JointTotals:
     """The first frame of a company's request."""
@@ -177,16 +187,21 @@ class JointTotals:
 
 @dataclass(frozen=True)
 class JointReply:
-    """What follows the Answer: whose requests it answers, and the sum of their masked totals."""
+    """What follows the Answer: whose requests it answers, and the sum of their masked totals.
+
+    `totals_hash` is frames_hash of the relay's totals, which were decrypted. As bytes: this hash,
+    then the wire message.
+    """
 
     header_hashes: tuple[bytes, ...]
     masked_total: NDArray[np.uint64]
     block: int
+    totals_hash: bytes
 
     def request_hash(self) -> bytes:
         """The hash that the Answer signs and the ledger keeps."""
         masked = self.masked_total.astype("<u8").tobytes()
-        parts = (*self.header_hashes, masked, self.block.to_bytes(4, "big"))
+        parts = (*self.header_hashes, self.totals_hash, masked, self.block.to_bytes(4, "big"))
         return hash_bytes("isonomy/joint-request/v1", *parts)
 
     def dump(self) -> bytes:
@@ -194,15 +209,15 @@ class JointReply:
         message = wire.JointReply(
             header_hashes=self.header_hashes, masked_total=masked, block=self.block
         )
-        return message.SerializeToString(deterministic=True)
+        return self.totals_hash + message.SerializeToString(deterministic=True)
 
     @classmethod
     def parse(cls, raw: bytes) -> JointReply:
-        found = _parsed(wire.JointReply(), raw)
+        totals_hash, found = raw[:HASH_BYTES], _parsed(wire.JointReply(), raw[HASH_BYTES:])
         hashes = tuple(found.header_hashes)
-        if not hashes or any(len(each) != HASH_BYTES for each in hashes):
+        if not hashes or any(len(each) != HASH_BYTES for each in (totals_hash, *hashes)):
             raise ProtocolError("a joint answer names every company's request by its hash")
-        return cls(hashes, _words(found.masked_total), found.block)
+        return cls(hashes, _words(found.masked_total), found.block, totals_hash)
 
 
 def _parsed(message: Any, raw: bytes) -> Any:

@@ -5,13 +5,20 @@
     (3) each sends its masked totals, its header and its ciphertexts, which the relay has added up
     (4) the sum is decrypted, noised, recorded with all headers' hashes, and answered to all
 
+What the relay takes out in (3) leaves the digest that its company signed; all digests together must
+be those that the header binds. So what was committed to is what was sent, and an inspection, which
+finds the hash of the decrypted total in the answer, tells whether that is what was added.
+
 An attempt ends without an answer, and all begin it again, if a company comes with (1) once more (it
-restarted before it had stored its request), or if the relay lost what it held (no total came).
+restarted before it had stored its request), if the relay lost what it held (no total came), or if a
+request does not hold. Once a company is done, there are no more joint answers: whoever waits for it
+is refused.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -25,7 +32,7 @@ from isonomy.common.errors import AttemptLost, IsonomyError, ProtocolError, Repl
 from isonomy.common.he import QueryKey
 from isonomy.common.identity import Identity
 from isonomy.common.joint import JointReply, JointTotals, add_masked, share_slices
-from isonomy.common.joint_store import JointStore
+from isonomy.common.joint_store import JointEvidence, JointStore
 from isonomy.common.links import Frame
 from isonomy.common.messages import (
     ATTEMPT_BYTES,
@@ -41,10 +48,13 @@ from isonomy.common.messages import (
 )
 from isonomy.common.packing import Layout
 from isonomy.common.plan import Plan
-from isonomy.common.queries import Query
-from isonomy.common.regulator_half import RegulatorHalf
+from isonomy.common.queries import MAX_ANSWERS, Query, query_id_prefix
+from isonomy.common.regulator_half import MAX_OPEN_ATTEMPTS, RegulatorHalf
 from isonomy.common.remote import marked
-from isonomy.common.session_errors import PeerRestarted, SessionClosed
+from isonomy.common.session_errors import PartyTimeout, PeerRestarted, SessionClosed
+
+MAX_WAITING = 8  # queries that one company may have asked before the others
+POLL_S = 0.5  # how soon it is noticed that a company is done
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,7 @@ class _Request:
     totals: JointTotals
     header: SumHeader
     header_frame: bytes
+    digests: tuple[bytes, ...]  # of its ciphertexts, in order, as the company signed them
     summed: dict[int, bytes]  # the relay's totals that came with this company's envelopes
 
 
@@ -96,7 +107,9 @@ class JointHalf(RegulatorHalf):
         super().__init__(custodian, identity)
         self._companies = [card.name for card in plan.companies]
         self._shares = dict(zip(self._companies, share_slices(plan), strict=True))
+        self._prefix = query_id_prefix(plan.hash)
         self._store = store
+        self._left: set[str] = set()  # companies that are done
         self._waiting: dict[str, dict[str, _Asked]] = {}  # query id -> company -> what it asked
         self._open: dict[str, _Joint] = {}
 
@@ -107,12 +120,8 @@ class JointHalf(RegulatorHalf):
         try:
             query = decode(frame, Query)
             query_id = query.query_id
-            if self._custodian.was_answered(query_id):
-                raise ReplayRefused(
-                    f"query {query_id!r} was answered before; send the stored request to get the "
-                    "same answer again"
-                )
-            yield from self._abandon(query_id, f"{company} asks for columns again")
+            self._check_query(company, query_id)
+            yield from self._abandon(query_id, _given_up(f"{company} asks for columns again"))
             waiting = self._waiting.setdefault(query_id, {})
             waiting[company] = _Asked(exchange, query, frame)
             if len(waiting) < len(self._companies):
@@ -127,10 +136,33 @@ class JointHalf(RegulatorHalf):
             for name, each in asked.items():
                 yield self._refusal(name, each.exchange, "columns", query_id, error)
             return
+        while len(self._open) >= MAX_OPEN_ATTEMPTS:
+            yield from self._abandon(next(iter(self._open)), _given_up("newer ones took its place"))
         self._open[query_id] = joint
         for name, each in asked.items():
             columns = self._columns_of(joint, name)
             yield Reply(name, each.exchange, "columns", query_id, columns)
+
+    def _check_query(self, company: str, query_id: str) -> None:
+        self._check_id(query_id)
+        if self._custodian.was_answered(query_id):
+            raise ReplayRefused(
+                f"query {query_id!r} was answered before; send the stored request to get the same "
+                "answer again"
+            )
+        if self._left:
+            raise _left_error(min(self._left))
+        own = [other for other, waiting in self._waiting.items() if company in waiting]
+        if query_id not in own and len(own) >= MAX_WAITING:
+            raise ProtocolError(
+                f"{MAX_WAITING} queries of {company} wait for the other companies already; all "
+                "must ask the same questions in the same order"
+            )
+
+    def _check_id(self, query_id: str) -> None:
+        """Before anything is looked up: one plan must not probe another plan's ids."""
+        if not query_id.startswith(self._prefix):
+            raise ProtocolError(f"a query id of this plan begins with {self._prefix}")
 
     def _begin(self, asked: dict[str, _Asked]) -> _Joint:
         queries = [asked[name].query for name in self._companies]
@@ -190,15 +222,23 @@ class JointHalf(RegulatorHalf):
         try:
             request = _read_request(frames)
             query_id = request.header.query_id
+            self._check_id(query_id)
             if self._custodian.was_answered(query_id):
                 yield self._stored(company, request)
                 return
             joint = self._open.get(query_id)
             if joint is None or joint.attempt != request.header.attempt:
                 raise AttemptLost("no key is open for this attempt; ask for columns again")
-            self._check_joint(joint, company, request)
         except IsonomyError as error:
             yield self._refusal(company, exchange, "answer", query_id, error)
+            return
+        try:
+            self._check_joint(joint, company, request)
+        except IsonomyError as error:
+            # The relay may have added these ciphertexts already, so the attempt is spoilt for all.
+            yield self._refusal(company, exchange, "answer", query_id, error)
+            joint.requests.pop(company, None)
+            yield from self._abandon(query_id, _given_up(f"{company} sent a bad request"))
             return
         joint.requests[company] = request
         if len(joint.requests) == len(self._companies):
@@ -212,6 +252,12 @@ class JointHalf(RegulatorHalf):
             raise ProtocolError("the request was not made from the columns that were sent")
         if header.parts != shapes.parts:
             raise ProtocolError(f"the query has {shapes.parts} answer ciphertexts")
+        if len(request.digests) != header.parts:
+            raise ProtocolError(
+                f"the request announces {header.parts} ciphertexts and has {len(request.digests)}"
+            )
+        if frames_hash(request.digests, hashed=True) != header.parts_hash:
+            raise ProtocolError("the parts are not those that the request's header binds")
         if request.totals.masked.size != shapes.layout.columns:
             raise ProtocolError("a company sends one total per column")
 
@@ -220,7 +266,8 @@ class JointHalf(RegulatorHalf):
         requests = [joint.requests[name] for name in self._companies]
         try:
             try:
-                sums = self._decrypt_sums(joint, requests)
+                totals = _totals(requests, joint.authorised.shapes.parts)
+                sums = self._decrypt_sums(joint, totals)
             finally:
                 joint.key.destroy()
             if joint.authorised.query.kind == "open":
@@ -229,9 +276,12 @@ class JointHalf(RegulatorHalf):
                 tuple(frame_hash(request.header_frame) for request in requests),
                 add_masked([request.totals.masked for request in requests]),
                 joint.authorised.shapes.layout.block,
+                frames_hash(encode(SumPart(index, part)) for index, part in enumerate(totals)),
             )
+            headers = tuple(request.header_frame for request in requests)
+            digests = tuple(request.digests for request in requests)
             # Before the record: whoever finds a record must find what it answers.
-            self._store.save(query_id, reply, [request.header_frame for request in requests])
+            self._store.save(query_id, JointEvidence(reply, headers, digests))
             record = self._custodian.release(joint.authorised, reply.request_hash(), sums)
             frames = [encode(self._sign(record)), reply.dump()]
         except IsonomyError as error:
@@ -242,25 +292,23 @@ class JointHalf(RegulatorHalf):
             yield Reply(name, request.exchange, "answer", query_id, frames)
 
     @staticmethod
-    def _decrypt_sums(joint: _Joint, requests: list[_Request]) -> NDArray[np.int64]:
+    def _decrypt_sums(joint: _Joint, totals: list[bytes]) -> NDArray[np.int64]:
         shapes = joint.authorised.shapes
         layout = shapes.layout
-        summed = {index: part for request in requests for index, part in request.summed.items()}
         sums = np.empty((shapes.sums, layout.columns), dtype=np.int64)
-        for index in range(shapes.parts):
-            if index not in summed:
-                raise AttemptLost("the relay lost the ciphertexts it held; ask for columns again")
+        for index, total in enumerate(totals):
             number, position = divmod(index, layout.parts)
-            coefficients = joint.key.decrypt(summed[index])
+            coefficients = joint.key.decrypt(total)
             sums[number, layout.part_slice(position)] = layout.unpack(coefficients, position)
         return sums
 
     def _stored(self, company: str, request: _Request) -> Reply:
         query_id = request.header.query_id
-        reply = self._store.load(query_id)
+        evidence = self._store.load(query_id)
         place = self._companies.index(company)
-        if reply is None or reply.header_hashes[place] != frame_hash(request.header_frame):
+        if evidence is None or evidence.headers[place : place + 1] != (request.header_frame,):
             raise ReplayRefused(f"query {query_id!r} was answered before, for another request")
+        reply = evidence.reply
         record = self._custodian.stored(query_id, reply.request_hash())
         if record is None:
             raise ProtocolError("the record of an answered query is missing")
@@ -269,17 +317,36 @@ class JointHalf(RegulatorHalf):
 
     def restarted(self, company: str) -> None:
         """A company began anew: nobody waits for what it had asked before."""
-        for waiting in self._waiting.values():
-            waiting.pop(company, None)
+        self._left.discard(company)
+        for query_id in list(self._waiting):
+            self._waiting[query_id].pop(company, None)
+            if not self._waiting[query_id]:
+                del self._waiting[query_id]
         for joint in self._open.values():
             joint.requests.pop(company, None)
 
-    def _abandon(self, query_id: str, why: str) -> Iterator[Reply]:
+    @property
+    def busy(self) -> bool:
+        """Does a company wait for another one?"""
+        return bool(self._waiting or self._open)
+
+    def departed(self, company: str) -> Iterator[Reply]:
+        """A company is done: whoever waits for it would wait for ever, and is refused instead."""
+        self._left.add(company)
+        error = _left_error(company)
+        for query_id in list(self._waiting):
+            for name, each in self._waiting.pop(query_id).items():
+                if name not in self._left:
+                    yield self._refusal(name, each.exchange, "columns", query_id, error)
+        for query_id in list(self._open):
+            self._open[query_id].requests.pop(company, None)
+            yield from self._abandon(query_id, error)
+
+    def _abandon(self, query_id: str, error: ProtocolError) -> Iterator[Reply]:
         joint = self._open.pop(query_id, None)
         if joint is None:
             return
         joint.key.destroy()
-        error = AttemptLost(f"the attempt was given up: {why}")
         for name, request in joint.requests.items():
             yield self._refusal(name, request.exchange, "answer", query_id, error)
 
@@ -290,8 +357,21 @@ class JointHalf(RegulatorHalf):
         return Reply(company, exchange, purpose, query_id, [encode(Refusal.of(query_id, error))])
 
 
+def _given_up(why: str) -> AttemptLost:
+    return AttemptLost(f"the attempt was given up: {why}")
+
+
+def _left_error(company: str) -> ProtocolError:
+    return ProtocolError(
+        f"{company} has ended its part of the session, so nothing more can be asked together; the "
+        "companies' scripts must ask the same questions in the same order"
+    )
+
+
 def _read_request(frames: list[Frame]) -> _Request:
-    if len(frames) < 2 or frames[0].purpose != "joint" or frames[1].summed:
+    """(3) as it came: totals, header, and of each part its digest, perhaps the relay's total."""
+    purposes = [frame.purpose for frame in frames]
+    if len(frames) < 2 or purposes != ["joint", *["sum"] * (len(frames) - 1)] or frames[1].summed:
         raise ProtocolError("a joint request is totals, a header and ciphertexts")
     totals, header = JointTotals.parse(frames[0].payload), decode(frames[1].payload, SumHeader)
     if (totals.query_id, totals.attempt) != (header.query_id, header.attempt):
@@ -303,7 +383,24 @@ def _read_request(frames: list[Frame]) -> _Request:
         if frame.total:
             part = decode(frame.total, SumPart)
             summed[part.index] = part.ciphertext
-    return _Request(frames[0].exchange, totals, header, frames[1].payload, summed)
+    digests = tuple(frame.digest for frame in frames[2:])
+    return _Request(frames[0].exchange, totals, header, frames[1].payload, digests, summed)
+
+
+def _totals(requests: list[_Request], parts: int) -> list[bytes]:
+    """The relay's totals in order; each came with at least one company's request."""
+    totals = []
+    for index in range(parts):
+        found = {request.summed[index] for request in requests if index in request.summed}
+        if not found:
+            raise AttemptLost("the relay lost the ciphertexts it held; ask for columns again")
+        if len(found) > 1:
+            raise AttemptLost("the relay added up twice, differently; ask for columns again")
+        totals.append(found.pop())
+    return totals
+
+
+# --- The loop ------------------------------------------------------------------------------------
 
 
 def serve_joint(
@@ -311,44 +408,87 @@ def serve_joint(
 ) -> None:
     """The regulator's loop for several companies, until all have closed the session."""
     tell = on_event or (lambda kind, query_id: None)
-    companies = [card.name for card in session.plan.companies]
-    known = session.incarnations()
-    partial: dict[str, list[Frame]] = {name: [] for name in companies}
+    table = _Table(session, half)
     while True:
         try:
-            frame = session.receive()
+            replies = table.next_replies()
         except SessionClosed as closed:
             if closed.done:
                 return
             raise
-        now = session.incarnations()
-        for name in companies:
-            if now[name] != known[name]:
-                half.restarted(name)
-                partial[name] = partial[name][:0]
-        known = now
-        for reply in _on_frame(half, partial, frame):
-            _send(session, reply, known[reply.company])
+        for reply in replies:
+            _send(session, reply, table.known[reply.company])
             tell(reply.purpose, reply.query_id)
 
 
-def _on_frame(half: JointHalf, partial: dict[str, list[Frame]], frame: Frame) -> Iterator[Reply]:
-    if frame.sender not in partial:
-        raise ProtocolError(f"{frame.sender} is no company of this plan")
-    if frame.purpose == "query":
-        yield from half.on_query(frame.sender, frame.exchange, frame.payload)
-        return
-    if frame.purpose not in ("joint", "sum"):
-        raise ProtocolError(f"a company may not send {frame.purpose!r}")
-    if frame.index == 0:
-        partial[frame.sender] = []
-    collected = partial[frame.sender]
-    if collected and collected[0].exchange != frame.exchange:
-        raise ProtocolError("the frames of two requests are mixed")
-    collected.append(frame)
-    if frame.last:
-        partial[frame.sender] = []
-        yield from half.on_request(frame.sender, collected)
+class _Table:
+    """Who is there, and what each company has sent of its request so far."""
+
+    def __init__(self, session: Session, half: JointHalf) -> None:
+        self._session, self._half = session, half
+        self.known = session.incarnations()
+        self._partial: dict[str, list[Frame]] = {card.name: [] for card in session.plan.companies}
+        for name in self._partial:
+            half.restarted(name)  # exchanges of an earlier session mean nothing in this one
+
+    def next_replies(self) -> Iterable[Reply]:
+        """What the next frame brings about; if none comes, the departure of a company."""
+        began = time.monotonic()
+        try:
+            return self._on_frame(self._session.receive(timeout_s=POLL_S))
+        except PartyTimeout:
+            # The limit above passes later than that; what comes earlier is about an absent party.
+            if time.monotonic() - began <= POLL_S:
+                raise
+        return self._departures() if self._half.busy else ()
+
+    def _departures(self) -> Iterator[Reply]:
+        for name in self._partial:
+            try:
+                frame = self._session.receive(name, timeout_s=0.0)
+            except PartyTimeout:
+                continue  # still there, with nothing to say
+            except SessionClosed as closed:
+                if not closed.done:
+                    raise
+                yield from self._half.departed(name)
+            else:
+                yield from self._on_frame(frame)
+
+    def _on_frame(self, frame: Frame) -> Iterator[Reply]:
+        now = self._session.incarnations()
+        for name in self._partial:
+            if now[name] != self.known[name]:
+                self._half.restarted(name)
+                self._partial[name] = []
+        self.known = now
+        if frame.purpose == "query":
+            yield from self._half.on_query(frame.sender, frame.exchange, frame.payload)
+        elif frame.purpose in ("joint", "sum"):
+            request = self._collect(frame)
+            if request:
+                yield from self._half.on_request(frame.sender, request)
+        else:
+            raise ProtocolError(f"a company may not send {frame.purpose!r}")
+
+    def _collect(self, frame: Frame) -> list[Frame]:
+        """The whole request, once its last frame is there."""
+        if frame.index == 0:
+            self._partial[frame.sender] = []
+        collected = self._partial[frame.sender]
+        if not collected and frame.index:
+            return []  # the rest of what an incarnation sent that has ended meanwhile
+        if collected and collected[0].exchange != frame.exchange:
+            raise ProtocolError("the frames of two requests are mixed")
+        if frame.index != len(collected):
+            raise ProtocolError(f"expected frame {len(collected)} of a request, got another")
+        if len(collected) >= MAX_ANSWERS + 2:
+            raise ProtocolError(f"a request has at most {MAX_ANSWERS} ciphertexts")
+        collected.append(frame)
+        if not frame.last:
+            return []
+        self._partial[frame.sender] = []
+        return collected
 
 
 def _send(session: Session, reply: Reply, generation: int) -> None:
@@ -366,3 +506,6 @@ def _send(session: Session, reply: Reply, generation: int) -> None:
             session.send(reply.company, frame, generation=generation)
     except PeerRestarted:
         return  # it asks again
+    except SessionClosed as closed:
+        if not closed.done:  # who is done needs no reply
+            raise

@@ -5,7 +5,8 @@ ciphertexts. So an auditor who is given all openings recomputes each company's p
 to (6) of inspection.py, with the joint block size) and then that the relay added exactly those:
 
     (0) the headers are those that the answer was given to
-    (7) the sum that the regulator decrypted is the sum of the recomputed ciphertexts
+    (7) what the regulator decrypted (its hash is in the request hash, too) is the sum of the
+        recomputed ciphertexts
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from dataclasses import dataclass
 from isonomy.common.ciphertexts import add_answers
 from isonomy.common.errors import VerificationError
 from isonomy.common.inspection import _check_norms, recompute
-from isonomy.common.joint import JointReply
+from isonomy.common.joint import JointReply, joint_parts_hash
 from isonomy.common.messages import (
     ColumnsHeader,
     SumHeader,
     SumPart,
     decode,
+    encode,
     frame_hash,
     frames_hash,
 )
@@ -44,7 +46,6 @@ def inspect_joint(
     request_hash: bytes,
     reply: JointReply,
     summands: Sequence[Summand],
-    totals: Sequence[bytes],
     *,
     group_counts: tuple[int, ...],
 ) -> None:
@@ -56,12 +57,14 @@ def inspect_joint(
     parts = [_inspect_one(summand, reply.block, group_counts) for summand in summands]
     # (7)
     params = decode(summands[0].opening.query_frame, Query).params
-    if any(len(own) != len(totals) for own in parts):
+    if len({len(own) for own in parts}) != 1:
         raise VerificationError("(7) the companies' sums have different lengths")
-    for total, *own in zip(totals, *parts, strict=True):
-        ciphertexts = [decode(frame, SumPart).ciphertext for frame in own]
-        if decode(total, SumPart).ciphertext != add_answers(params, ciphertexts):
-            raise VerificationError("(7) the relay did not add up what the companies sent")
+    totals = []
+    for index, frames in enumerate(zip(*parts, strict=True)):
+        ciphertexts = [decode(frame, SumPart).ciphertext for frame in frames]
+        totals.append(encode(SumPart(index, add_answers(params, ciphertexts))))
+    if frames_hash(totals) != reply.totals_hash:
+        raise VerificationError("(7) what was decrypted is not the sum of what the companies sent")
 
 
 def _inspect_one(summand: Summand, block: int, group_counts: tuple[int, ...]) -> list[bytes]:
@@ -86,6 +89,6 @@ def _inspect_one(summand: Summand, block: int, group_counts: tuple[int, ...]) ->
         raise VerificationError(f"(4) rows have shape {opening.rows.shape}, not {expected}")
     _check_norms(query, opening.rows)  # (5)
     again = recompute(opening, summand.columns, shapes, blind=query.kind == "blind")
-    if frames_hash(again) != header.parts_hash or len(again) != header.parts:
+    if joint_parts_hash(again) != header.parts_hash or len(again) != header.parts:
         raise VerificationError("(6) the ciphertexts do not follow from the opened rows and seeds")
     return again

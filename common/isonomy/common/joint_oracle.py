@@ -27,9 +27,22 @@ from isonomy.common.company_half import (
 )
 from isonomy.common.connection import Session
 from isonomy.common.envelopes import Purpose
-from isonomy.common.errors import AttemptLost, ConfigError, ProtocolError, VerificationError
+from isonomy.common.errors import (
+    AttemptLost,
+    CapacityError,
+    ConfigError,
+    ProtocolError,
+    VerificationError,
+)
 from isonomy.common.he import SumBuilder
-from isonomy.common.joint import JointReply, JointTotals, MaskKey, agree_mask_key, company_index
+from isonomy.common.joint import (
+    JointReply,
+    JointTotals,
+    MaskKey,
+    agree_mask_key,
+    company_index,
+    joint_parts_hash,
+)
 from isonomy.common.messages import (
     Answer,
     ColumnsHeader,
@@ -45,7 +58,7 @@ from isonomy.common.openings import NONCE_BYTES, Opening, OpeningStore, StoredRe
 from isonomy.common.oracle import Asked, Receipt, Release
 from isonomy.common.packing import MIN_BLOCK, Layout
 from isonomy.common.quantise import checked_norm, quantise_weighted
-from isonomy.common.queries import Query, Shapes
+from isonomy.common.queries import MAX_ANSWERS, Query, Shapes
 from isonomy.common.remote import MAX_RESTARTS, RemoteOracle, RemoteRegulator
 
 _FIXED = 2.0**38  # 4 million people with rows of norm 1 stay below 2^60
@@ -74,7 +87,7 @@ class JointOracle(RemoteOracle):
 
     def __init__(self, session: Session, cohort: Cohort, *, openings: OpeningStore | None = None):
         plan = session.plan
-        self._place = company_index(plan, session.keys.name)
+        self._place, self._companies = company_index(plan, session.keys.name), len(plan.companies)
         if len(plan.companies) < 2:
             raise ConfigError("a plan of one company takes a RemoteOracle")
         share = plan.shares[self._place]
@@ -163,7 +176,7 @@ class JointOracle(RemoteOracle):
             query_hash=frame_hash(query_frame),
             columns_hash=columns_hash,
             commitment=opening.commitment(),
-            parts_hash=frames_hash(parts),
+            parts_hash=joint_parts_hash(parts),
             parts=len(parts),
         )
         request = StoredRequest(opening, (encode(header), *parts))
@@ -199,7 +212,22 @@ class JointOracle(RemoteOracle):
             raise ProtocolError("the regulator chose a block size that does not exist")
         own = shapes.layout
         layout = Layout(own.params, own.people, own.columns, block)
-        return Shapes(layout, shapes.indicators, shapes.sums)
+        joint = Shapes(layout, shapes.indicators, shapes.sums)
+        # What shapes_of checks for a block size of our own choice.
+        products = 1 if query.shape == "groups" else shapes.indicators
+        try:
+            self.params.check_hiding(own.people, block, products)
+        except CapacityError:
+            raise ProtocolError(
+                f"the regulator chose blocks of {block} people, for which the flood would not "
+                "hide our rows"
+            ) from None
+        if joint.parts > MAX_ANSWERS:
+            raise ProtocolError(
+                f"the regulator chose blocks of {block} people, which need {joint.parts} "
+                f"ciphertexts; one query holds {MAX_ANSWERS}"
+            )
+        return joint
 
     # --- The answer ------------------------------------------------------------------------------
 
@@ -214,6 +242,11 @@ class JointOracle(RemoteOracle):
         answer = _answer(frame)
         if reply is None or reply.masked_total.size != totals.size:
             raise ProtocolError("a joint answer comes with all companies' totals")
+        if len(reply.header_hashes) != self._companies:
+            raise ProtocolError(
+                f"the joint answer names {len(reply.header_hashes)} requests; the plan has "
+                f"{self._companies} companies"
+            )
         if reply.header_hashes[self._place] != frame_hash(request.frames[0]):
             raise ProtocolError("the joint answer was given to another request than ours")
         shapes = self._joint_shapes(query, reply.block)

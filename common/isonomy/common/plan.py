@@ -34,6 +34,7 @@ from isonomy.common.params import PARAMETER_SETS, parameter_set
 from isonomy.common.party import Card, Hex32
 
 SCHEMA: Literal[1] = 1
+SERVER = "server"  # how the relay signs what it says itself: envelopes.SERVER
 MAX_PLAN_BYTES = 1 << 18
 MILLION = 1_000_000
 
@@ -116,6 +117,8 @@ class Plan(BaseModel):
         for values in zip(*((c.name, c.ed25519, c.x25519) for c in cards), strict=True):
             if len(set(values)) != len(cards):
                 raise ValueError("every party has its own name and its own keys")
+        if {SERVER, self.relay_name} & {card.name for card in cards}:
+            raise ValueError(f"no party may be called {SERVER!r}, or like the relay")
         if len(self.companies) > parameter_set(self.parameters).max_companies:
             raise ValueError(f"{self.parameters} adds up fewer companies than the plan names")
         if len(self.shares) != (len(self.companies) if len(self.companies) > 1 else 0):

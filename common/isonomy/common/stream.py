@@ -173,8 +173,9 @@ class RelayStream:
 
     def _hopeless(self, error: Any) -> IsonomyError | None:
         """A broken stream is tried again; what would be refused for ever is not."""
-        if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return OversizedMessage("the relay takes no message of this size, or no more streams")
+        full = error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        if full and "larger than max" in (error.details() or ""):  # else: too many streams just now
+            return OversizedMessage("the relay takes no message of this size")
         if error.code() == grpc.StatusCode.UNAVAILABLE and not self._heard_at:
             with suppress(OSError):
                 return diagnose(self._tls, self._address, self._relay_name)

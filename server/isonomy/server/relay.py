@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -46,6 +47,8 @@ from isonomy.server.relay_store import RelayStore
 TICKET_LIFE_S = 600
 MAX_QUEUED_BYTES = 1 << 27  # for one party: several senders' windows; more is somebody's fault
 MAX_STREAMS = 32
+MAX_STREAMS_OF_ONE = 4  # by the name in the certificate: a new one, and old ones about to end
+HELLO_S = 10.0  # a stream that says nothing does not keep a place for longer
 _END = b""
 
 OPTIONS = (
@@ -63,7 +66,8 @@ OPTIONS = (
 class _Stream:
     """What is queued for one stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: str) -> None:
+        self.certificate = certificate
         self.queue: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self.queued = 0  # approximate: counted up under the lock, down by the writer
 
@@ -71,10 +75,14 @@ class _Stream:
         self.queued += len(raw)
         self.queue.put(raw)
 
-    def drain(self) -> Iterator[bytes]:
-        while (raw := self.queue.get()) != _END:
-            yield raw
-            self.queued -= len(raw)
+    def drain(self, first_s: float) -> Iterator[bytes]:
+        """What is queued, until the end; or nothing, if nothing comes within `first_s`."""
+        timeout_s: float | None = first_s
+        with suppress(queue.Empty):
+            while (raw := self.queue.get(timeout=timeout_s)) != _END:
+                timeout_s = None
+                yield raw
+                self.queued -= len(raw)
 
 
 class RelayServer:
@@ -208,18 +216,22 @@ class RelayServer:
     # --- One stream ------------------------------------------------------------------------------
 
     def _session(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        number, stream = next(self._numbers), _Stream()
         certificate = _certificate_name(context)
+        number, stream = next(self._numbers), _Stream(certificate)
         reader = threading.Thread(
             target=self._read, args=(number, stream, requests, certificate), daemon=True
         )
         with self._lock:
-            self._streams[number] = stream
+            same = sum(other.certificate == certificate for other in self._streams.values())
+            if same < MAX_STREAMS_OF_ONE:
+                self._streams[number] = stream
+        if same >= MAX_STREAMS_OF_ONE:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams of one party")
         # However the stream ends, also without a word: the writer must wake up and go.
         if not context.add_callback(lambda: stream.queue.put(_END)):
             stream.queue.put(_END)
         reader.start()
-        yield from stream.drain()
+        yield from stream.drain(HELLO_S)  # who says Hello is answered, so silence is the party's
         self._leave(number)
 
     def _read(

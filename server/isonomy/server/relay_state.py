@@ -19,7 +19,8 @@ What may pass, on a stream that was let in:
         will be asked for and sent again, so here it is dropped
     (9) ciphertexts of a sum are signed by their company; with several companies they are added up
 
-Everything that passes enters a hash chain: the relay cannot later claim that something else passed.
+Everything that passes enters a hash chain, for the operator's own records. It binds the relay to
+nothing: nobody else holds the head. What the parties rely on is each other's signatures.
 """
 
 from __future__ import annotations

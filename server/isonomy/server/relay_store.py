@@ -13,6 +13,7 @@ from typing import Any
 
 from isonomy.common.canonical import canonical_json, parse_canonical
 from isonomy.common.errors import ConfigError, ProtocolError, StorageError
+from isonomy.common.ledger_file import fsync_folder
 
 SCHEMA = 1
 MAX_CHECKPOINT_BYTES = 1 << 24
@@ -60,6 +61,8 @@ class RelayStore:
                 if sync:
                     os.fsync(file.fileno())
             partial.replace(self._path)
+            if sync:
+                fsync_folder(self._path)
         except OSError as error:
             raise StorageError(
                 f"the relay could not write its checkpoint ({error.strerror}); make room in "

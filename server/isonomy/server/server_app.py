@@ -23,7 +23,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from isonomy.common.bridge import DaemonAbsent
 from isonomy.common.connection import DONE
-from isonomy.common.errors import TransportError
+from isonomy.common.errors import ProtocolError, TransportError
 from isonomy.common.exit_codes import code_of, help_for
 from isonomy.common.identity import Identity
 from isonomy.common.logs import logger
@@ -40,6 +40,7 @@ POLL_S = 0.5
 GRACE_S = 15.0
 DAEMON_WAIT_S = 60
 OUTCOME_FILE = "outcome.json"
+MAX_SUMMARY_CHARS = 1 << 16
 
 # The daemon died, was not there yet, or took so long that its ticket expired: worth a new ticket.
 RETRY = frozenset(code_of(kind("")) for kind in (TransportError, DaemonAbsent, TokenRefused))
@@ -127,7 +128,9 @@ class Conductor:
         """(3) Take the replies that are there; False once every party has ended."""
         waiting = {party.message_id: party for party in self.parties if party.message_id}
         for reply in self._grid.pull_messages(list(waiting)):
-            self._take(waiting[reply.metadata.reply_to_message_id], reply)
+            party = waiting.get(reply.metadata.reply_to_message_id)
+            if party is not None:
+                self._take(party, reply)
         self._send_again()
         return any(party.code is None for party in self.parties)
 
@@ -174,17 +177,15 @@ class Conductor:
 
     def _take(self, party: Party, reply: Message) -> None:
         party.message_id = ""
-        code, text = code_of(TransportError("")), ""
+        code, summary = code_of(TransportError("")), dict[str, Any]()
         if not reply.has_error():  # an error is Flower's own: the node or its process died
-            record = reply.content.config_records[OUTCOME]
-            code, text = int(str(record["code"])), str(record["text"])
+            code, summary = _outcome(reply)
         if code in RETRY:
             if not party.absent_since or self._clock() - party.sent_at > 2 * DAEMON_WAIT_S:
                 party.absent_since = self._clock()  # it was there in between, so count anew
             self._log.warning("party went away", party=party.name, code=code)
             return
-        party.code = code
-        party.summary = json.loads(text) if code == 0 else {}
+        party.code, party.summary = code, summary
         self._log.info("party ended", party=party.name, code=code)
 
     def _send_again(self) -> None:
@@ -196,6 +197,22 @@ class Conductor:
                 party.code = code_of(PartyTimeout(""))
             elif party.name in (nodes := self.nodes()):
                 self._send(party, nodes[party.name])
+
+
+def _outcome(reply: Message) -> tuple[int, dict[str, Any]]:
+    """Code and summary in a node's reply. Total: what cannot be read is that party's failure."""
+    try:
+        record = reply.content.config_records[OUTCOME]
+        code, text = record["code"], record["text"]
+        if type(code) is int and code > 0:
+            return code, {}
+        if type(code) is int and code == 0 and len(str(text)) <= MAX_SUMMARY_CHARS:
+            summary = json.loads(str(text))
+            if isinstance(summary, dict):
+                return 0, summary
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
+        pass
+    return code_of(ProtocolError("")), {}
 
 
 def conduct(grid: Any, plan_hash: str) -> None:
@@ -247,7 +264,7 @@ def _wait(conductor: Conductor, relay: SessionRelay, deadline: float) -> None:
 def _write_outcome(path: Path, conductor: Conductor, relay: Any, seconds: float) -> None:
     outcome = {
         "parties": {
-            party.name: {"code": party.code, **party.summary} for party in conductor.parties
+            party.name: {**party.summary, "code": party.code} for party in conductor.parties
         },
         "relay": relay,
         "seconds": round(seconds, 3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from pathlib import Path
@@ -45,5 +46,8 @@ def serve(config: ServerConfig, plan: PlanPublic, tickets: Path) -> None:
 
 def _write(folder: Path, party: str, ticket: bytes) -> None:
     partial = folder / f"{party}.partial"
-    partial.write_bytes(ticket)
+    partial.unlink(missing_ok=True)
+    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # who has it can come in
+    with os.fdopen(fd, "wb") as file:
+        file.write(ticket)
     partial.replace(folder / f"{party}.ticket")
