@@ -33,7 +33,13 @@ from isonomy.common.oracle import Asked, Budget, Receipt
 from isonomy.common.plan import Plan
 from isonomy.common.remote import RemoteOracle
 from isonomy.common.session import Frame, Session, Ticket, Timing
-from isonomy.common.session_errors import PartyTimeout, SessionClosed, error_code, error_text
+from isonomy.common.session_errors import (
+    PartyTimeout,
+    SessionClosed,
+    TokenRefused,
+    error_code,
+    error_text,
+)
 from isonomy.company.home import Home
 
 
@@ -87,7 +93,7 @@ class Attendee:
     def session(self, wait_s: float) -> CountingSession:
         """Wait for the session; raises what keeps it from coming."""
         if not self._opened.wait(wait_s):
-            raise PartyTimeout(
+            raise self._failure or PartyTimeout(
                 f"no ticket came within {wait_s:g} s. Is the Flower node up, does it know this "
                 "socket, and was the run started (`isonomy-server run`)?"
             )
@@ -119,10 +125,15 @@ class Attendee:
     def _attend(self, session: Session) -> Message:
         try:
             session.start()
+        except TokenRefused as error:
+            # Code that came with a run may hand over any ticket: wait on for a good one.
+            self._failure = error
+            raise
         except Exception as error:
             self._failure = error
             self._opened.set()
             raise
+        self._failure = None
         self._session = session if isinstance(session, CountingSession) else None
         self._opened.set()
         self._ended.wait()
