@@ -18,7 +18,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on std
 def sums(as_json: JsonOption = False) -> None:
     """The blind group sum beside TenSEAL's matmul, and how it grows with people.
 
-    Takes about a minute. Example: isonomy bench sums --json > sums.json
+    Takes two to four minutes. Example: isonomy bench sums --json > sums.json
     """
     from isonomy.company.bench import sums as bench  # TenSEAL loads only where it is used
 
