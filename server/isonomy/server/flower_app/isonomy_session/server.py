@@ -2,6 +2,7 @@
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+
 from isonomy.server.server_app import conduct
 
 app = ServerApp()
