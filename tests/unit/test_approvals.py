@@ -138,6 +138,6 @@ def test_an_approval_survives_a_power_cut(
         assert path.exists()
         named.append(path.suffix)
 
-    monkeypatch.setattr("isonomy.common.approvals.fsync_folder", fsync_folder)
+    monkeypatch.setattr("isonomy.common.private_files.fsync_folder", fsync_folder)
     approvals.approve(plan(), PEOPLE, KEYS)
     assert named == [".people", ".json"]

@@ -4,6 +4,7 @@ keys/      identity and sealing key, card.json      plans/     what its owner ap
 tls/       from the server's operator               openings/  rows and seeds, per plan, until
 node/      the Flower node's key and files                     the inspection deadline
 run/       the local socket                         state/     how far a session got
+alignments/  approved alignments and the people found
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from isonomy.common.agreement import Agreement
+from isonomy.common.alignment_store import Alignments
 from isonomy.common.approvals import Approvals
 from isonomy.common.openings import FolderOpenings
 from isonomy.common.party import PartyKeys
@@ -44,13 +47,24 @@ class Home:
     def approvals(self) -> Approvals:
         return Approvals(self.folder / "plans")
 
+    @property
+    def alignments(self) -> Alignments:
+        return Alignments(self.folder / "alignments")
+
+    def require(self, agreement_hash: bytes) -> Agreement:
+        """The approved plan or alignment of that hash, or PlanNotApproved."""
+        if self.alignments.approved(agreement_hash):
+            return self.alignments.require(agreement_hash)
+        plan, _ = self.approvals.require(agreement_hash)
+        return plan
+
     def keys(self) -> PartyKeys:
         return PartyKeys.load(self.keys_folder)
 
     def openings(self, plan: Plan) -> FolderOpenings:
         return FolderOpenings(self.folder / "openings" / plan.hash.hex())
 
-    def state(self, plan: Plan) -> Path:
+    def state(self, plan: Agreement) -> Path:
         folder = self.folder / "state" / plan.hash.hex()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder

@@ -24,6 +24,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common.agreement import Agreement
 from isonomy.common.attendance import Attendance
 from isonomy.common.bridge import Message
 from isonomy.common.bridge_server import BridgeServer, Callers
@@ -74,7 +75,7 @@ class CountingSession(Session):
 class Attendee:
     """This process at its local socket: waits for a ticket, holds the session, reports its end."""
 
-    def __init__(self, plan: Plan, home: Home, timing: Timing) -> None:
+    def __init__(self, plan: Agreement, home: Home, timing: Timing) -> None:
         self._plan, self._home, self._keys, self._timing = plan, home, home.keys(), timing
         self._opened, self._ended = threading.Event(), threading.Event()
         self._session: CountingSession | None = None
@@ -115,7 +116,7 @@ class Attendee:
             self._bridge = None
 
     def _open(self, ticket: Ticket) -> Session:
-        self._home.approvals.require(ticket.plan_hash)
+        self._home.require(ticket.plan_hash)
         if ticket.plan_hash != self._plan.hash:
             raise ConfigError("the ticket is for another approved plan than the one joined here")
         state = self._home.state(self._plan)

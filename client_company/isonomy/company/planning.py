@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from isonomy.common.errors import ConfigError
 from isonomy.common.params import DEFAULT_PARAMETERS
 from isonomy.common.party import Card
 from isonomy.common.plan import MILLION, Plan
+from isonomy.common.private_files import write_private
 from isonomy.common.session_errors import OverlappingPeople
 
 INSPECTION_DAYS = 90
@@ -85,23 +85,10 @@ def write_plan(plan: Plan, cohort: Cohort, path: Path) -> PlanFiles:
     """Write plan, list of people and public part beside each other."""
     files = PlanFiles.beside(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write_private(files.people, "".join(f"{person}\n" for person in cohort.ids))
+    write_private(files.people, "".join(f"{person}\n" for person in cohort.ids).encode())
     files.public.write_bytes(plan.public().to_json())
     plan.save(path)
     return files
-
-
-def _write_private(path: Path, text: str) -> None:
-    """For the owner's eyes only, also where an older file had another mode."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.unlink(missing_ok=True)
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-        partial.replace(path)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
 
 
 def millionths(what: str, text: str) -> int:

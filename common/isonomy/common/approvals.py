@@ -9,14 +9,13 @@ so a file that was changed after its approval counts as not approved.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from isonomy.common.cohort import Cohort
-from isonomy.common.errors import ConfigError, DataError, StorageError
-from isonomy.common.ledger_file import fsync_folder
+from isonomy.common.errors import ConfigError, DataError
 from isonomy.common.party import PartyKeys
 from isonomy.common.plan import Plan
+from isonomy.common.private_files import write_private
 
 MAX_PEOPLE_BYTES = 1 << 30
 
@@ -40,8 +39,10 @@ class Approvals:
         check_people(plan, cohort, keys.name)  # (2) the people are those of the plan
         check_promises(plan)  # (3) it promises nothing that this version does not do
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(self._path(plan.hash, "people"), "".join(f"{i}\n" for i in cohort.ids).encode())
-        _write(self._path(plan.hash, "json"), plan.to_json())  # last: this is what counts
+        write_private(
+            self._path(plan.hash, "people"), "".join(f"{i}\n" for i in cohort.ids).encode()
+        )
+        write_private(self._path(plan.hash, "json"), plan.to_json())  # last: this is what counts
 
     def require(self, plan_hash: bytes) -> tuple[Plan, Cohort]:
         """Return an approved plan and its people, or raise PlanNotApproved."""
@@ -98,27 +99,17 @@ def check_people(plan: Plan, cohort: Cohort, party: str) -> None:
 
 
 def read_people(path: Path) -> Cohort:
-    """Read a list of ids, one per line."""
+    """Read a cohort, one id per line."""
+    return Cohort.of(read_lines(path))
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read a list of ids, one per line, as they stand there."""
     try:
         if path.stat().st_size > MAX_PEOPLE_BYTES:
             raise DataError(f"{path} is larger than {MAX_PEOPLE_BYTES} bytes")
-        return Cohort.of(path.read_text(encoding="utf-8").splitlines())
+        return path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise ConfigError(f"cannot read the list of people {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise DataError(f"{path} is not text in UTF-8") from None
-
-
-def _write(path: Path, data: bytes) -> None:
-    """All or nothing, for the owner's eyes only."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        fsync_folder(path)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}; not approved") from None

@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from isonomy.common.agreement import Agreement
 from isonomy.common.certificates import TlsFiles
 from isonomy.common.envelopes import (
     SEQUENCED,
@@ -36,6 +37,7 @@ from isonomy.common.envelopes import (
 )
 from isonomy.common.errors import ConfigError, IsonomyError
 from isonomy.common.links import WINDOW_BYTES, Frame, Peer, chunk_count
+from isonomy.common.memory import reuse_freed_memory
 from isonomy.common.messages import MAX_FRAME_BYTES
 from isonomy.common.party import PartyKeys
 from isonomy.common.plan import Plan
@@ -71,14 +73,14 @@ class Session:
         ticket: Ticket,
         tls: TlsFiles,
         keys: PartyKeys,
-        plan: Plan,
+        plan: Agreement,
         state_dir: Path | None = None,
         *,
         timing: Timing | None = None,
         on_event: Callable[[str], None] | None = None,
     ) -> None:
         _check(ticket, keys, plan)
-        self.plan, self.keys, self.timing = plan, keys, timing or Timing()
+        self.agreement, self.keys, self.timing = plan, keys, timing or Timing()
         self._tickets, self._trying = TicketLine(ticket), ticket
         self._tls, self._state_dir = tls, state_dir
         self._on_event = on_event or (lambda text: None)
@@ -100,6 +102,13 @@ class Session:
         self._stream = RelayStream(self, tls, plan.relay_name, self.timing)
         self.reconnects = -1  # 0 once the relay has let us in
 
+    @property
+    def plan(self) -> Plan:
+        """The plan that is asked under. A session that aligns records has none, and asks none."""
+        if not isinstance(self.agreement, Plan):
+            raise ConfigError("this session aligns records; questions need an approved plan")
+        return self.agreement
+
     # --- Life ------------------------------------------------------------------------------------
 
     @classmethod
@@ -108,7 +117,7 @@ class Session:
         ticket: Ticket,
         tls: TlsFiles,
         keys: PartyKeys,
-        plan: Plan,
+        plan: Agreement,
         state_dir: Path | None = None,
         **options: Any,
     ) -> Self:
@@ -120,6 +129,7 @@ class Session:
             self._tls.read()  # a missing or wrong file is this side's fault: say so at once
             self._presence.heard_relay(time.monotonic())  # its time to answer begins now
             self._started = True
+            reuse_freed_memory()
             self._stream.start()
         with self._changed:
             self._wait(lambda: self.reconnects >= 0)
@@ -387,14 +397,14 @@ class Session:
             self._outbox.put(raw)
 
     def _to(self, recipient: str, body: Hello | Heartbeat) -> Envelope:
-        return Envelope(self.keys.name, recipient, self.plan.hash, body)
+        return Envelope(self.keys.name, recipient, self.agreement.hash, body)
 
 
 def _cost(frame: Frame) -> int:
     return FRAME_COST_BYTES + len(frame.payload) + len(frame.total)
 
 
-def _check(ticket: Ticket, keys: PartyKeys, plan: Plan) -> None:
+def _check(ticket: Ticket, keys: PartyKeys, plan: Agreement) -> None:
     if ticket.plan_hash != plan.hash:
         raise PlanMismatch(
             f"the ticket is for plan {ticket.plan_hash.hex()[:16]}…, approved here is "

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from isonomy.common.alignment import AlignmentPlan, is_alignment
 from isonomy.common.approvals import read_people
 from isonomy.common.command_line import CommandLine
 from isonomy.common.errors import ConfigError
@@ -15,6 +16,7 @@ from isonomy.common.node import flower_environment, make_node_key, supernode_com
 from isonomy.common.node_process import run_node
 from isonomy.common.party import Card, PartyKeys, fingerprint
 from isonomy.common.plan import Plan
+from isonomy.company.cli.align import align, alignment
 from isonomy.company.home import Home
 from isonomy.company.planning import PlanFiles, make_plan, write_plan
 
@@ -23,6 +25,8 @@ app = CommandLine(
     "encrypted under the regulator's keys and masked. The regulator's attributes never arrive: "
     "only sums with noise, within the budget of an approved plan."
 )
+app.command()(alignment)
+app.command()(align)
 HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
 _HOME = Path("company")
 
@@ -120,7 +124,16 @@ def approve(
     home: HomeFolder = _HOME,
     yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
 ) -> None:
-    """Approve a plan: `join` then opens sessions of this plan and no others."""
+    """Approve a plan, or an alignment: sessions of this one may then begin, and of no other."""
+    if is_alignment(plan_file):
+        aligning = AlignmentPlan.load(plan_file)
+        typer.echo(aligning.describe(), err=True)
+        typer.echo(f"  {aligning.regulator.name}: {fingerprint(aligning.regulator)}", err=True)
+        if not yes and not typer.confirm("Approve this alignment?", err=True):
+            raise typer.Exit(1)
+        Home(home).alignments.approve(aligning, Home(home).keys())
+        typer.echo(json.dumps({"approved": aligning.hash.hex()}))
+        return
     loaded = Plan.load(plan_file)
     typer.echo(loaded.describe(), err=True)
     typer.echo(f"  {loaded.regulator.name}: {fingerprint(loaded.regulator)}", err=True)

@@ -1,0 +1,78 @@
+"""`isonomy-company alignment` and `align`: agree on an alignment, and carry it out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress as Bar
+
+from isonomy.common.alignment import AlignmentPlan
+from isonomy.common.approvals import read_lines
+from isonomy.common.params import DEFAULT_PARAMETERS
+from isonomy.common.party import Card
+from isonomy.company.align import align_records
+from isonomy.company.home import Home
+
+HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
+_HOME = Path("company")
+
+
+def alignment(
+    regulator: Annotated[Path, typer.Option(help="The regulator's card.json.")],
+    relay: Annotated[str, typer.Option(help="The server's name, as in its certificate.")],
+    company_people: Annotated[int, typer.Option(help="Most ids that this company may bring.")],
+    regulator_people: Annotated[int, typer.Option(help="Most ids that the regulator may bring.")],
+    name: Annotated[str, typer.Option(help="A title for people.")] = "alignment",
+    output: Annotated[Path, typer.Option("--output", "-o")] = Path("alignment.json"),
+    home: HomeFolder = _HOME,
+) -> None:
+    """Write an alignment for both owners to approve: which people do both sides know?
+
+    It comes before the plan, which is about the people found. Example:
+    `isonomy-company alignment --regulator card.json --relay server.example
+    --company-people 30000 --regulator-people 2000000`
+    """
+    made = AlignmentPlan.of(
+        {
+            "name": name,
+            "companies": [Home(home).keys().card()],
+            "regulator": Card.load(regulator),
+            "relay_name": relay,
+            "parameters": DEFAULT_PARAMETERS.name,
+            "company_people": company_people,
+            "regulator_people": regulator_people,
+        }
+    )
+    made.save(output)
+    public = output.with_suffix(".public.json")
+    public.write_bytes(made.public().to_json())
+    typer.echo(made.describe(), err=True)
+    shown = {"alignment": str(output), "public": str(public), "hash": made.hash.hex()}
+    typer.echo(json.dumps(shown))
+
+
+def align(
+    alignment_file: Annotated[Path, typer.Argument(metavar="ALIGNMENT", help="As approved.")],
+    ids: Annotated[Path, typer.Option(help="Ids of this company's people, one per line.")],
+    home: HomeFolder = _HOME,
+    wait_s: Annotated[float, typer.Option(help="How long to wait for the session.")] = 3600.0,
+) -> None:
+    """Find the people whom the regulator knows too; both sides must have approved the alignment.
+
+    Waits for the server's run (`isonomy-server run ALIGNMENT.public.json`), as `join` does.
+    Prints where the common people were written: hand that file to `isonomy-company plan --people`.
+    """
+    plan = AlignmentPlan.load(alignment_file)
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("waiting for the session", total=None)
+
+        def show(stage: str, done: int, total: int) -> None:
+            bar.update(task, description=stage, completed=done, total=total)
+
+        common = align_records(plan, read_lines(ids), home=home, wait_s=wait_s, progress=show)
+    path = Home(home).alignments.people(plan.hash)
+    typer.echo(json.dumps({"people": str(path), "common": len(common), "root": common.root.hex()}))

@@ -1,0 +1,76 @@
+"""Approved alignments and what came of them.
+
+    folder/<hash>.json      the alignment, byte for byte as its owner approved it
+    folder/<hash>.people    the common people in the common order, one id per line
+
+A plan is then made about the people of a result; the other owner finds them here by the Merkle root
+that the plan binds, so no list of ids travels with a plan.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from isonomy.common.alignment import AlignmentPlan
+from isonomy.common.approvals import PlanNotApproved, read_people
+from isonomy.common.cohort import Cohort
+from isonomy.common.errors import ConfigError
+from isonomy.common.party import PartyKeys
+from isonomy.common.private_files import write_private
+
+
+class Alignments:
+    """A folder of alignments."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def approve(self, plan: AlignmentPlan, keys: PartyKeys) -> None:
+        """Store an alignment as approved by this party's owner."""
+        if plan.card(keys.name) != keys.card():
+            raise ConfigError(
+                f"the alignment names {keys.name!r} with other keys than ours; hand over the card "
+                "again"
+            )
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(self._path(plan.hash, "json"), plan.to_json())
+
+    def approved(self, plan_hash: bytes) -> bool:
+        return self._path(plan_hash, "json").exists()
+
+    def require(self, plan_hash: bytes) -> AlignmentPlan:
+        """Return an approved alignment, or raise PlanNotApproved."""
+        path = self._path(plan_hash, "json")
+        if not path.exists():
+            raise PlanNotApproved(
+                f"alignment {plan_hash.hex()[:16]}… is not approved on this side; compare the hash "
+                "with the other owner, read it, then run `approve`"
+            )
+        plan = AlignmentPlan.load(path)
+        if plan.hash != plan_hash:
+            raise PlanNotApproved(f"{path} was changed after its approval; approve it again")
+        return plan
+
+    def people(self, plan_hash: bytes) -> Path:
+        """Where the people that an alignment found are kept."""
+        return self._path(plan_hash, "people")
+
+    def save(self, plan_hash: bytes, common: Cohort) -> Path:
+        """Keep the common people; the file is for its owner only."""
+        path = self.people(plan_hash)
+        write_private(path, "".join(f"{person}\n" for person in common.ids).encode())
+        return path
+
+    def find(self, cohort_root: str) -> Cohort | None:
+        """The aligned people with that root, if an alignment here gave them."""
+        for path in sorted(self._folder.glob("*.people")):
+            found = read_people(path)
+            if found.root.hex() == cohort_root:
+                return found
+        return None
+
+    def _path(self, plan_hash: bytes, suffix: str) -> Path:
+        return self._folder / f"{plan_hash.hex()}.{suffix}"
+
+
+__all__ = ["Alignments"]
