@@ -20,6 +20,7 @@ from isonomy.company.jagielski.postprocess import AttributeNeededWarning, Postpr
 from isonomy.company.jagielski.rule import solve
 
 SEEDS = st.integers(0, 2**32 - 1)
+HIGHS = 2e-7  # how far HiGHS lets a constraint be missed (1e-7), after the clip to [0, 1]
 
 
 def rates_of(counts: NDArray[np.float64], p: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -43,12 +44,12 @@ class TestLinearProgram:
         counts = rng.integers(1, 200, size=(2, groups, 2)).astype(float)
         rule = solve(counts, gamma)
         rates = rates_of(counts, rule.probabilities)
-        assert np.abs(rates[:, 1:] - rates[:, :1]).max() <= gamma + 1e-9
+        assert np.abs(rates[:, 1:] - rates[:, :1]).max() <= gamma + HIGHS
         assert rule.error == pytest.approx(error_of(counts, rule.probabilities), abs=1e-9)
         for point in rng.random((300, 2, groups)):
             other = rates_of(counts, point)
             if np.abs(other[:, 1:] - other[:, :1]).max() <= gamma:
-                assert error_of(counts, point) >= rule.error - 1e-9
+                assert error_of(counts, point) >= rule.error - HIGHS
 
     def test_an_exact_case(self) -> None:
         """Two groups, a perfect base model in one and a coin in the other, γ = 0, by hand.
@@ -157,14 +158,16 @@ def test_postprocessing(lending, oracle: LocalOracle) -> None:
     with pytest.warns(AttributeNeededWarning, match="learns about it"):
         decided = model.predict(x, sensitive_features=labels)
     base = model.estimator_.predict(x)
+    chances = model.rule_.probabilities[base, group]  # without the coins' own spread
+    assert abs(decided.mean() - chances.mean()) < 0.06  # four deviations of 3,000 coins
 
-    def gap(d: NDArray[np.int64]) -> float:
+    def gap(d: NDArray[np.float64]) -> float:
         return max(
             abs(d[(group == 0) & (y == v)].mean() - d[(group == 1) & (y == v)].mean())
             for v in (0, 1)
         )
 
-    assert gap(decided) < 0.5 * gap(base)
+    assert gap(chances) < 0.5 * gap(base)
     # One Laplace release within the cap: pure ε below the plan's, never the whole ε as a location.
     assert 0.9 < oracle.budget.spent_epsilon <= 1.0
     assert np.abs(model.counts_ - np.round(model.counts_)).max() > 0
