@@ -19,6 +19,7 @@ import copy
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, column_or_1d
 
 from isonomy.common.errors import ConfigError, DataError
 from isonomy.common.oracle import GroupOracle
+from isonomy.company.onnx_export import Schema, export
 from isonomy.company.tilt import checks
 from isonomy.company.tilt.account import Seconds, report_of, report_of_exactly_fair
 from isonomy.company.tilt.analysis import Problem, View
@@ -157,6 +159,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self.base_estimator_, proba, seconds = fit_base(
             base, X, y, labels, people, self.cv, self.random_state
         )
+        self.schema_: Schema | None = Schema.of(X)
         problem = Problem(people, labels, proba, events, self.keep_selection_rate)
 
         started = time.perf_counter()
@@ -238,6 +241,13 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             return base, _score(base)
         fair = np.asarray(self.fair_estimator_.predict_proba(X), dtype=np.float64)
         return fair, _score(base)
+
+    def to_onnx(self, path: str | Path, X: Any = None) -> Path:
+        """Write the whole decision as one ONNX file (onnx_export); X: rows to check it on.
+
+        Needs the extra `isonomy[onnx]`. Nothing is written unless the file decides as this model.
+        """
+        return export(self, path, X)
 
     # --- Free afterwards -----------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ def card_json(report: Report, state: dict[str, Any], model_sha256: str) -> dict[
         "fingerprints": {
             "model.json": model_sha256,
             "arrays.safetensors": state["arrays_sha256"],
+            **({"model.onnx": state["onnx_sha256"]} if state.get("onnx_sha256") else {}),
         },
         "notes": list(report.notes),
     }

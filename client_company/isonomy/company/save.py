@@ -4,9 +4,12 @@
     arrays.safetensors    λ, proxy, features' constants
     card.md, card.json    the model card
     base.joblib           the base model, only with save(..., trust=True)
+    model.onnx            the whole decision, only with save(..., onnx=True)
 
 Loading reads JSON and safetensors and executes nothing. A base model is foreign code: it is loaded
 from base.joblib (a pickle) only with `load(..., trust=True)`, or handed over by the caller, fitted.
+Every file that belongs to the model is named with its SHA-256 in model.json and in the card; a file
+that is missing or another is refused on load.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from sklearn.utils.validation import check_is_fitted
 from isonomy.common.errors import ConfigError, DataError, VerificationError
 from isonomy.company.estimator import FairClassifier
 from isonomy.company.model_card import card_json, card_markdown
+from isonomy.company.onnx_export import Schema, onnx_bytes
 from isonomy.company.tilt.analysis import Proxy
 from isonomy.company.tilt.features import FeatureMap
 from isonomy.company.tilt.model import TiltedModel
@@ -36,6 +40,7 @@ from isonomy.company.tilt.rule import Tilt
 
 SCHEMA = 1
 MODEL, ARRAYS, BASE = "model.json", "arrays.safetensors", "base.joblib"
+ONNX = "model.onnx"
 
 
 def save(
@@ -44,11 +49,15 @@ def save(
     *,
     trust: bool = False,
     base_reference: str = "",
+    onnx: bool = False,
+    X: Any = None,
 ) -> Path:
     """Write a fitted classifier to a new folder.
 
     `trust=True` also writes the base model as a pickle. Otherwise `base_reference` should say
     where the base model is kept (a registry's name, a path, a hash); it is written down as it is.
+    `onnx=True` also writes the whole decision as ONNX, checked on the rows X (or made-up ones); a
+    model that does not convert is refused before anything is written.
     """
     check_is_fitted(classifier, "model_")
     if classifier.model_.retrained and not trust:
@@ -58,6 +67,7 @@ def save(
     folder = Path(folder)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty; give a new folder")
+    exported = onnx_bytes(classifier, X) if onnx else None
     folder.mkdir(parents=True, exist_ok=True)
     state, arrays = _model_state(classifier.model_)
     save_file(arrays, folder / ARRAYS)
@@ -70,6 +80,9 @@ def save(
     if trust:
         joblib.dump((classifier.base_estimator_, classifier.fair_estimator_), folder / BASE)
         base["sha256"] = _sha256(folder / BASE)
+    if exported is not None:
+        _write_bytes(folder / ONNX, exported)
+    schema: Schema | None = getattr(classifier, "schema_", None)
     state |= {
         "schema": SCHEMA,
         "classes": _plain_classes(classifier.classes_),
@@ -79,6 +92,8 @@ def save(
         "report": classifier.report_.to_json(),
         "queries": list(classifier.releases_.queries) if classifier.releases_ else [],
         "arrays_sha256": _sha256(folder / ARRAYS),
+        "schema_of_columns": schema.to_json() if schema is not None else None,
+        "onnx_sha256": _sha256(folder / ONNX) if exported is not None else None,
     }
     _write(folder / MODEL, json.dumps(state, indent=1, ensure_ascii=False))
     card = card_json(classifier.report_, state, _sha256(folder / MODEL))
@@ -97,6 +112,7 @@ def load(folder: str | Path, *, estimator: Any = None, trust: bool = False) -> F
     state = _read_state(folder)
     if _sha256(folder / ARRAYS) != state["arrays_sha256"]:
         raise VerificationError(f"{folder / ARRAYS} is not the file that {MODEL} describes")
+    _check_onnx(folder, state)
     try:
         arrays = load_file(folder / ARRAYS)
     except SafetensorError as error:
@@ -112,6 +128,8 @@ def load(folder: str | Path, *, estimator: Any = None, trust: bool = False) -> F
         classifier.n_features_in_ = int(state["columns"])
         if state["column_names"]:
             classifier.feature_names_in_ = np.array(state["column_names"], dtype=object)
+        columns = state.get("schema_of_columns")  # absent in folders of earlier versions
+        classifier.schema_ = Schema.from_json(columns) if columns else None
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{folder / MODEL} lacks or garbles a field: {error}") from error
     classifier.releases_, classifier._outcome = None, None
@@ -119,6 +137,17 @@ def load(folder: str | Path, *, estimator: Any = None, trust: bool = False) -> F
     if [str(c) for c in own] != [str(c) for c in classifier.classes_]:
         raise ConfigError("this estimator was fitted for other classes than the saved model")
     return classifier
+
+
+def _check_onnx(folder: Path, state: dict[str, Any]) -> None:
+    """The ONNX file is what was saved with this model, or there is none on either side."""
+    expected = state.get("onnx_sha256")  # absent in folders of earlier versions
+    if expected is None:
+        if (folder / ONNX).exists():
+            raise VerificationError(f"{folder / ONNX} does not belong to this model")
+        return
+    if not (folder / ONNX).exists() or _sha256(folder / ONNX) != expected:
+        raise VerificationError(f"{folder / ONNX} is not the file that {MODEL} describes")
 
 
 def _base(folder: Path, base: dict[str, Any], estimator: Any, trust: bool) -> tuple[Any, Any]:
@@ -206,8 +235,12 @@ def _sha256(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text + "\n")
+    _write_bytes(path, (text + "\n").encode())
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
 

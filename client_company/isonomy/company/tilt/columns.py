@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 MAX_LEVELS = 50
 Z_LIMIT = 3.0
-_REST = "\x00rest"
+REST = "\x00rest"
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _fit_code(name: str, column: NDArray[Any]) -> Code:
         levels, counts = np.unique(column[column != None].astype(str), return_counts=True)  # noqa: E711
         order = np.argsort(-counts, kind="stable")
         kept = [str(level) for level in levels[order[:MAX_LEVELS]]]
-        rest = [_REST] if len(levels) > MAX_LEVELS else []
+        rest = [REST] if len(levels) > MAX_LEVELS else []
         missing = bool((column == None).any())  # noqa: E711
         return Code(name, numeric=False, levels=tuple(sorted(kept) + rest), missing=missing)
     known = column[~np.isnan(column)]
@@ -161,7 +161,7 @@ def _write(code: Code, column: NDArray[Any], out: Floats) -> None:
     text = column if column.dtype == object else np.array([str(value) for value in column])
     known = set(code.levels)
     for position, level in enumerate(code.levels):
-        if level == _REST:
+        if level == REST:
             out[:, position] = [value is not None and value not in known for value in text]
         else:
             out[:, position] = text == level

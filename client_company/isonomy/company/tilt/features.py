@@ -107,7 +107,7 @@ class FeatureMap:
 
     def _x_part(self, coded: Floats) -> Floats:
         centred = (coded - self.centre) * self.stretch
-        waves = np.cos(coded @ self.omega + self.phase) * _wave_height(len(self.phase))
+        waves = np.cos(coded @ self.omega + self.phase) * wave_height(len(self.phase))
         linear = centred @ self.basis if self.basis.size else centred
         constant = np.full((len(coded), 1), CONSTANT)
         return np.hstack([constant, linear, waves - self.fourier_centre])
@@ -144,7 +144,7 @@ def fit_features(X: Any, score: Floats, rng: np.random.Generator) -> FeatureMap:
     bandwidth = BANDWIDTH * _typical_distance(coded, rng)
     omega = rng.standard_normal((width, FOURIER)) / bandwidth
     phase = rng.uniform(0.0, 2 * np.pi, FOURIER)
-    waves = np.cos(coded @ omega + phase) * _wave_height(FOURIER)
+    waves = np.cos(coded @ omega + phase) * wave_height(FOURIER)
     deviation = coded.std(axis=0)
     stretch = 1 / np.sqrt(np.maximum(deviation, LEAST_DEVIATION))
     stretch /= float(np.linalg.norm(deviation * stretch)) or 1.0
@@ -166,7 +166,8 @@ def fit_features(X: Any, score: Floats, rng: np.random.Generator) -> FeatureMap:
     return replace(draft, limit=float(np.quantile(norms, CLIP_QUANTILE)))
 
 
-def _wave_height(features: int) -> float:
+def wave_height(features: int) -> float:
+    """√(2/r): r such waves have mean square norm 1 together."""
     return float(np.sqrt(2.0 / features))
 
 
