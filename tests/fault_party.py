@@ -28,8 +28,9 @@ from session_kit import FAST, Federation
 from isonomy.common.cohort import Cohort
 from isonomy.common.connection import Session
 from isonomy.common.joint import company_index, share_slices
-from isonomy.common.joint_half import JointHalf, serve_joint
+from isonomy.common.joint_half import JointHalf
 from isonomy.common.joint_oracle import JointOracle
+from isonomy.common.joint_serving import serve_joint
 from isonomy.common.ledger import Ledger, verify_ledger
 from isonomy.common.openings import FolderOpenings
 from isonomy.common.session import RemoteOracle, Ticket, serve_queries

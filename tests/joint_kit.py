@@ -18,8 +18,9 @@ from isonomy.common.cohort import Cohort
 from isonomy.common.connection import Session
 from isonomy.common.custodian import Custodian
 from isonomy.common.joint import share_slices
-from isonomy.common.joint_half import JointHalf, serve_joint
+from isonomy.common.joint_half import JointHalf
 from isonomy.common.joint_oracle import JointOracle
+from isonomy.common.joint_serving import serve_joint
 from isonomy.common.joint_store import JointStore
 from isonomy.common.ledger import Ledger
 from isonomy.common.local import LocalOracle

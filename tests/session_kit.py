@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 
-from isonomy.common.certificates import TlsFiles, client_credentials, issue, make_authority
+from isonomy.common.certificates import TlsFiles, issue, make_authority
 from isonomy.common.cohort import AttributeTable, Cohort
 from isonomy.common.custodian import Custodian
 from isonomy.common.envelopes import SERVICE_METHOD, Envelope, parse
@@ -28,6 +28,7 @@ from isonomy.common.plan import Plan
 from isonomy.common.regulator_half import RegulatorHalf
 from isonomy.common.session import Session, Ticket, Timing, serve_queries
 from isonomy.common.stream import channel_options
+from isonomy.common.tls_channels import client_credentials
 from isonomy.server.relay import RelayServer
 
 RELAY_NAME = "relay.test"
@@ -191,7 +192,7 @@ def raw_exchange(
 
 
 class CuttableProxy:
-    """A TCP proxy on loopback whose connections can be dropped."""
+    """A TCP proxy on loopback that can play a broken network: `cut` loudly, or `swallow`."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -200,6 +201,7 @@ class CuttableProxy:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._open: set[socket.socket] = set()
         self._cut = threading.Event()
+        self._swallowing, self._dead = False, set[socket.socket]()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -209,7 +211,17 @@ class CuttableProxy:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
+    def swallow(self) -> None:
+        """From now on every byte is lost, and nobody is told.
+
+        Connections of this time stay dead for ever, as behind a router that has forgotten them.
+        """
+        self._swallowing = True
+        self._dead |= self._open
+
     def heal(self) -> None:
+        """New connections work again."""
+        self._swallowing = False
         self._cut.clear()
 
     def close(self) -> None:
@@ -229,14 +241,17 @@ class CuttableProxy:
                 continue
             far = socket.create_connection(self._target)
             self._open |= {near, far}
+            if self._swallowing:
+                self._dead |= {near, far}
             for source, sink in ((near, far), (far, near)):
                 threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
-                sink.sendall(data)
-        for one in (source, sink):
+                if source not in self._dead:
+                    sink.sendall(data)
+        for one in (source,) if source in self._dead else (source, sink):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             self._open.discard(one)

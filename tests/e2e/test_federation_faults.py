@@ -26,7 +26,7 @@ QUESTIONS = 12
 SCRIPT = f"""
 import json, sys, time
 from pathlib import Path
-from isonomy.company.join import join
+from isonomy.company.joining import join
 root = Path(sys.argv[1])
 with join(root / "plan.json", home=root / "company") as oracle, open(root / "answers", "a") as out:
     for number in range({QUESTIONS}):

@@ -12,10 +12,9 @@ import grpc
 import pytest
 from session_kit import FAST, RELAY_NAME, Federation
 
-from isonomy.common import connection
+from isonomy.common import session_core
 from isonomy.common.attendance import Attendance
 from isonomy.common.bridge import Message
-from isonomy.common.certificates import client_credentials
 from isonomy.common.envelopes import SERVICE_METHOD
 from isonomy.common.errors import IsonomyError, LedgerTampered, ProtocolError, TransportError
 from isonomy.common.session import Frame, Session, Ticket, serve_queries
@@ -30,6 +29,7 @@ from isonomy.common.session_errors import (
 )
 from isonomy.common.stream import RelayStream, channel_options
 from isonomy.common.tickets import TicketLine
+from isonomy.common.tls_channels import client_credentials
 from isonomy.server import relay as relay_module
 from isonomy.server.relay import RelayServer
 
@@ -284,7 +284,7 @@ def test_only_a_message_too_large_is_hopeless(federation: Federation, relay: Rel
 def test_a_peer_that_ignores_the_window(
     federation: Federation, relay: RelayServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "MAX_INBOX_BYTES", 10_000)
+    monkeypatch.setattr(session_core, "MAX_INBOX_BYTES", 10_000)
     with federation.session(relay.issue_ticket("regulator", "regulator")) as regulator:
         company = federation.session(relay.issue_ticket("company", "company"), timing=BRIEF).start()
         company.generation("regulator")
@@ -298,7 +298,7 @@ def test_a_peer_that_ignores_the_window(
 def test_what_was_read_makes_room(
     federation: Federation, relay: RelayServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "MAX_INBOX_BYTES", 10_000)
+    monkeypatch.setattr(session_core, "MAX_INBOX_BYTES", 10_000)
     with (
         federation.session(relay.issue_ticket("regulator", "regulator")) as regulator,
         federation.session(relay.issue_ticket("company", "company")) as company,

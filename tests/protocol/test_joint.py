@@ -28,10 +28,11 @@ from isonomy.common.joint import (
 )
 from isonomy.common.joint_inspection import Summand, inspect_joint
 from isonomy.common.joint_oracle import JointOracle
-from isonomy.common.joint_store import JointStore
+from isonomy.common.joint_store import JointEvidence, JointStore
 from isonomy.common.ledger import verify_ledger
 from isonomy.common.openings import MemoryOpenings
 from isonomy.common.oracle import GroupOracle, Release
+from isonomy.common.plan import Plan
 from isonomy.common.session_errors import OverlappingPeople, PartyTimeout, SessionClosed
 
 
@@ -251,25 +252,54 @@ def test_inspection_recomputes_every_summand(
         assert stored is not None
         summands.append(Summand(stored.frames[0], columns[name], stored.opening, share.people))
 
+    plan = joint.federation.plan
+
     def inspect(**changes: Any) -> None:
-        given = {"summands": summands, "reply": reply, "request_hash": reply.request_hash()}
-        inspect_joint(group_counts=(2,), **{**given, **changes})
+        given = {"summands": summands, "evidence": evidence, "request_hash": reply.request_hash()}
+        inspect_joint(group_counts=(2,), plan=plan, **{**given, **changes})
 
     inspect()
+    not_signed(evidence, query_id, plan)
     rows = summands[1].opening.rows.copy()
     rows[0, 0] += 1
     forged = replace(summands[1], opening=replace(summands[1].opening, rows=rows))
     other = replace(reply, totals_hash=bytes(32))  # the relay added, or somebody sent, another
+    added = replace(evidence, reply=other)
     for check, changes in (
         ("(0)", {"request_hash": bytes(32)}),
         ("(0)", {"summands": summands[::-1]}),
         ("(2)", {"summands": [summands[0], forged]}),
         ("(3)", {"summands": [summands[0], replace(summands[1], columns=columns["first"])]}),
-        ("(0)", {"reply": other}),
-        ("(7)", {"reply": other, "request_hash": other.request_hash()}),
+        ("(0)", {"evidence": added}),
+        ("(7)", {"evidence": added, "request_hash": other.request_hash()}),
     ):
         with pytest.raises(VerificationError, match=re.escape(check)):
             inspect(**changes)
+
+
+def not_signed(evidence: JointEvidence, query_id: str, plan: Plan) -> None:
+    """Signatures hold for this company, query, place and content, and for nothing else."""
+    evidence.check_signatures(query_id, plan)
+    first, second = evidence.signed
+    swapped = replace(first, signatures=first.signatures[::-1])
+    moved = replace(first, sequences=tuple(n + 1 for n in first.sequences))
+    digests = ((bytes(32),), evidence.digests[1])
+    others: list[Any] = [
+        replace(evidence, signed=(second, first)),
+        replace(evidence, signed=(swapped, second)),
+        replace(evidence, signed=(moved, second)),
+        replace(evidence, signed=(replace(first, link=second.link), second)),
+        replace(evidence, signed=(replace(first, exchange=first.exchange + 1), second)),
+        replace(evidence, signed=(replace(first, signatures=first.signatures[:1]), second)),
+        replace(evidence, signed=(first,)),
+        replace(evidence, digests=digests),
+        replace(evidence, headers=evidence.headers[::-1]),
+    ]
+    for other in others:
+        with pytest.raises(VerificationError):
+            other.check_signatures(query_id, plan)
+    with pytest.raises(VerificationError):
+        evidence.check_signatures(query_id + "x", plan)
 
 
 # --- The parts ---------------------------------------------------------------------------------

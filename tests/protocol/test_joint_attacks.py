@@ -26,9 +26,11 @@ from isonomy.common.joint import (
     joint_parts_hash,
     pair_key,
 )
-from isonomy.common.joint_half import MAX_WAITING, Reply, _Table
+from isonomy.common.joint_half import MAX_WAITING
 from isonomy.common.joint_oracle import JointOracle
-from isonomy.common.joint_store import JointEvidence, JointStore
+from isonomy.common.joint_requests import Reply
+from isonomy.common.joint_serving import _Table
+from isonomy.common.joint_store import JointEvidence, JointStore, Signed
 from isonomy.common.ledger import verify_ledger
 from isonomy.common.links import Frame
 from isonomy.common.messages import Refusal, SumHeader, SumPart, decode, encode, frame_hash
@@ -397,10 +399,11 @@ def test_stored_request_that_was_changed(tmp_path: Path) -> None:
     digests = tuple(payload_digest(part) for part in parts)
     reply = JointReply((frame_hash(header),), np.array([3], dtype=np.uint64), 64, b"t" * 32)
     store = JointStore(tmp_path)
-    store.save("q", JointEvidence(reply, (header,), (digests,)))
+    signed = Signed(b"l" * 16, 2**64 - 1, (2, 3, 4), (b"s" * 64, b"i" * 64, b"g" * 64))
+    store.save("q", JointEvidence(reply, (header,), (digests,), (signed,)))
     found = store.load("q")
     assert found is not None
-    assert (found.headers, found.digests) == ((header,), (digests,))
+    assert (found.headers, found.digests, found.signed) == ((header,), (digests,), (signed,))
     assert found.reply.request_hash() == reply.request_hash()
     assert store.load("other") is None
     (path,) = tmp_path.iterdir()
@@ -409,6 +412,8 @@ def test_stored_request_that_was_changed(tmp_path: Path) -> None:
     changed: list[Any] = [{k: v for k, v in content.items() if k != key} for key in content]
     changed += [{**content, key: value} for key in content for value in (7, "7", [], ["00"])]
     changed += [[], 7, {**content, "digests": [[digests[1].hex(), digests[0].hex()]]}]
+    own = content["signed"][0]
+    changed += [{**content, "signed": [{**own, "signatures": own["signatures"][:2]}]}]
     for each in changed:
         path.write_bytes(canonical_json(each))
         with pytest.raises(VerificationError, match="changed on disk"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from federation import CountedNoise
 from joint_kit import ROWS, SHARE, SIZE, Table, alone, table
+from regulator_kit import fill_vault
 from session_kit import GROUPS, attributes
 
 from isonomy.common.approvals import Approvals
@@ -21,11 +21,12 @@ from isonomy.common.joint import share_slices
 from isonomy.common.joint_half import JointHalf
 from isonomy.common.ledger import verify_ledger
 from isonomy.common.oracle import GroupOracle, Release
-from isonomy.company.join import JoinedJointOracle, join
+from isonomy.company.joining import JoinedJointOracle, join
 from isonomy.regulator import daemon as daemon_module
 from isonomy.regulator.config import LedgerConfig, RegulatorConfig
 from isonomy.regulator.daemon import Daemon
-from isonomy.regulator.vault import make_member_key
+from isonomy.regulator.member_key import make_member_key
+from isonomy.regulator.vault import Vault
 
 
 def script(oracle: GroupOracle, own: slice) -> list[Release]:
@@ -36,25 +37,22 @@ def script(oracle: GroupOracle, own: slice) -> list[Release]:
     ]
 
 
-def regulator_config(joint: Table) -> RegulatorConfig:
-    """The regulator's home: attributes, member key, approved plan."""
+def regulator_home(joint: Table) -> tuple[RegulatorConfig, Vault]:
+    """The regulator's home: attributes in the vault, member key, approved plan."""
     federation = joint.federation
     home = federation.folder / "regulator"
     values = attributes(federation.cohort).codes("sex")
-    with (home / "attributes.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["id", "sex"])
-        for person, code in zip(federation.cohort.ids, values, strict=True):
-            writer.writerow([person, GROUPS["sex"][code]])
     config = RegulatorConfig(
         name="regulator",
         groups=GROUPS,
         ledger=LedgerConfig(epsilon="3", delta="1e-6"),
     )._resolved(home)
     make_member_key(config)
+    people = zip(federation.cohort.ids, values, strict=True)
+    vault = fill_vault(config, {person: GROUPS["sex"][code] for person, code in people}, GROUPS)
     keys = federation.keys("regulator")
     Approvals(config.plans_folder).approve(federation.plan, federation.cohort, keys)
-    return config
+    return config, vault
 
 
 def hand_over(joint: Table, name: str) -> Message:
@@ -88,9 +86,9 @@ def test_same_group_sums_as_one_company(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(daemon_module, "Custodian", custodian)
     with table(tmp_path, "first", "second") as joint:
-        config = regulator_config(joint)
+        config, vault = regulator_home(joint)
         ticket = joint.relay.issue_ticket("regulator", "regulator").to_json().decode()
-        with Daemon(config) as daemon, ThreadPoolExecutor(5) as pool:
+        with Daemon(config, vault) as daemon, ThreadPoolExecutor(5) as pool:
             daemon.reserve_all()
             assert isinstance(daemon._half(joint.federation.plan.hash), JointHalf)
             answers = pool.submit(daemon._handle, {"type": "session", "ticket": ticket})

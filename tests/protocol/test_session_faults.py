@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 from session_kit import FAST, CuttableProxy, Federation, serving
 
+from isonomy.common.ledger import verify_ledger
 from isonomy.common.openings import FolderOpenings
-from isonomy.common.session import RemoteOracle
+from isonomy.common.session import RemoteOracle, Timing
 from isonomy.common.session_errors import PartyTimeout
 
 SCRIPT = Path(__file__).parents[1] / "fault_party.py"
@@ -84,27 +85,54 @@ def test_killed_at_every_step(tmp_path: Path, companies: str, stride: int) -> No
         assert sum(result["killed"] for result in results) >= len(scenarios) - 6
 
 
-def test_network_cut(tmp_path: Path) -> None:
-    """Both parties lose the relay for a while, in the middle of a query; nobody notices above."""
-    federation = Federation.create(tmp_path)
+def cut_off(folder: Path, how: str, seconds: float, timing: Timing) -> float:
+    """Both parties lose the relay in the middle of a query; nobody notices above.
+
+    Returns how long after the network was back the next answer came.
+    """
+    federation = Federation.create(folder)
     with federation.relay() as relay:
         proxy = CuttableProxy(relay.address)
         tickets = [
             replace(relay.issue_ticket(role, role), relay_address=proxy.address)
             for role in ("regulator", "company")
         ]
-        with serving(federation, tickets[0]), federation.session(tickets[1]) as session:
+        with (
+            serving(federation, tickets[0], timing=timing),
+            federation.session(tickets[1], timing=timing) as session,
+        ):
             oracle = RemoteOracle(session, federation.cohort)
             before = oracle.counts(share=0.1)
-            threading.Timer(0.02, proxy.cut).start()
-            threading.Timer(1.5, proxy.heal).start()
-            begun = time.monotonic()
-            releases = [oracle.blind_sum(federation.rows(), norm=2.0, share=0.1) for _ in range(4)]
-            assert time.monotonic() - begun > 1.0, "the cut came too late to matter"
+            back = time.monotonic() + 0.02 + seconds
+            threading.Timer(0.02, proxy.cut if how == "reset" else proxy.swallow).start()
+            threading.Timer(0.02 + seconds, proxy.heal).start()
+            releases, took_s = [], 0.0
+            for _ in range(4):
+                releases.append(oracle.blind_sum(federation.rows(), norm=2.0, share=0.1))
+                took_s = took_s or max(0.0, time.monotonic() - back)
+            assert took_s > 0, "the cut came too late to matter"
             assert session.reconnects >= 1
-            sequences = [release.receipt.sequence for release in (before, *releases)]
-            assert sequences == sorted(set(sequences))
+            receipts = [release.receipt for release in (before, *releases)]
+            assert [receipt.sequence for receipt in receipts] == sorted(
+                {receipt.sequence for receipt in receipts}
+            )
         proxy.close()
+    ledger = verify_ledger(folder / "regulator" / "ledger.jsonl")
+    assert ledger.debits == len(receipts), "each question was paid once"
+    return took_s
+
+
+@pytest.mark.parametrize("how", ["reset", "silent"])
+def test_network_cut(tmp_path: Path, how: str) -> None:
+    alert = replace(FAST, silence_s=1.0)
+    assert cut_off(tmp_path, how, 2.5, alert) < 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["reset", "silent"])
+def test_network_cut_for_30_seconds(tmp_path: Path, how: str) -> None:
+    """With the settings that are used in earnest."""
+    assert cut_off(tmp_path, how, 30.0, Timing()) < 60
 
 
 def test_party_that_never_comes_back(tmp_path: Path) -> None:

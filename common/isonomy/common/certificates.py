@@ -1,8 +1,13 @@
 """TLS on every hop, both ways: an authority of our own, short certificates, renewal.
 
-    make_authority(folder)                       folder/ca.key (0600), folder/ca.pem
-    issue(authority, folder, name, …)            folder/tls.key (0600), tls.pem, ca.pem (a copy)
-    renew(authority, folder)                     a new tls.pem for the same key and names
+    make_authority(folder)                     folder/ca.key (0600), folder/ca.pem
+    make_request(folder, name, role)           party: folder/tls.key (0600), tls.csr
+    sign_request(authority, request, folder)   server: folder/tls.pem, ca.pem, from a tls.csr
+    install(folder, certificate, ca)           party: tls.pem and ca.pem beside its key
+    issue(authority, folder, name, …)          all of it at once, on one machine
+    renew(authority, folder)                   a new tls.pem for the same key and names
+
+A party's key is made where it is used; the server sees the request, which holds the public half.
 
 A certificate only opens the door (DESIGN.md §7): who may say what is decided by the keys that the
 plan pins. Renewal keeps the key, so that tokens bound to the relay's key stay good.
@@ -12,28 +17,28 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import socket
-import ssl
-import time
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import grpc  # type: ignore[import-untyped]
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from isonomy.common.canonical import hash_bytes
 from isonomy.common.errors import ConfigError
+from isonomy.common.party import PARTY_NAME
 from isonomy.common.session_errors import CertificateError
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 397
 CLOCK_SKEW = timedelta(minutes=5)
 MAX_PEM_BYTES = 1 << 16
+_CURVES = ("secp256r1", "secp384r1")
 
 
 @dataclass(frozen=True)
@@ -126,71 +131,118 @@ def renew(authority: Path, folder: Path, *, days: int = CERTIFICATE_DAYS) -> Tls
 def key_fingerprint(certificate: bytes) -> bytes:
     """Hash of a certificate's public key: the same after a renewal."""
     found = _load_certificate(Path("certificate"), certificate)
-    public = found.public_key().public_bytes(
+    return _key_hash(found.public_key())
+
+
+def _key_hash(key: Any) -> bytes:
+    public = key.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return hash_bytes("isonomy/tls-key/v1", public)
 
 
-# --- gRPC ----------------------------------------------------------------------------------------
+# --- A party makes its own key; the authority only sees a request ------------------------------
 
 
-def client_credentials(tls: TlsFiles) -> Any:
-    """Channel credentials: our certificate shown, only our own authority trusted."""
-    ca, cert, key = tls.read()
-    return grpc.ssl_channel_credentials(ca, key, cert)
+def make_request(folder: Path, name: str, role: str) -> Path:
+    """A key in folder/tls.key, and folder/tls.csr to send to the server's operator.
 
-
-def server_credentials(tls: TlsFiles) -> Any:
-    """Server credentials that demand a certificate from our authority of every client."""
-    ca, cert, key = tls.read()
-    return grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=True)
-
-
-def diagnose(tls: TlsFiles, address: str, server_name: str) -> CertificateError | None:
-    """Why TLS fails at this address, if it does; None if it would work. OSError: not reachable.
-
-    gRPC calls a refused certificate "unavailable", like a server that is down; but the one is worth
-    trying again and the other is not. So ask the operating system's TLS.
+    A key that is there already is kept: the request then leads to a renewal. The role is for the
+    operator's eyes; what a party may do is decided by its card.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_verify_locations(tls.ca)
-    context.load_cert_chain(tls.cert, tls.key)
-    context.set_alpn_protocols(["h2"])
-    host, _, port = address.rpartition(":")
-    where = (host.strip("[]"), int(port))
-    try:
-        for pause_s in (0.1, 0.0):
-            if _welcome(context, where, server_name):
-                return None
-            time.sleep(pause_s)  # once may be a server that is just going down
-    except ssl.SSLCertVerificationError as error:
-        return CertificateError(
-            f"the relay at {address} does not show a certificate for {server_name!r} from our "
-            f"authority ({error.verify_message}); check the address and the CA file"
-        )
-    return CertificateError(
-        f"the relay at {address} refused our certificate; it must be issued by the relay's "
-        "authority and not have expired"
+    _check_name(name)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = TlsFiles.of(folder).key
+    if path.exists():
+        key = _load_key(path, _read(path))
+    else:
+        key = ec.generate_private_key(ec.SECP256R1())
+        _write_key(path, key)
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+            x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, role),
+        ]
     )
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    signed = request.sign(key, hashes.SHA256())
+    _write(folder / "tls.csr", signed.public_bytes(serialization.Encoding.PEM))
+    return folder / "tls.csr"
 
 
-def _welcome(context: ssl.SSLContext, where: tuple[str, int], server_name: str) -> bool:
-    """Does the server speak first, as HTTP/2 servers do, once it has seen our certificate?
+@dataclass(frozen=True)
+class Request:
+    """A checked request: whoever sent it has the key. Whether the name is theirs is to be asked."""
 
-    In TLS 1.3 its verdict comes after our handshake: it hangs up, with or without an alert.
-    """
-    with (
-        socket.create_connection(where, timeout=5) as plain,
-        context.wrap_socket(plain, server_hostname=server_name) as secure,
-    ):
+    name: str
+    role: str
+    public: ec.EllipticCurvePublicKey
+
+    @classmethod
+    def load(cls, path: Path) -> Request:
+        """Total: whatever the file holds, a request or a CertificateError."""
         try:
-            return bool(secure.recv(1))
-        except TimeoutError:
-            raise
-        except OSError:
-            return False
+            found = x509.load_pem_x509_csr(_read(path))
+            public, genuine = found.public_key(), found.is_signature_valid
+            names, roles = (
+                [str(attribute.value) for attribute in found.subject.get_attributes_for_oid(kind)]
+                for kind in (NameOID.COMMON_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME)
+            )
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise CertificateError(f"{path} is not a certificate request in PEM form") from None
+        if not genuine or not isinstance(public, ec.EllipticCurvePublicKey):
+            raise CertificateError(f"{path} is not signed by an elliptic-curve key of its sender")
+        if public.curve.name not in _CURVES or len(names) != 1 or len(roles) > 1:
+            raise CertificateError(f"{path} was not made by `tls-request` or `init`")
+        _check_name(names[0])
+        return cls(names[0], "".join(roles)[:32], public)
+
+    @property
+    def fingerprint(self) -> str:
+        return _spoken(self.public)
+
+
+def sign_request(
+    authority: Path, request: Request, folder: Path, *, days: int = CERTIFICATE_DAYS
+) -> TlsFiles:
+    """folder/tls.pem and folder/ca.pem, to send back. Only name and key are taken from it: it is
+    for a party that dials, whatever the request asks for.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files = TlsFiles.of(folder)
+    _certify(authority, files, request.public, request.name, [], days)
+    return files
+
+
+def install(folder: Path, certificate: Path, ca: Path) -> TlsFiles:
+    """Put a signed certificate to the key of its request. Raises before anything changes."""
+    files = TlsFiles.of(folder)
+    ca_pem, pem, _ = TlsFiles(ca, certificate, files.key).read()
+    try:
+        _load_certificate(certificate, pem).verify_directly_issued_by(_load_certificate(ca, ca_pem))
+    except (ValueError, TypeError, InvalidSignature):
+        raise CertificateError(f"{certificate} was not issued by the authority in {ca}") from None
+    _write(files.ca, ca_pem)
+    _write(files.cert, pem)
+    return files
+
+
+def authority_fingerprint(ca: Path) -> str:
+    """What operator and parties compare by voice: whom they trust to name parties and relay."""
+    return _spoken(_load_certificate(ca, _read(ca)).public_key())
+
+
+def _spoken(public: Any) -> str:
+    """128 bits of a key's hash, in eight groups of four hexadecimal digits."""
+    digest = _key_hash(public).hex()[:32]
+    return " ".join(digest[i : i + 4] for i in range(0, 32, 4))
+
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch(PARTY_NAME, name):
+        raise CertificateError(
+            "a party's name in a certificate has lower-case letters, digits, '.', '_' and '-'"
+        )
 
 
 # --- How certificates are made ------------------------------------------------------------------

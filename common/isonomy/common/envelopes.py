@@ -14,6 +14,7 @@ from typing import Any, Literal, cast, get_args
 
 from google.protobuf.message import DecodeError
 
+from isonomy.common import payload_view
 from isonomy.common.canonical import hash_bytes
 from isonomy.common.errors import ProtocolError
 from isonomy.common.sealing import LINK_BYTES
@@ -69,7 +70,7 @@ class Data:
     last: bool
     chunk: int
     chunks: int
-    payload: bytes
+    payload: bytes | memoryview  # as received: a view of the bytes that came
     digest: bytes = b""
     signature: bytes = b""
     summed: bool = False
@@ -141,7 +142,7 @@ class Envelope:
         return hash_bytes("isonomy/envelope/v1", self.plan, self.link, numbers, *encoded)
 
 
-def payload_digest(payload: bytes) -> bytes:
+def payload_digest(payload: bytes | memoryview) -> bytes:
     """The hash that a chunk in the clear carries, and that the relay's chain holds of any."""
     return sha256(payload).digest()
 
@@ -156,9 +157,8 @@ def parse(raw: bytes) -> Envelope:
             f"a message has at most {MAX_ENVELOPE_BYTES} bytes; got {len(raw)}. Larger frames "
             "travel in chunks."
         )
-    found = wire.Envelope()
     try:
-        found.ParseFromString(raw)
+        found, payload = _decoded(raw)
     except DecodeError:
         raise TruncatedMessage("a message could not be parsed: truncated, or not ours") from None
     name = found.WhichOneof("body")
@@ -167,7 +167,7 @@ def parse(raw: bytes) -> Envelope:
     if name == "hello" and found.hello.protocol != SESSION_PROTOCOL:
         # Before any other check: everything else may have another meaning in another version.
         raise version_mismatch(found.hello.protocol)
-    body = _READERS[name](getattr(found, name))
+    body = _data(found.data, payload) if name == "data" else _READERS[name](getattr(found, name))
     if (found.sequence > 0) != isinstance(body, SEQUENCED):
         raise ProtocolError(f"a {name} has a sequence number where none belongs, or none")
     if found.purpose not in get_args(Purpose):
@@ -183,6 +183,20 @@ def parse(raw: bytes) -> Envelope:
         query_id=_text(found.query_id, MAX_ID, "query_id", empty=True),
         purpose=cast(Purpose, found.purpose),
     )
+
+
+def _decoded(raw: bytes) -> tuple[Any, bytes | memoryview]:
+    """The message, and its chunk's payload: uncopied if it lies where `dump` puts it."""
+    found, pieces = wire.Envelope(), payload_view.split(raw)
+    if pieces is not None:
+        head, place, payload = pieces
+        found.ParseFromString(head)
+        if found.WhichOneof("body") is None:  # else protobuf has rules for two bodies: leave it so
+            found.data.ParseFromString(place)
+            found.data.SetInParent()
+            return found, payload
+    found.ParseFromString(raw)
+    return found, found.data.payload
 
 
 def version_mismatch(found: int) -> VersionMismatch:
@@ -206,9 +220,13 @@ def _fixed(value: bytes, size: int, field: str, *, empty: bool = False) -> bytes
 
 
 def _limited(value: bytes, limit: int, field: str) -> bytes:
+    _check_size(value, limit, field)
+    return value
+
+
+def _check_size(value: bytes | memoryview, limit: int, field: str) -> None:
     if len(value) > limit:
         raise OversizedMessage(f"{field} has at most {limit} bytes; got {len(value)}")
-    return value
 
 
 def _names(values: Any) -> tuple[str, ...]:
@@ -239,10 +257,10 @@ def _plan_agreement(body: Any) -> PlanAgreement:
     )
 
 
-def _data(body: Any) -> Data:
+def _data(body: Any, payload: bytes | memoryview) -> Data:
     if not 0 <= body.chunk < body.chunks <= MAX_CHUNKS:
         raise ProtocolError(f"a frame has 1 to {MAX_CHUNKS} chunks, numbered from 0")
-    payload = _limited(body.payload, CHUNK_BYTES + 64, "payload")
+    _check_size(payload, CHUNK_BYTES + 64, "payload")
     # A sealed payload carries AES-GCM's tag; one in the clear this hash, which is signed.
     digest = _fixed(body.digest, HASH_BYTES, "digest", empty=True)
     if digest and not body.summed and payload_digest(payload) != digest:
@@ -281,7 +299,6 @@ _READERS: dict[str, Any] = {
     "hello": _hello,
     "hello_reply": _hello_reply,
     "plan_agreement": _plan_agreement,
-    "data": _data,
     "dual_update": lambda body: DualUpdate(_limited(body.payload, CHUNK_BYTES, "payload")),
     "heartbeat": lambda body: Heartbeat(_names(body.present)),
     "error_note": _error_note,
@@ -303,9 +320,6 @@ _FIELDS: dict[type[Body], str] = {
 }
 
 
-_DATA_TAG, _PAYLOAD_TAG = b"\x6a", b"\x3a"  # fields 13 of Envelope and 7 of Data, as bytes
-
-
 def dump(envelope: Envelope) -> bytes:
     """An envelope as bytes."""
     fields: dict[str, Any] = dict(vars(envelope))
@@ -313,21 +327,9 @@ def dump(envelope: Envelope) -> bytes:
     if not isinstance(body, Data):
         fields[_FIELDS[type(body)]] = vars(body)
         return wire.Envelope(**fields).SerializeToString()
-    # Half a megabyte: joined by hand, because protobuf would copy it twice more on the way.
     head = wire.Envelope(**fields).SerializeToString()
-    data = wire.Data(**{**vars(body), "payload": b""}).SerializeToString()
-    data += _PAYLOAD_TAG + _varint(len(body.payload))
-    size = _varint(len(data) + len(body.payload))
-    return b"".join((head, _DATA_TAG, size, data, body.payload))
-
-
-def _varint(value: int) -> bytes:
-    """Protobuf's variable-length integer: seven bits a byte, lowest first."""
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes((*encoded, value))
+    place = wire.Data(**{**vars(body), "payload": b""}).SerializeToString()
+    return payload_view.join(head, place, body.payload)
 
 
 # --- Multipliers ---------------------------------------------------------------------------------

@@ -189,8 +189,7 @@ class JointTotals:
 class JointReply:
     """What follows the Answer: whose requests it answers, and the sum of their masked totals.
 
-    `totals_hash` is frames_hash of the relay's totals, which were decrypted. As bytes: this hash,
-    then the wire message.
+    `totals_hash` is frames_hash of the relay's totals, which were decrypted.
     """
 
     header_hashes: tuple[bytes, ...]
@@ -207,17 +206,22 @@ class JointReply:
     def dump(self) -> bytes:
         masked = self.masked_total.astype("<u8").tobytes()
         message = wire.JointReply(
-            header_hashes=self.header_hashes, masked_total=masked, block=self.block
+            header_hashes=self.header_hashes,
+            masked_total=masked,
+            block=self.block,
+            totals_hash=self.totals_hash,
         )
-        return self.totals_hash + message.SerializeToString(deterministic=True)
+        return message.SerializeToString(deterministic=True)
 
     @classmethod
     def parse(cls, raw: bytes) -> JointReply:
-        totals_hash, found = raw[:HASH_BYTES], _parsed(wire.JointReply(), raw[HASH_BYTES:])
+        found = _parsed(wire.JointReply(), raw)
         hashes = tuple(found.header_hashes)
-        if not hashes or any(len(each) != HASH_BYTES for each in (totals_hash, *hashes)):
-            raise ProtocolError("a joint answer names every company's request by its hash")
-        return cls(hashes, _words(found.masked_total), found.block, totals_hash)
+        if not hashes or any(len(each) != HASH_BYTES for each in (found.totals_hash, *hashes)):
+            raise ProtocolError(
+                "a joint answer names every company's request, and their sum, by its hash"
+            )
+        return cls(hashes, _words(found.masked_total), found.block, found.totals_hash)
 
 
 def _parsed(message: Any, raw: bytes) -> Any:

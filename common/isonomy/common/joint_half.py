@@ -1,4 +1,4 @@
-"""The regulator's half of queries that several companies ask together, and its loop.
+"""The regulator's half of queries that several companies ask together.
 
     (1) every company sends the same Query, each about its own people; the last one opens an attempt
     (2) each gets the columns of its own people, under one key
@@ -18,20 +18,19 @@ is refused.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.connection import Session
 from isonomy.common.custodian import Authorised, Custodian
 from isonomy.common.envelopes import Purpose
 from isonomy.common.errors import AttemptLost, IsonomyError, ProtocolError, ReplayRefused
 from isonomy.common.he import QueryKey
 from isonomy.common.identity import Identity
-from isonomy.common.joint import JointReply, JointTotals, add_masked, share_slices
+from isonomy.common.joint import JointReply, add_masked, share_slices
+from isonomy.common.joint_requests import JointRequest, Reply, read_request, relay_totals
 from isonomy.common.joint_store import JointEvidence, JointStore
 from isonomy.common.links import Frame
 from isonomy.common.messages import (
@@ -39,7 +38,6 @@ from isonomy.common.messages import (
     Column,
     ColumnsHeader,
     Refusal,
-    SumHeader,
     SumPart,
     decode,
     encode,
@@ -48,24 +46,10 @@ from isonomy.common.messages import (
 )
 from isonomy.common.packing import Layout
 from isonomy.common.plan import Plan
-from isonomy.common.queries import MAX_ANSWERS, Query, query_id_prefix
+from isonomy.common.queries import Query, query_id_prefix
 from isonomy.common.regulator_half import MAX_OPEN_ATTEMPTS, RegulatorHalf
-from isonomy.common.remote import marked
-from isonomy.common.session_errors import PartyTimeout, PeerRestarted, SessionClosed
 
 MAX_WAITING = 8  # queries that one company may have asked before the others
-POLL_S = 0.5  # how soon it is noticed that a company is done
-
-
-@dataclass(frozen=True)
-class Reply:
-    """Frames for one company's exchange; `frames` may be made as they are sent."""
-
-    company: str
-    exchange: int
-    purpose: Purpose
-    query_id: str
-    frames: Iterable[bytes]
 
 
 @dataclass
@@ -73,16 +57,6 @@ class _Asked:
     exchange: int
     query: Query
     frame: bytes
-
-
-@dataclass
-class _Request:
-    exchange: int
-    totals: JointTotals
-    header: SumHeader
-    header_frame: bytes
-    digests: tuple[bytes, ...]  # of its ciphertexts, in order, as the company signed them
-    summed: dict[int, bytes]  # the relay's totals that came with this company's envelopes
 
 
 @dataclass
@@ -95,7 +69,7 @@ class _Joint:
     asked: dict[str, _Asked]
     people: dict[str, slice]  # each company's part of the people asked about
     columns_hash: dict[str, bytes] = field(default_factory=dict)
-    requests: dict[str, _Request] = field(default_factory=dict)
+    requests: dict[str, JointRequest] = field(default_factory=dict)
 
 
 class JointHalf(RegulatorHalf):
@@ -220,7 +194,7 @@ class JointHalf(RegulatorHalf):
         """A company's whole request: totals, header, and what the relay left of the parts."""
         exchange, query_id = frames[0].exchange, frames[0].query_id
         try:
-            request = _read_request(frames)
+            request = read_request(frames)
             query_id = request.header.query_id
             self._check_id(query_id)
             if self._custodian.was_answered(query_id):
@@ -244,7 +218,7 @@ class JointHalf(RegulatorHalf):
         if len(joint.requests) == len(self._companies):
             yield from self._finish(query_id, joint)
 
-    def _check_joint(self, joint: _Joint, company: str, request: _Request) -> None:
+    def _check_joint(self, joint: _Joint, company: str, request: JointRequest) -> None:
         header, shapes = request.header, joint.authorised.shapes
         if header.query_hash != frame_hash(joint.asked[company].frame):
             raise ProtocolError("the request answers another query than the one it names")
@@ -266,7 +240,7 @@ class JointHalf(RegulatorHalf):
         requests = [joint.requests[name] for name in self._companies]
         try:
             try:
-                totals = _totals(requests, joint.authorised.shapes.parts)
+                totals = relay_totals(requests, joint.authorised.shapes.parts)
                 sums = self._decrypt_sums(joint, totals)
             finally:
                 joint.key.destroy()
@@ -281,7 +255,8 @@ class JointHalf(RegulatorHalf):
             headers = tuple(request.header_frame for request in requests)
             digests = tuple(request.digests for request in requests)
             # Before the record: whoever finds a record must find what it answers.
-            self._store.save(query_id, JointEvidence(reply, headers, digests))
+            signed = tuple(request.signed for request in requests)
+            self._store.save(query_id, JointEvidence(reply, headers, digests, signed))
             record = self._custodian.release(joint.authorised, reply.request_hash(), sums)
             frames = [encode(self._sign(record)), reply.dump()]
         except IsonomyError as error:
@@ -302,7 +277,7 @@ class JointHalf(RegulatorHalf):
             sums[number, layout.part_slice(position)] = layout.unpack(coefficients, position)
         return sums
 
-    def _stored(self, company: str, request: _Request) -> Reply:
+    def _stored(self, company: str, request: JointRequest) -> Reply:
         query_id = request.header.query_id
         evidence = self._store.load(query_id)
         place = self._companies.index(company)
@@ -366,146 +341,3 @@ def _left_error(company: str) -> ProtocolError:
         f"{company} has ended its part of the session, so nothing more can be asked together; the "
         "companies' scripts must ask the same questions in the same order"
     )
-
-
-def _read_request(frames: list[Frame]) -> _Request:
-    """(3) as it came: totals, header, and of each part its digest, perhaps the relay's total."""
-    purposes = [frame.purpose for frame in frames]
-    if len(frames) < 2 or purposes != ["joint", *["sum"] * (len(frames) - 1)] or frames[1].summed:
-        raise ProtocolError("a joint request is totals, a header and ciphertexts")
-    totals, header = JointTotals.parse(frames[0].payload), decode(frames[1].payload, SumHeader)
-    if (totals.query_id, totals.attempt) != (header.query_id, header.attempt):
-        raise ProtocolError("the totals and the header belong to different queries")
-    summed = {}
-    for frame in frames[2:]:
-        if not frame.summed:
-            raise ProtocolError("the relay passed a ciphertext on without adding it up")
-        if frame.total:
-            part = decode(frame.total, SumPart)
-            summed[part.index] = part.ciphertext
-    digests = tuple(frame.digest for frame in frames[2:])
-    return _Request(frames[0].exchange, totals, header, frames[1].payload, digests, summed)
-
-
-def _totals(requests: list[_Request], parts: int) -> list[bytes]:
-    """The relay's totals in order; each came with at least one company's request."""
-    totals = []
-    for index in range(parts):
-        found = {request.summed[index] for request in requests if index in request.summed}
-        if not found:
-            raise AttemptLost("the relay lost the ciphertexts it held; ask for columns again")
-        if len(found) > 1:
-            raise AttemptLost("the relay added up twice, differently; ask for columns again")
-        totals.append(found.pop())
-    return totals
-
-
-# --- The loop ------------------------------------------------------------------------------------
-
-
-def serve_joint(
-    session: Session, half: JointHalf, *, on_event: Callable[[str, str], None] | None = None
-) -> None:
-    """The regulator's loop for several companies, until all have closed the session."""
-    tell = on_event or (lambda kind, query_id: None)
-    table = _Table(session, half)
-    while True:
-        try:
-            replies = table.next_replies()
-        except SessionClosed as closed:
-            if closed.done:
-                return
-            raise
-        for reply in replies:
-            _send(session, reply, table.known[reply.company])
-            tell(reply.purpose, reply.query_id)
-
-
-class _Table:
-    """Who is there, and what each company has sent of its request so far."""
-
-    def __init__(self, session: Session, half: JointHalf) -> None:
-        self._session, self._half = session, half
-        self.known = session.incarnations()
-        self._partial: dict[str, list[Frame]] = {card.name: [] for card in session.plan.companies}
-        for name in self._partial:
-            half.restarted(name)  # exchanges of an earlier session mean nothing in this one
-
-    def next_replies(self) -> Iterable[Reply]:
-        """What the next frame brings about; if none comes, the departure of a company."""
-        began = time.monotonic()
-        try:
-            return self._on_frame(self._session.receive(timeout_s=POLL_S))
-        except PartyTimeout:
-            # The limit above passes later than that; what comes earlier is about an absent party.
-            if time.monotonic() - began <= POLL_S:
-                raise
-        return self._departures() if self._half.busy else ()
-
-    def _departures(self) -> Iterator[Reply]:
-        for name in self._partial:
-            try:
-                frame = self._session.receive(name, timeout_s=0.0)
-            except PartyTimeout:
-                continue  # still there, with nothing to say
-            except SessionClosed as closed:
-                if not closed.done:
-                    raise
-                yield from self._half.departed(name)
-            else:
-                yield from self._on_frame(frame)
-
-    def _on_frame(self, frame: Frame) -> Iterator[Reply]:
-        now = self._session.incarnations()
-        for name in self._partial:
-            if now[name] != self.known[name]:
-                self._half.restarted(name)
-                self._partial[name] = []
-        self.known = now
-        if frame.purpose == "query":
-            yield from self._half.on_query(frame.sender, frame.exchange, frame.payload)
-        elif frame.purpose in ("joint", "sum"):
-            request = self._collect(frame)
-            if request:
-                yield from self._half.on_request(frame.sender, request)
-        else:
-            raise ProtocolError(f"a company may not send {frame.purpose!r}")
-
-    def _collect(self, frame: Frame) -> list[Frame]:
-        """The whole request, once its last frame is there."""
-        if frame.index == 0:
-            self._partial[frame.sender] = []
-        collected = self._partial[frame.sender]
-        if not collected and frame.index:
-            return []  # the rest of what an incarnation sent that has ended meanwhile
-        if collected and collected[0].exchange != frame.exchange:
-            raise ProtocolError("the frames of two requests are mixed")
-        if frame.index != len(collected):
-            raise ProtocolError(f"expected frame {len(collected)} of a request, got another")
-        if len(collected) >= MAX_ANSWERS + 2:
-            raise ProtocolError(f"a request has at most {MAX_ANSWERS} ciphertexts")
-        collected.append(frame)
-        if not frame.last:
-            return []
-        self._partial[frame.sender] = []
-        return collected
-
-
-def _send(session: Session, reply: Reply, generation: int) -> None:
-    try:
-        for index, (payload, last) in enumerate(marked(reply.frames)):
-            frame = Frame(
-                reply.company,
-                reply.purpose,
-                reply.query_id,
-                reply.exchange,
-                index,
-                last,
-                payload,
-            )
-            session.send(reply.company, frame, generation=generation)
-    except PeerRestarted:
-        return  # it asks again
-    except SessionClosed as closed:
-        if not closed.done:  # who is done needs no reply
-            raise

@@ -4,7 +4,8 @@ The answer's request hash binds every company's header, and each header its comm
 ciphertexts. So an auditor who is given all openings recomputes each company's part (the checks (1)
 to (6) of inspection.py, with the joint block size) and then that the relay added exactly those:
 
-    (0) the headers are those that the answer was given to
+    (0) the headers are those that the answer was given to; each company signed its own, and the
+        digest of each of its ciphertexts, so what fails below is proven to be its doing
     (7) what the regulator decrypted (its hash is in the request hash, too) is the sum of the
         recomputed ciphertexts
 """
@@ -17,7 +18,8 @@ from dataclasses import dataclass
 from isonomy.common.ciphertexts import add_answers
 from isonomy.common.errors import VerificationError
 from isonomy.common.inspection import _check_norms, recompute
-from isonomy.common.joint import JointReply, joint_parts_hash
+from isonomy.common.joint import joint_parts_hash
+from isonomy.common.joint_store import JointEvidence
 from isonomy.common.messages import (
     ColumnsHeader,
     SumHeader,
@@ -29,6 +31,7 @@ from isonomy.common.messages import (
 )
 from isonomy.common.openings import Opening
 from isonomy.common.packing import Layout
+from isonomy.common.plan import Plan
 from isonomy.common.queries import Query, Shapes, shapes_of
 
 
@@ -44,16 +47,21 @@ class Summand:
 
 def inspect_joint(
     request_hash: bytes,
-    reply: JointReply,
+    evidence: JointEvidence,
     summands: Sequence[Summand],
     *,
+    plan: Plan,
     group_counts: tuple[int, ...],
 ) -> None:
     """Raise VerificationError, naming the check, unless all of (0) to (7) hold."""
     # (0)
-    hashes = tuple(frame_hash(summand.header_frame) for summand in summands)
+    reply, headers = evidence.reply, tuple(summand.header_frame for summand in summands)
+    hashes = tuple(map(frame_hash, headers))
     if reply.request_hash() != request_hash or hashes != reply.header_hashes:
         raise VerificationError("(0) the headers are not those that the answer was given to")
+    query_id = decode(headers[0], SumHeader).query_id
+    evidence.check(query_id)
+    evidence.check_signatures(query_id, plan)
     parts = [_inspect_one(summand, reply.block, group_counts) for summand in summands]
     # (7)
     params = decode(summands[0].opening.query_frame, Query).params

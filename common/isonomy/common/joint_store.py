@@ -1,23 +1,75 @@
 """What a joint answer was given to, on the regulator's disk: one small file per query.
 
 The ledger keeps the hash; a company that asks again has only its own part of what was hashed. For
-inspections the file also holds every company's header (with its commitment) and the digests of the
-ciphertexts that the company signed; `reply` holds the hash of their sum, which was decrypted.
+inspections the file also holds every company's header (with its commitment), the digests of its
+ciphertexts, and its signatures over them: they travelled unsealed, each signed in its place in the
+link's order. So anybody who has the plan can check who sent what, and nobody can deny it. `reply`
+holds the hash of the ciphertexts' sum, which was decrypted.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from isonomy.common.canonical import canonical_json, hash_bytes, parse_canonical
+from isonomy.common.envelopes import Data, Envelope, payload_digest
 from isonomy.common.errors import IsonomyError, StorageError, VerificationError
+from isonomy.common.identity import verify_signature
 from isonomy.common.joint import JointReply
+from isonomy.common.links import CLEAR_DOMAIN, Frame
 from isonomy.common.messages import SumHeader, decode, frame_hash, frames_hash
+from isonomy.common.party import Card
+from isonomy.common.plan import Plan
 
-_SCHEMA = 1
-_MAX_BYTES = 1 << 22  # seven companies with 4,096 digests each are 2 MB
+_SCHEMA = 2
+_MAX_BYTES = 1 << 23  # seven companies with 4,096 digests and signatures each are 7 MB
+_HEADER_PLACE = 1  # in the exchange: the totals are frame 0, the header 1, the ciphertexts follow
+
+
+@dataclass(frozen=True)
+class Signed:
+    """How one company signed its header and its ciphertexts, in this order."""
+
+    link: bytes
+    exchange: int
+    sequences: tuple[int, ...]
+    signatures: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, frames: Sequence[Frame]) -> Signed:
+        """The signatures of frames as they came, header first."""
+        return cls(
+            frames[0].link,
+            frames[0].exchange,
+            tuple(frame.sequence for frame in frames),
+            tuple(frame.signature for frame in frames),
+        )
+
+    def check(
+        self, query_id: str, sender: Card, recipient: str, plan: bytes, digests: Sequence[bytes]
+    ) -> None:
+        """VerificationError unless the sender signed exactly these digests, in these places."""
+        if not len(self.sequences) == len(self.signatures) == len(digests):
+            raise VerificationError(f"not everything that {sender.name} sent is signed")
+        for index, digest in enumerate(digests):
+            place = Data(
+                self.exchange, _HEADER_PLACE + index, index == len(digests) - 1, 0, 1, payload=b""
+            )
+            envelope = Envelope(
+                sender.name,
+                recipient,
+                plan,
+                place,
+                sequence=self.sequences[index],
+                link=self.link,
+                query_id=query_id,
+                purpose="sum",
+            )
+            signed = envelope.header() + digest
+            verify_signature(sender.signing_key, CLEAR_DOMAIN, signed, self.signatures[index])
 
 
 @dataclass(frozen=True)
@@ -27,16 +79,28 @@ class JointEvidence:
     reply: JointReply
     headers: tuple[bytes, ...]
     digests: tuple[tuple[bytes, ...], ...]
+    signed: tuple[Signed, ...]
+
+    def check_signatures(self, query_id: str, plan: Plan) -> None:
+        """VerificationError unless every company of the plan signed what is kept of it here."""
+        kept = (plan.companies, self.headers, self.digests, self.signed)
+        if len({len(each) for each in kept}) != 1:
+            raise VerificationError("the evidence is not about the companies of this plan")
+        for card, header, own, signed in zip(*kept, strict=True):
+            digests = (payload_digest(header), *own)
+            signed.check(query_id, card, plan.regulator.name, plan.hash, digests)
 
     def check(self, query_id: str) -> None:
         """VerificationError unless reply, headers and digests belong together."""
         if tuple(map(frame_hash, self.headers)) != self.reply.header_hashes:
             raise VerificationError("the headers are not those of the joint reply")
-        for frame, own in zip(self.headers, self.digests, strict=True):
+        for frame, own, signed in zip(self.headers, self.digests, self.signed, strict=True):
             header = decode(frame, SumHeader)
             bound = (header.query_id, header.parts, header.parts_hash)
             if bound != (query_id, len(own), frames_hash(own, hashed=True)):
                 raise VerificationError("a header does not bind the digests beside it")
+            if len(signed.signatures) != 1 + len(own):
+                raise VerificationError("a header and its digests have a signature each")
 
 
 class JointStore:
@@ -54,6 +118,15 @@ class JointStore:
             "reply": evidence.reply.dump().hex(),
             "headers": [header.hex() for header in evidence.headers],
             "digests": [[digest.hex() for digest in own] for own in evidence.digests],
+            "signed": [
+                {
+                    "link": own.link.hex(),
+                    "exchange": str(own.exchange),  # the company's choice, of 64 bits
+                    "sequences": list(own.sequences),
+                    "signatures": [signature.hex() for signature in own.signatures],
+                }
+                for own in evidence.signed
+            ],
         }
         path = self._path(query_id)
         partial = path.with_suffix(".partial")
@@ -107,4 +180,13 @@ def _read(found: object, query_id: str) -> JointEvidence:
         JointReply.parse(bytes.fromhex(found["reply"])),
         tuple(bytes.fromhex(header) for header in found["headers"]),
         tuple(tuple(bytes.fromhex(digest) for digest in own) for own in found["digests"]),
+        tuple(
+            Signed(
+                bytes.fromhex(own["link"]),
+                int(own["exchange"]),
+                tuple(map(int, own["sequences"])),
+                tuple(bytes.fromhex(signature) for signature in own["signatures"]),
+            )
+            for own in found["signed"]
+        ),
     )

@@ -54,7 +54,7 @@ class Frame:
 
     In a plan of several companies the relay takes the ciphertexts of a sum out (`summed`: then
     `payload` is empty, and `digest` is the signed hash of what was there) and puts their `total`
-    beside the last one.
+    beside the last one. Whoever has `signature` can show others who sent it (joint_store.py).
     """
 
     sender: str
@@ -67,6 +67,10 @@ class Frame:
     digest: bytes = b""
     summed: bool = False
     total: bytes = b""
+    # Of what travels in the clear: the sender's signature, and its place in the link's order.
+    signature: bytes = b""
+    link: bytes = b""
+    sequence: int = 0
 
 
 class Peer:
@@ -82,6 +86,7 @@ class Peer:
         self._seen: set[bytes] = set()  # fresh keys of the peer's incarnations
         self.generation = 0
         self.synced = False
+        self.hold = False  # the caller's inbox is full: nothing more is acknowledged
         self._sent = self._received = self._told = 0
         self._unacked: deque[tuple[int, bytes]] = deque()
         self._unacked_bytes = self._untold_bytes = 0
@@ -98,7 +103,7 @@ class Peer:
         signed = _agreement_bytes(self._plan, self._own.card(), self.card.name, public)
         signature = self._own.identity.sign(AGREEMENT_DOMAIN, signed)
         body = PlanAgreement(public, reply_wanted, signature)
-        return replace(self._envelope(body), ack=self._received)
+        return replace(self._envelope(body), ack=self._tell())
 
     def on_agreement(self, envelope: Envelope, body: PlanAgreement) -> list[bytes]:
         """Learn or confirm the peer's incarnation; what to send in return."""
@@ -133,6 +138,7 @@ class Peer:
         self._unacked_bytes = self._untold_bytes = 0
         self._chunks.clear()
         self.closed = None
+        self.hold = False
 
     # --- Sending ---------------------------------------------------------------------------------
 
@@ -175,10 +181,12 @@ class Peer:
         self, body: Data | DualUpdate | Close, query_id: str, purpose: Purpose
     ) -> Envelope:
         self._sent += 1
-        self._told, self._untold_bytes = self._received, 0
-        envelope = self._envelope(body)
         return replace(
-            envelope, sequence=self._sent, ack=self._received, query_id=query_id, purpose=purpose
+            self._envelope(body),
+            sequence=self._sent,
+            ack=self._tell(),
+            query_id=query_id,
+            purpose=purpose,
         )
 
     def _keep(self, envelope: Envelope) -> bytes:
@@ -214,14 +222,24 @@ class Peer:
     def on_ack_only(self, envelope: Envelope) -> None:
         self._on_ack(envelope)
 
-    def ack_due(self, limit: int, *, hold: bool) -> bool:
-        """Is it time to say how far we are? Not while the caller's inbox is full (`hold`)."""
-        return not hold and self._received > self._told and self._untold_bytes >= limit
+    def ack_due(self, limit: int) -> bool:
+        """Is it time to say how far we are?"""
+        return not self.hold and self._received > self._told and self._untold_bytes >= limit
 
     def ack(self, body: Envelope) -> Envelope:
         """Put the acknowledgement on an envelope that is not numbered itself."""
-        self._told, self._untold_bytes = self._received, 0
-        return replace(body, ack=self._received, link=self._link().link)
+        return replace(body, ack=self._tell(), link=self._link().link)
+
+    def _tell(self) -> int:
+        """How far we say that we are: on every envelope, data and agreements included.
+
+        While the caller's inbox is full we say what we said before. Each acknowledgement allows
+        the other a window more, so one that slips out with every reconnection would let the inbox
+        grow without end. What is then sent again was received, and is dropped.
+        """
+        if not self.hold:
+            self._told, self._untold_bytes = self._received, 0
+        return self._told
 
     def _on_ack(self, envelope: Envelope) -> None:
         if self._keys is None or envelope.link != self._keys.link or envelope.ack > self._sent:
@@ -245,7 +263,7 @@ class Peer:
             self._check_clear(body)
             signed = header + body.digest  # the parser has compared the digest with the payload
             verify_signature(self.card.signing_key, CLEAR_DOMAIN, signed, body.signature)
-            payload = body.payload
+            payload = bytes(body.payload)
         else:
             payload = self._link().open(envelope.sequence, header, body.payload)
         return self._assemble(replace(envelope, body=replace(body, payload=payload)))
@@ -283,6 +301,9 @@ class Peer:
             digest=data.digest,
             summed=data.summed,
             total=data.total,
+            signature=data.signature,
+            link=envelope.link,
+            sequence=envelope.sequence,
         )
 
     def _link(self) -> LinkKeys:

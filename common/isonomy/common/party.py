@@ -27,7 +27,8 @@ from isonomy.common.identity import KEY_BYTES, Identity
 Role = Literal["company", "regulator", "server", "auditor"]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 # Names stand in certificates, file names and logs, so they are kept plain.
-PartyName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$")]
+PARTY_NAME = r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?"
+PartyName = Annotated[str, StringConstraints(pattern=f"^{PARTY_NAME}$")]
 MAX_CARD_BYTES = 4096
 _FINGERPRINT_CHARS = 32
 

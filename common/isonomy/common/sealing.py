@@ -48,7 +48,7 @@ class LinkKeys:
         self._sealed = sequence
         return self._outgoing.encrypt(_nonce(sequence), payload, header)
 
-    def open(self, sequence: int, header: bytes, sealed: bytes) -> bytes:
+    def open(self, sequence: int, header: bytes, sealed: bytes | memoryview) -> bytes:
         try:
             return self._incoming.decrypt(_nonce(sequence), sealed, header)
         except InvalidTag:

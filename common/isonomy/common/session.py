@@ -2,7 +2,8 @@
 
     tickets.py      how a party gets in           links.py        order, repetition, sealing (pure)
     envelopes.py    what crosses                  stream.py       the stream, kept alive
-    sealing.py      keys between two parties      connection.py   Session: both joined
+    sealing.py      keys between two parties      session_core.py both joined, under one lock
+                                                  connection.py   Session: callers who wait
                                                   remote.py       blind group sums over a session
 
 What needs the encryption library is loaded when it is first asked for: the server has none.

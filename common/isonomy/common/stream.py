@@ -17,10 +17,11 @@ from typing import Any, Protocol
 
 import grpc  # type: ignore[import-untyped]
 
-from isonomy.common.certificates import TlsFiles, client_credentials, diagnose
+from isonomy.common.certificates import TlsFiles
 from isonomy.common.envelopes import MAX_ENVELOPE_BYTES, SERVICE_METHOD
 from isonomy.common.errors import IsonomyError
 from isonomy.common.session_errors import OversizedMessage
+from isonomy.common.tls_channels import client_credentials, diagnose
 
 _END = b""
 
@@ -138,22 +139,29 @@ class RelayStream:
         self._address, first = self._handler.on_connecting()
         outbox = Outbox()
         outbox.put(first)
-        credentials, options = client_credentials(self._tls), channel_options(self._relay_name)
+        credentials = client_credentials(self._tls)
+        options = channel_options(self._relay_name, self._timing)
         # The scheme is ours: "unix:1" would be a file, "dns:1" a host called 1.
         target = f"dns:///{self._address}"
         with grpc.secure_channel(target, credentials, options) as channel:
             self._outbox = outbox
-            self._call = channel.stream_stream(SERVICE_METHOD)(self._outgoing(outbox))
+            self._call = call = channel.stream_stream(SERVICE_METHOD)(self._outgoing(outbox))
+            # A network that swallows everything: the connection never comes to be, nor to an end.
+            first_word = threading.Timer(self._timing.silence_s, call.cancel)
+            first_word.daemon = True
+            first_word.start()
             if self._stopped.is_set():
                 outbox.end()
             try:
-                for raw in self._call:
+                for raw in call:
+                    first_word.cancel()
                     self._heard_at = time.monotonic()
                     self._handler.on_message(raw, outbox)
             finally:
+                first_word.cancel()
                 outbox.end()
                 self._handler.on_lost()
-                self._call.cancel()
+                call.cancel()
 
     def _outgoing(self, outbox: Outbox) -> Iterator[bytes]:
         begun = time.monotonic()
@@ -182,8 +190,11 @@ class RelayStream:
         return None
 
 
-def channel_options(relay_name: str) -> list[tuple[str, Any]]:
+def channel_options(relay_name: str, timing: Timing | None = None) -> list[tuple[str, Any]]:
     """gRPC settings of a party's channel."""
+    # Silence in the middle of a message is noticed by gRPC only, which then asks for a sign of life
+    # below our messages; the relay takes no more than one such question per second.
+    sign_of_life_ms = max(2000, round(1000 * (timing or Timing()).silence_s * 2 / 3))
     return [
         # The certificate must bear the name that the plan gives the relay, whatever the address.
         ("grpc.ssl_target_name_override", relay_name),
@@ -193,6 +204,6 @@ def channel_options(relay_name: str) -> list[tuple[str, Any]]:
         ("grpc.max_send_message_length", 2 * MAX_ENVELOPE_BYTES),
         ("grpc.http2.lookahead_bytes", 1 << 23),
         ("grpc.http2.max_frame_size", 1 << 20),
-        ("grpc.keepalive_time_ms", 10_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_time_ms", sign_of_life_ms),
+        ("grpc.keepalive_timeout_ms", sign_of_life_ms),
     ]

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
+from isonomy.common.certificates import Request, authority_fingerprint, make_authority, sign_request
 from isonomy.common.certificates import issue as issue_certificate
-from isonomy.common.certificates import make_authority
 from isonomy.common.certificates import renew as renew_certificate
 from isonomy.common.command_line import CommandLine
 from isonomy.common.errors import ConfigError, IsonomyError
@@ -58,6 +58,33 @@ def init(
     )
     ServerConfig.load(home / "server.toml")
     typer.echo(f"made {home}/server.toml; hand {home}/authority/ca.pem to every party")
+    typer.echo(f"authority: {authority_fingerprint(home / 'authority' / 'ca.pem')}")
+
+
+@app.command()
+def sign(
+    requests: Annotated[list[Path], typer.Argument(help="tls.csr files from the parties.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="A folder; each party's files go to OUT/NAME.")
+    ] = Path(),
+    config: Config = _DEFAULT,
+    yes: Annotated[bool, typer.Option("--yes", help="Sign without asking.")] = False,
+) -> None:
+    """Sign certificates for parties that made their own TLS keys: tls.pem and ca.pem for each.
+
+    Compare the key's fingerprint with what its owner reads out: whose certificate bears a name can
+    take that party's place at the relay (and no more: what is said is signed with other keys).
+    Nothing in the folders is secret. To renew, sign the same request again.
+    """
+    settings = ServerConfig.load(config)
+    for path in requests:
+        request = Request.load(path)
+        shown = f"{request.name} ({request.role or 'no role given'}), key {request.fingerprint}"
+        if not yes and not typer.confirm(f"Sign a certificate for {shown}?", err=True):
+            raise typer.Exit(1)
+        files = sign_request(settings.authority, request, output / request.name)
+        typer.echo(f"signed {files.cert} for {shown}", err=True)
+    typer.echo(f"authority: {authority_fingerprint(settings.authority / 'ca.pem')}", err=True)
 
 
 @app.command()
@@ -67,10 +94,10 @@ def issue(
     ],
     config: Config = _DEFAULT,
 ) -> None:
-    """Issue TLS certificates: FOLDER gets ca.pem, tls.pem and tls.key. Hand it over safely.
+    """Make keys and certificates in one step, where all parties are on this one machine.
 
-    The certificate opens the relay's door and no more: what a party may say is decided by the keys
-    on its card, which never leave it.
+    FOLDER gets ca.pem, tls.pem and tls.key. On machines of their own, parties make their keys
+    themselves, and the server only signs: see `sign`.
     """
     authority = ServerConfig.load(config).authority
     for party in parties:
@@ -83,10 +110,13 @@ def issue(
 
 @app.command()
 def renew(
-    folder: Annotated[Path, typer.Argument(help="A folder made by `issue` or `init` (tls).")],
+    folder: Annotated[Path, typer.Argument(help="This server's tls folder, or one of `issue`.")],
     config: Config = _DEFAULT,
 ) -> None:
-    """Renew a certificate for the same key and names. Identities and plans stay as they are."""
+    """Renew a certificate for the same key and names. Identities and plans stay as they are.
+
+    A party's certificate is renewed by signing its request again.
+    """
     renew_certificate(ServerConfig.load(config).authority, folder)
     typer.echo(f"renewed {folder}/tls.pem; copy it to where it is used")
 

@@ -23,7 +23,7 @@ from typing import Any, Self
 import grpc  # type: ignore[import-untyped]
 
 from isonomy.common.canonical import MAX_INTEGER
-from isonomy.common.certificates import TlsFiles, key_fingerprint, server_credentials
+from isonomy.common.certificates import TlsFiles, key_fingerprint
 from isonomy.common.envelopes import (
     MAX_ENVELOPE_BYTES,
     SEQUENCED,
@@ -38,9 +38,11 @@ from isonomy.common.envelopes import (
 )
 from isonomy.common.errors import ConfigError, IsonomyError
 from isonomy.common.identity import Identity
+from isonomy.common.memory import reuse_freed_memory
 from isonomy.common.plan import PlanPublic
 from isonomy.common.session_errors import OversizedMessage, PortInUse, error_code, error_text
 from isonomy.common.tickets import SessionRole, Ticket, is_address, sign_token
+from isonomy.common.tls_channels import server_credentials
 from isonomy.server.relay_state import Outgoing, RelayState, chain_digest
 from isonomy.server.relay_store import RelayStore
 
@@ -140,6 +142,7 @@ class RelayServer:
                 f"the relay cannot listen on {self._address}: the port is taken, or the address is "
                 "not this machine's. Stop who holds it, or choose another port."
             )
+        reuse_freed_memory()
         self._chain.start()
         self._server.start()
         return self

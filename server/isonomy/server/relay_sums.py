@@ -69,7 +69,7 @@ class SumCollector:
             raise ProtocolError("a frame of a sum is one whole chunk")
         if envelope.sender not in self._recent:
             raise ProtocolError(f"{envelope.sender} is no company of this plan")
-        message = decode_any(body.payload)
+        message = decode_any(bytes(body.payload))
         if isinstance(message, SumHeader):
             self._begin(envelope, message)
             return raw

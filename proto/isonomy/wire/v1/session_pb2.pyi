@@ -147,11 +147,13 @@ class JointTotals(_message.Message):
     def __init__(self, query_id: _Optional[str] = ..., attempt: _Optional[bytes] = ..., masked: _Optional[bytes] = ...) -> None: ...
 
 class JointReply(_message.Message):
-    __slots__ = ("header_hashes", "masked_total", "block")
+    __slots__ = ("header_hashes", "masked_total", "block", "totals_hash")
     HEADER_HASHES_FIELD_NUMBER: _ClassVar[int]
     MASKED_TOTAL_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_HASH_FIELD_NUMBER: _ClassVar[int]
     header_hashes: _containers.RepeatedScalarFieldContainer[bytes]
     masked_total: bytes
     block: int
-    def __init__(self, header_hashes: _Optional[_Iterable[bytes]] = ..., masked_total: _Optional[bytes] = ..., block: _Optional[int] = ...) -> None: ...
+    totals_hash: bytes
+    def __init__(self, header_hashes: _Optional[_Iterable[bytes]] = ..., masked_total: _Optional[bytes] = ..., block: _Optional[int] = ..., totals_hash: _Optional[bytes] = ...) -> None: ...

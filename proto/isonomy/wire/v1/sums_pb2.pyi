@@ -130,8 +130,46 @@ class Refusal(_message.Message):
     text: str
     def __init__(self, query_id: _Optional[str] = ..., code: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
+class OpeningDemand(_message.Message):
+    __slots__ = ("query_id", "plan", "request_hash", "auditor", "signature")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_HASH_FIELD_NUMBER: _ClassVar[int]
+    AUDITOR_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    query_id: str
+    plan: bytes
+    request_hash: bytes
+    auditor: bytes
+    signature: bytes
+    def __init__(self, query_id: _Optional[str] = ..., plan: _Optional[bytes] = ..., request_hash: _Optional[bytes] = ..., auditor: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class OpeningHeader(_message.Message):
+    __slots__ = ("query_id", "request_hash", "size", "parts", "box_hash", "signature")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_HASH_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    BOX_HASH_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    query_id: str
+    request_hash: bytes
+    size: int
+    parts: int
+    box_hash: bytes
+    signature: bytes
+    def __init__(self, query_id: _Optional[str] = ..., request_hash: _Optional[bytes] = ..., size: _Optional[int] = ..., parts: _Optional[int] = ..., box_hash: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class OpeningPart(_message.Message):
+    __slots__ = ("index", "body")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    body: bytes
+    def __init__(self, index: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
+
 class Frame(_message.Message):
-    __slots__ = ("query", "columns_header", "column", "sum_header", "sum_part", "answer", "refusal")
+    __slots__ = ("query", "columns_header", "column", "sum_header", "sum_part", "answer", "refusal", "opening_demand", "opening_header", "opening_part")
     QUERY_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_HEADER_FIELD_NUMBER: _ClassVar[int]
     COLUMN_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +177,9 @@ class Frame(_message.Message):
     SUM_PART_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    OPENING_DEMAND_FIELD_NUMBER: _ClassVar[int]
+    OPENING_HEADER_FIELD_NUMBER: _ClassVar[int]
+    OPENING_PART_FIELD_NUMBER: _ClassVar[int]
     query: Query
     columns_header: ColumnsHeader
     column: Column
@@ -146,4 +187,7 @@ class Frame(_message.Message):
     sum_part: SumPart
     answer: Answer
     refusal: Refusal
-    def __init__(self, query: _Optional[_Union[Query, _Mapping]] = ..., columns_header: _Optional[_Union[ColumnsHeader, _Mapping]] = ..., column: _Optional[_Union[Column, _Mapping]] = ..., sum_header: _Optional[_Union[SumHeader, _Mapping]] = ..., sum_part: _Optional[_Union[SumPart, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+    opening_demand: OpeningDemand
+    opening_header: OpeningHeader
+    opening_part: OpeningPart
+    def __init__(self, query: _Optional[_Union[Query, _Mapping]] = ..., columns_header: _Optional[_Union[ColumnsHeader, _Mapping]] = ..., column: _Optional[_Union[Column, _Mapping]] = ..., sum_header: _Optional[_Union[SumHeader, _Mapping]] = ..., sum_part: _Optional[_Union[SumPart, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., opening_demand: _Optional[_Union[OpeningDemand, _Mapping]] = ..., opening_header: _Optional[_Union[OpeningHeader, _Mapping]] = ..., opening_part: _Optional[_Union[OpeningPart, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,80 @@
+"""What one company sends for a joint query, as the regulator receives it through the relay.
+
+Totals, a header, and of each ciphertext the digest that the company signed: the relay took the
+ciphertexts out, and put their sum beside the last company's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from isonomy.common.envelopes import Purpose
+from isonomy.common.errors import AttemptLost, ProtocolError
+from isonomy.common.joint import JointTotals
+from isonomy.common.joint_store import Signed
+from isonomy.common.links import Frame
+from isonomy.common.messages import (
+    SumHeader,
+    SumPart,
+    decode,
+)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Frames for one company's exchange; `frames` may be made as they are sent."""
+
+    company: str
+    exchange: int
+    purpose: Purpose
+    query_id: str
+    frames: Iterable[bytes]
+
+
+@dataclass
+class JointRequest:
+    """Totals, header, digests, and what the relay added up."""
+
+    exchange: int
+    totals: JointTotals
+    header: SumHeader
+    header_frame: bytes
+    digests: tuple[bytes, ...]  # of its ciphertexts, in order, as the company signed them
+    signed: Signed  # its signatures over header and digests
+    summed: dict[int, bytes]  # the relay's totals that came with this company's envelopes
+
+
+def read_request(frames: list[Frame]) -> JointRequest:
+    """(3) as it came: totals, header, and of each part its digest, perhaps the relay's total."""
+    purposes = [frame.purpose for frame in frames]
+    if len(frames) < 2 or purposes != ["joint", *["sum"] * (len(frames) - 1)] or frames[1].summed:
+        raise ProtocolError("a joint request is totals, a header and ciphertexts")
+    totals, header = JointTotals.parse(frames[0].payload), decode(frames[1].payload, SumHeader)
+    if (totals.query_id, totals.attempt) != (header.query_id, header.attempt):
+        raise ProtocolError("the totals and the header belong to different queries")
+    summed = {}
+    for frame in frames[2:]:
+        if not frame.summed:
+            raise ProtocolError("the relay passed a ciphertext on without adding it up")
+        if frame.total:
+            part = decode(frame.total, SumPart)
+            summed[part.index] = part.ciphertext
+    digests = tuple(frame.digest for frame in frames[2:])
+    signed = Signed.of(frames[1:])
+    return JointRequest(
+        frames[0].exchange, totals, header, frames[1].payload, digests, signed, summed
+    )
+
+
+def relay_totals(requests: list[JointRequest], parts: int) -> list[bytes]:
+    """The relay's totals in order; each came with at least one company's request."""
+    totals = []
+    for index in range(parts):
+        found = {request.summed[index] for request in requests if index in request.summed}
+        if not found:
+            raise AttemptLost("the relay lost the ciphertexts it held; ask for columns again")
+        if len(found) > 1:
+            raise AttemptLost("the relay added up twice, differently; ask for columns again")
+        totals.append(found.pop())
+    return totals
