@@ -43,6 +43,7 @@ class TamperingPort:
     change_columns: Callable[[list[bytes]], list[bytes]] = lambda frames: frames
     change_request: Callable[[list[bytes]], list[bytes]] = lambda frames: frames
     change_answer: Callable[[bytes], bytes] = lambda frame: frame
+    change_opening: Callable[[list[bytes]], list[bytes]] = lambda frames: frames
     query: bytes = b""
     columns_seen: list[bytes] = field(default_factory=list)
     request_seen: list[bytes] = field(default_factory=list)
@@ -57,6 +58,10 @@ class TamperingPort:
         self.request_seen = list(frames)
         changed = self.change_request(list(self.request_seen))
         self.answer_seen = self.half.answer(changed)
+        return self.change_answer(self.answer_seen)
+
+    def open(self, frames: Iterable[bytes]) -> bytes:
+        self.answer_seen = self.half.open(self.change_opening(list(frames)))
         return self.change_answer(self.answer_seen)
 
 

@@ -825,7 +825,7 @@ def test_an_unknown_schema_is_no_tampering(rich):
         return canonical_json({**record, "hash": digest.hex()}) + b"\n"
 
     base = {"seq": 0, "prev": "0" * 64, "time": 0, "type": "open"}
-    rich.write_bytes(rewrite({**base, "schema": 2, "something": "new"}))
+    rich.write_bytes(rewrite({**base, "schema": 3, "something": "new"}))
     for use in (verify_ledger, Ledger.open):
         with pytest.raises(ConfigError, match="schema"):
             use(rich)

@@ -13,7 +13,7 @@ from isonomy.common.errors import ConfigError, DataError
 from isonomy.common.party import PartyKeys
 from isonomy.common.plan import Plan
 from isonomy.common.session_errors import OverlappingPeople
-from isonomy.company.join import join
+from isonomy.company.joining import join
 from isonomy.company.planning import PlanFiles, make_plan, millionths, write_plan
 
 KEYS = PartyKeys.generate("company", "company")

@@ -22,6 +22,9 @@ from isonomy.common.messages import (
     Column,
     ColumnsHeader,
     Message,
+    OpeningDemand,
+    OpeningHeader,
+    OpeningPart,
     Refusal,
     SumHeader,
     SumPart,
@@ -46,6 +49,9 @@ EXAMPLES: list[Message] = [
     SumPart(3, b"ciphertext"),
     Answer("q", H, H, np.array([1, -2, 2**40]), 5, 6, H, H + H),
     Refusal("q", "BudgetExceeded", "too much"),
+    OpeningDemand("q", H, H, H, H + H),
+    OpeningHeader("q", H, 5_000_000, 2, H, H + H),
+    OpeningPart(1, b"box"),
 ]
 
 

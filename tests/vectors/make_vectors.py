@@ -16,6 +16,9 @@ from isonomy.common.messages import (
     Column,
     ColumnsHeader,
     Message,
+    OpeningDemand,
+    OpeningHeader,
+    OpeningPart,
     Refusal,
     SumHeader,
     SumPart,
@@ -45,6 +48,9 @@ def frames() -> dict[str, Message]:
         "sum_part": SumPart(3, b"ciphertext"),
         "answer": Answer("q", H, H, np.array([1, -2, 2**40]), 5, 6, H, H + H),
         "refusal": Refusal("q", "BudgetExceeded", "too much"),
+        "opening_demand": OpeningDemand("q", H, H, H, H + H),
+        "opening_header": OpeningHeader("q", H, 5_000_000, 2, H, H + H),
+        "opening_part": OpeningPart(1, b"box"),
     }
 
 

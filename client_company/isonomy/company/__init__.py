@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isonomy.common.local import LocalOracle
+    from isonomy.company.auditing import audit
     from isonomy.company.datasets import Dataset, lending, load
     from isonomy.company.estimator import FairClassifier
-    from isonomy.company.join import join
+    from isonomy.company.gradient.classifier import GradientFairClassifier
+    from isonomy.company.gradient.f_ld import FLD
+    from isonomy.company.gradient.pf_ld import PFLD
+    from isonomy.company.gradient.trainer import Trainer
+    from isonomy.company.joining import join
     from isonomy.company.save import load as load_model
     from isonomy.company.save import save as save_model
     from isonomy.company.tilt.notions import NOTIONS
@@ -22,11 +27,16 @@ if TYPE_CHECKING:
     from isonomy.company.torch_adapter import TorchClassifier
 
 __all__ = [
+    "FLD",
     "NOTIONS",
+    "PFLD",
     "Dataset",
     "FairClassifier",
+    "GradientFairClassifier",
     "LocalOracle",
     "TorchClassifier",
+    "Trainer",
+    "audit",
     "join",
     "lending",
     "load",
@@ -40,9 +50,14 @@ _HOMES = {
     "NOTIONS": ("isonomy.company.tilt.notions", "NOTIONS"),
     "Dataset": ("isonomy.company.datasets", "Dataset"),
     "FairClassifier": ("isonomy.company.estimator", "FairClassifier"),
+    "FLD": ("isonomy.company.gradient.f_ld", "FLD"),
+    "GradientFairClassifier": ("isonomy.company.gradient.classifier", "GradientFairClassifier"),
+    "PFLD": ("isonomy.company.gradient.pf_ld", "PFLD"),
+    "Trainer": ("isonomy.company.gradient.trainer", "Trainer"),
     "LocalOracle": ("isonomy.common.local", "LocalOracle"),
     "TorchClassifier": ("isonomy.company.torch_adapter", "TorchClassifier"),
-    "join": ("isonomy.company.join", "join"),
+    "audit": ("isonomy.company.auditing", "audit"),
+    "join": ("isonomy.company.joining", "join"),
     "lending": ("isonomy.company.datasets", "lending"),
     "load": ("isonomy.company.datasets", "load"),
     "load_model": ("isonomy.company.save", "load"),
@@ -56,4 +71,5 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _HOMES[name]
-    return getattr(import_module(module), attribute)
+    found = globals()[name] = getattr(import_module(module), attribute)
+    return found

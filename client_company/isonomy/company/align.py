@@ -21,7 +21,7 @@ from isonomy.common.cohort import Cohort
 from isonomy.common.session import Timing
 from isonomy.common.session_errors import SessionClosed
 from isonomy.company.home import Home
-from isonomy.company.join import Attendee
+from isonomy.company.joining import Attendee
 
 
 def align_records(

@@ -10,12 +10,14 @@ alignments/  approved alignments and the people found
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 from isonomy.common.agreement import Agreement
 from isonomy.common.alignment_store import Alignments
 from isonomy.common.approvals import Approvals
-from isonomy.common.openings import FolderOpenings
+from isonomy.common.errors import ConfigError
+from isonomy.common.openings import FolderOpenings, delete_openings
 from isonomy.common.party import PartyKeys
 from isonomy.common.plan import Plan
 from isonomy.common.session import TlsFiles
@@ -62,7 +64,25 @@ class Home:
         return PartyKeys.load(self.keys_folder)
 
     def openings(self, plan: Plan) -> FolderOpenings:
-        return FolderOpenings(self.folder / "openings" / plan.hash.hex())
+        """What is kept of each query; with the columns, if there is an auditor to show them to."""
+        folder = self.folder / "openings" / plan.hash.hex()
+        return FolderOpenings(folder, columns=bool(plan.auditor))
+
+    def delete_openings(self, today: date, *, keep: bytes = b"") -> list[str]:
+        """Delete rows, seeds and columns of plans whose inspection deadline has passed.
+
+        Returns the hashes of those plans. The plan `keep` is left alone: it is about to run.
+        """
+        done = []
+        for folder in sorted((self.folder / "openings").glob("*")):
+            try:
+                plan, _ = self.approvals.require(bytes.fromhex(folder.name))
+            except (ConfigError, ValueError):
+                continue  # not ours to judge: without the plan nobody knows its deadline
+            over = date.fromisoformat(plan.inspection_deadline) < today
+            if over and plan.hash != keep and delete_openings(folder):
+                done.append(folder.name)
+        return done
 
     def state(self, plan: Agreement) -> Path:
         folder = self.folder / "state" / plan.hash.hex()

@@ -1,6 +1,6 @@
 """`join`: a company's script or notebook takes part in a session and gets a remote oracle.
 
-    from isonomy.company.join import join
+    from isonomy.company import join
 
     with join("plan.json", home="company") as oracle:
         FairClassifier(model, oracle=oracle).fit(X, y, ids=ids)
@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -216,8 +217,10 @@ def join(
     | on_exchange | called after each answer, for a progress display |
     """
     own = Home(Path(home).resolve())
+    today = datetime.now(UTC).date()
     given = plan if isinstance(plan, Plan) else Plan.load(Path(plan))
     approved, cohort = own.approvals.require(given.hash)
+    own.delete_openings(today, keep=approved.hash)
     attendee = Attendee(approved, own, Timing(absence_s=absence_s))
     kind = JoinedOracle if len(approved.companies) == 1 else JoinedJointOracle
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from isonomy.common.cohort import Cohort
 from isonomy.common.errors import ConfigError, DataError
 from isonomy.common.party import PartyKeys
-from isonomy.common.plan import Plan
+from isonomy.common.plan import MILLION, Plan
 from isonomy.common.private_files import write_private
 
 MAX_PEOPLE_BYTES = 1 << 30
@@ -74,13 +74,23 @@ class Approvals:
 def check_promises(plan: Plan) -> None:
     """Raise ConfigError for a plan whose guarantee rests on what this version does not enforce.
 
-    An individual filter is kept by the company and enforced by inspection; inspections during a
-    session are not carried out yet. Approving such a plan would approve unlimited answers.
+    An individual filter is kept by the company, and only inspections can enforce it: what a person
+    lost is the sum over *all* queries. One inspected query shows that query's rows and says nothing
+    about the others, so any rate below 1 would leave the sum on the company's word: approving such
+    a plan would approve unlimited answers. And who adds up must be there before each answer.
     """
-    if plan.individual_filter or plan.inspection_millionths:
+    if plan.individual_filter and not (
+        plan.regulator_audits and plan.inspection_millionths == MILLION
+    ):
         raise ConfigError(
-            "the plan relies on inspections (inspection rate above 0, or an individual filter), "
-            "which this version does not carry out; make a plan without them"
+            "the plan relies on an individual filter, which is enforced only where the regulator "
+            "itself inspects every query (auditor = the regulator, rate 1). Make a plan like that, "
+            "or without the filter"
+        )
+    if plan.inspection_millionths and len(plan.companies) > 1:
+        raise ConfigError(
+            "the plan inspects queries of several companies together, which this version does not "
+            "do while it runs; make a plan with rate 0, or one plan per company"
         )
 
 

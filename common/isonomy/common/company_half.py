@@ -3,6 +3,8 @@
 Query →                                what is asked, priced before it leaves
 ← ColumnsHeader, Column …              multiplied with the rows as they arrive, then dropped
 SumHeader, SumPart … →                 blinded, committed to, stored before they leave
+← OpeningDemand, sometimes             signature and auditor checked
+OpeningHeader, OpeningPart … →         what the ciphertexts were made of, sealed to the auditor
 ← Answer                               signature, price and shape checked; mask taken off
 """
 
@@ -21,19 +23,23 @@ from isonomy.common.cohort import Cohort, group_labels
 from isonomy.common.errors import (
     AttemptLost,
     BudgetExceeded,
+    ConfigError,
     ProtocolError,
     ReplayRefused,
     VerificationError,
 )
 from isonomy.common.he import SumBuilder
-from isonomy.common.identity import verify_signature
+from isonomy.common.identity import Identity, verify_signature
+from isonomy.common.inspection_opening import DEMAND_DOMAIN, opening_frames, seal_opening
 from isonomy.common.messages import (
     Answer,
     Column,
     ColumnsHeader,
+    OpeningDemand,
     SumHeader,
     SumPart,
     decode,
+    decode_any,
     encode,
     frame_hash,
     frames_hash,
@@ -55,6 +61,7 @@ class RegulatorPort(Protocol):
 
     def columns(self, query_frame: bytes) -> Iterable[bytes]: ...
     def answer(self, frames: Iterable[bytes]) -> bytes: ...
+    def open(self, frames: Iterable[bytes]) -> bytes: ...
 
 
 class EncryptedOracle(GroupOracle):
@@ -71,10 +78,20 @@ class EncryptedOracle(GroupOracle):
         delta: float,
         regulator_key: bytes,
         openings: OpeningStore | None = None,
+        auditor: bytes = b"",
+        identity: Identity | None = None,
     ) -> None:
         super().__init__(cohort, groups, plan=plan, cap_units=cap_units, delta=delta)
         self._port, self._regulator_key = port, regulator_key
-        self._openings: OpeningStore = MemoryOpenings() if openings is None else openings
+        self._auditor, self._identity = auditor, identity  # whom we open to, and who signs it
+        if openings is None:
+            openings = MemoryOpenings(columns=bool(auditor))
+        if auditor and not openings.keeps_columns:
+            raise ConfigError(
+                "the plan names an auditor, and a demanded query can be opened only with its "
+                "columns: open the store with columns=True"
+            )
+        self._openings: OpeningStore = openings
         self._last_sequence = -1
 
     def _exchange(self, asked: Asked) -> tuple[NDArray[np.int64], Receipt]:
@@ -130,7 +147,8 @@ class EncryptedOracle(GroupOracle):
     def _multiply(self, asked: Asked, query_frame: bytes) -> tuple[bytes, SumBuilder, bytes]:
         shapes = self._shapes(asked.query)
         hashes: list[bytes] = []
-        stream = _hashing(self._port.columns(query_frame), hashes)
+        columns = self._openings.keep_columns(asked.query.query_id, self._port.columns(query_frame))
+        stream = _hashing(columns, hashes)
         header = decode(next(stream, b""), ColumnsHeader)
         if (header.query_id, header.query_hash) != (asked.query.query_id, frame_hash(query_frame)):
             raise ProtocolError("the columns belong to another query")
@@ -148,6 +166,9 @@ class EncryptedOracle(GroupOracle):
 
     def _send(self, query: Query, request: StoredRequest) -> tuple[NDArray[np.int64], Receipt]:
         frame = self._port.answer(iter(request.frames))
+        demand = decode_any(frame)
+        if isinstance(demand, OpeningDemand):
+            frame = self._port.open(self._opening(query, request, demand))
         answer = decode(frame, Answer)
         shapes = self._shapes(query)
         values = self._check(answer, query, shapes, frame_hash(request.frames[0]))
@@ -162,6 +183,21 @@ class EncryptedOracle(GroupOracle):
             self._openings.acknowledge(query.query_id, frame)
         self._last_sequence = answer.sequence
         return values, Receipt(query.query_id, answer.units, answer.sequence, answer.ledger_head)
+
+    def _opening(
+        self, query: Query, request: StoredRequest, demand: OpeningDemand
+    ) -> Iterator[bytes]:
+        """Our rows and seeds, for the auditor whom our owner approved, and nobody else."""
+        verify_signature(
+            self._regulator_key, DEMAND_DOMAIN, demand.signed_bytes(), demand.signature
+        )
+        asked = (query.query_id, self.plan, frame_hash(request.frames[0]))
+        if (demand.query_id, demand.plan, demand.request_hash) != asked:
+            raise ProtocolError("the regulator demands the opening of another request than this")
+        if not self._auditor or demand.auditor != self._auditor or self._identity is None:
+            raise ProtocolError("the regulator demands an opening for a key that the plan lacks")
+        columns, place = self._openings.columns(query.query_id), (self.plan, query.query_id)
+        return opening_frames(seal_opening(self._auditor, *place, request, columns, self._identity))
 
     def _check(
         self, answer: Answer, query: Query, shapes: Shapes, request_hash: bytes

@@ -8,15 +8,19 @@ encryption, frames or transport.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.canonical import hash_bytes
 from isonomy.common.cohort import AttributeTable, group_count
+from isonomy.common.dual_keeper import DualKeeper
 from isonomy.common.errors import ConfigError, ProtocolError, ReplayRefused
 from isonomy.common.ledger import DebitRecord, Ledger
+from isonomy.common.ledger_records import Inspection
 from isonomy.common.noise import (
     MIN_SIGMA,
     NoiseSource,
@@ -26,6 +30,9 @@ from isonomy.common.noise import (
 )
 from isonomy.common.packing import centre
 from isonomy.common.queries import Query, Shapes, cost_of, query_id_prefix, shapes_of
+
+Limits = Callable[[Query, int], None]
+"""Raises PolicyRefused for a query of this cost that may not be answered."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +58,22 @@ class Custodian:
     """Holds a cohort's attributes under one approved plan and answers within its budget."""
 
     def __init__(
-        self, table: AttributeTable, ledger: Ledger, *, plan: bytes, member_key: bytes
+        self,
+        table: AttributeTable,
+        ledger: Ledger,
+        *,
+        plan: bytes,
+        member_key: bytes,
+        dual_required: bool = False,
     ) -> None:
         self._table, self._ledger, self._plan = table, ledger, plan
         ledger.bind_key(hash_bytes("isonomy/member-key/v1", member_key))
         self._root = ledger.add_people(table.cohort.member_hashes(member_key))
         self._source: NoiseSource = SystemNoise()
+        self.dual = DualKeeper(required=dual_required)
+        self._known_codes: dict[str, NDArray[np.int64]] = {}  # worked out once, not per query
+        self.limits: Limits | None = None  # the owner's policy, beyond what the plan allows
+        self._replay()
 
     @classmethod
     def _with_noise(
@@ -67,9 +84,12 @@ class Custodian:
         plan: bytes,
         member_key: bytes,
         source: NoiseSource,
+        dual_required: bool = False,
     ) -> Custodian:
         """For tests only: another source of noise. No config, plan or command reaches this."""
-        custodian = cls(table, ledger, plan=plan, member_key=member_key)
+        custodian = cls(
+            table, ledger, plan=plan, member_key=member_key, dual_required=dual_required
+        )
         custodian._source = source
         return custodian
 
@@ -98,6 +118,8 @@ class Custodian:
             cost = cost_of(query.shape, counts, query.params)
         except ConfigError as error:
             raise ProtocolError(str(error)) from None
+        if not self.was_answered(query.query_id):
+            self.dual.check(query, counts)
         expected_weights = counts[0] if query.shape == "weighted" else 0
         if len(query.weights) != expected_weights:
             raise ProtocolError(f"expected {expected_weights} weights, got {len(query.weights)}")
@@ -105,10 +127,12 @@ class Custodian:
             raise ProtocolError("weighted sums are blind, with Gaussian noise")
         shapes = shapes_of(query, counts, len(self._table.cohort))
         units = cost.units(query.mechanism, query.noise)
+        if self.limits is not None:
+            self.limits(query, units)
         positions = query.position_array(len(self._table.cohort))
         if not self.was_answered(query.query_id):
             self._ledger.check(self._plan, self._root, units, among=positions)
-        codes = tuple(self._table.codes(name)[positions] for name in query.attributes)
+        codes = tuple(self._codes(name)[positions] for name in query.attributes)
         return Authorised(query, shapes, units, codes, counts)
 
     def stored(self, query_id: str, request_hash: bytes) -> DebitRecord | None:
@@ -124,8 +148,26 @@ class Custodian:
             )
         return record
 
+    def answered_request(self, query_id: str) -> bytes | None:
+        """The hash of the request that was answered under this id."""
+        record = self._ledger.find(query_id)
+        return record.request_hash if record is not None else None
+
+    def answers(self) -> int:
+        """How many queries of this plan were answered."""
+        return self._ledger.answers(self._plan)
+
     def was_answered(self, query_id: str) -> bool:
         return self._ledger.find(query_id) is not None
+
+    def inspections(self) -> tuple[Inspection, ...]:
+        """Every request of this plan whose opening was ever demanded, with its last step."""
+        return self._ledger.inspections(self._plan)
+
+    def note_inspection(self, query_id: str, request_hash: bytes, step: str) -> None:
+        """Write a step of an inspection; on disk when this returns."""
+        self._check_id(query_id)
+        self._ledger.note_inspection(self._plan, query_id, request_hash, step)
 
     def release(
         self, authorised: Authorised, request_hash: bytes, sums: NDArray[np.int64]
@@ -142,7 +184,7 @@ class Custodian:
         root, positions = self._root, query.positions
         if positions is not None:
             root = self._ledger.add_subset(root, np.array(positions, dtype=np.uint32))
-        return self._ledger.debit(
+        record = self._ledger.debit(
             plan=self._plan,
             query_id=query.query_id,
             request_hash=request_hash,
@@ -162,6 +204,32 @@ class Custodian:
             },
             answer=values.astype("<i8").tobytes(),
         )
+        self.dual.observe(query, authorised.group_counts, values)
+        return record
+
+    def _replay(self) -> None:
+        """λ of the multipliers follows from the answers: after a restart, from the ledger's."""
+        groups = self._table.groups
+        for number in count():
+            record = self._ledger.find(f"{query_id_prefix(self._plan)}{number:06d}")
+            if record is None:
+                return
+            event = record.event
+            names = tuple(str(event["attributes"]).split(","))
+            query = Query(
+                query_id=record.query_id,
+                plan=self._plan,
+                purpose=str(event["purpose"]),
+                kind="open" if event["kind"] == "open" else "blind",
+                shape="weighted" if event["shape"] == "weighted" else "groups",
+                attributes=names,
+                columns=int(event["columns"]),
+                mechanism="gaussian" if event["mechanism"] == "gaussian" else "laplace",
+                noise=int(event["noise"]),
+                norm=float(event["norm"]),
+            )
+            sizes = tuple(group_count(name, groups) for name in names)
+            self.dual.observe(query, sizes, np.frombuffer(record.answer, "<i8").astype(np.int64))
 
     def _check_id(self, query_id: str) -> None:
         """Ids carry their plan, so that one plan cannot take or probe another plan's ids."""
@@ -169,6 +237,11 @@ class Custodian:
             raise ProtocolError(
                 f"a query id of this plan begins with {query_id_prefix(self._plan)}"
             )
+
+    def _codes(self, expression: str) -> NDArray[np.int64]:
+        if expression not in self._known_codes:
+            self._known_codes[expression] = self._table.codes(expression)
+        return self._known_codes[expression]
 
     def _noise(self, query: Query, size: int) -> NDArray[np.int64]:
         draw = rounded_gaussian if query.mechanism == "gaussian" else discrete_laplace

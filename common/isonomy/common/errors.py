@@ -3,13 +3,17 @@
 IsonomyError
 ├── ConfigError              the caller's arguments, files or settings
 │   ├── CapacityError        more people, columns or bits than the parameter set carries
+│   ├── ClockWentBack        this machine's clock stands before the ledger's last record
 │   └── DataError            rows, ids or attributes that cannot be used as they are
 ├── ProtocolError            the peer sent something that the protocol does not allow
 │   ├── AttemptLost          the key of this attempt is gone: ask for columns again
-│   └── ReplayRefused        an old query id came with new content
+│   ├── ReplayRefused        an old query id came with new content
+│   └── InspectionPending    a request is to be inspected first; nothing is answered until then
 ├── VerificationError        a hash, signature, commitment or proof does not match
-│   └── LedgerTampered       the ledger's hash chain is broken
+│   ├── LedgerTampered       the ledger's hash chain is broken
+│   └── InspectionFailed     a company's request was not made of what it may be made of
 ├── BudgetExceeded           the answer would cost more privacy than was approved
+│   └── PolicyRefused        the regulator's own policy does not allow a plan or a query
 └── TransportError           the other side could not be reached, or storage failed
     └── StorageError         a file could not be written in full; nothing was answered
 
@@ -32,6 +36,10 @@ class CapacityError(ConfigError):
     """More people, columns or bits than the parameter set carries exactly."""
 
 
+class ClockWentBack(ConfigError):  # noqa: N818  (reads as the event it is)
+    """This machine's clock stands before the last record of the ledger. Nothing was written."""
+
+
 class DataError(ConfigError):
     """Rows, ids or attributes that cannot be used as they are."""
 
@@ -48,6 +56,10 @@ class ReplayRefused(ProtocolError):  # noqa: N818  (reads as the event it is)
     """A query id that was answered before came again with other content."""
 
 
+class InspectionPending(ProtocolError):  # noqa: N818
+    """An inspection was demanded and is not through. Open the demanded request, or wait."""
+
+
 class VerificationError(IsonomyError):
     """A hash, signature, commitment or recomputation does not match."""
 
@@ -56,8 +68,16 @@ class LedgerTampered(VerificationError):  # noqa: N818
     """The ledger's hash chain does not hold."""
 
 
+class InspectionFailed(VerificationError):  # noqa: N818
+    """A request does not follow from the rows that the company opened. It gets no answer."""
+
+
 class BudgetExceeded(IsonomyError):  # noqa: N818
     """Answering would cost more privacy than was approved. Nothing was answered or debited."""
+
+
+class PolicyRefused(BudgetExceeded):
+    """The regulator's policy does not allow this plan or query. Nothing was answered or debited."""
 
 
 class TransportError(IsonomyError):

@@ -7,7 +7,8 @@ all that is told (texts may hold a party's paths). docs/exit-codes.md lists them
     1       a fault of Isonomy itself              40–49   a hash, signature or proof is wrong
     2       wrong usage (from the command line)    50–59   privacy budget
     10–19   arguments, files, settings             60–69   network, storage, other processes
-    20–39   the peer broke the protocol            130     stopped by Ctrl-C
+    20–39   the peer broke the protocol            70–79   the regulator's home: vault, clock
+    80–89   models and their files                 130     stopped by Ctrl-C
 """
 
 from __future__ import annotations
@@ -43,11 +44,16 @@ _TABLE: dict[str, tuple[int, str]] = {
     "OversizedMessage": (30, "a message is larger than the protocol allows"),
     "AttemptLost": (31, "the regulator restarted and lost this attempt's key; ask again"),
     "NodeRefused": (32, "the server refuses this node: register its key, or wait a minute"),
+    "InspectionPending": (33, "an inspection is not through; open the query, or wait for it"),
     # --- a hash, signature or proof is wrong
     "VerificationError": (40, "a hash, signature or commitment does not match; stop and compare"),
     "LedgerTampered": (41, "the ledger was changed after it was written; restore it and compare"),
+    "InspectionFailed": (42, "a request failed its inspection; the plan gets no more answers"),
+    "RollbackRefused": (43, "an older ledger or vault would come back; find the newest copy"),
+    "VaultTampered": (44, "the vault was changed or cut after it was written; restore a backup"),
     # --- privacy budget
     "BudgetExceeded": (50, "the approved privacy budget does not cover the question"),
+    "PolicyRefused": (51, "the regulator's policy does not allow it; the text says which rule"),
     # --- network and storage
     "TransportError": (60, "the other side could not be reached; check address and network"),
     "StorageError": (61, "a file could not be written; make room, then go on"),
@@ -58,6 +64,13 @@ _TABLE: dict[str, tuple[int, str]] = {
     "DaemonAbsent": (67, "no daemon listens on the party's local socket; start it"),
     "NodeFailed": (68, "the Flower node ended by itself; its output says why"),
     "RunFailed": (66, "the Flower run failed; the server's log says why"),
+    # --- the regulator's home
+    "VaultLocked": (70, "the vault's passphrase or unlock file is wrong or missing"),
+    "ClockWentBack": (71, "this machine's clock went back; set it, or `doctor --accept-clock`"),
+    "AlreadyEnrolled": (72, "people are enrolled already; use --update, or --replace"),
+    "ProblemsFound": (73, "`doctor` found what must be mended; each line says how"),
+    # --- models and their files
+    "CannotConvert": (80, "a part of the model has no ONNX form; export without it"),
 }
 
 

@@ -23,9 +23,11 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common.cohort import group_count
 from isonomy.common.company_half import add_block, block_columns, part_frames
-from isonomy.common.errors import VerificationError
+from isonomy.common.errors import ConfigError, VerificationError
 from isonomy.common.he import SumBuilder
+from isonomy.common.inspection_opening import SealedOpening, Shown
 from isonomy.common.messages import (
     ColumnsHeader,
     SumHeader,
@@ -34,6 +36,7 @@ from isonomy.common.messages import (
     frames_hash,
 )
 from isonomy.common.openings import Opening
+from isonomy.common.plan import Plan
 from isonomy.common.quantise import Order, integer_norms
 from isonomy.common.queries import Query, Shapes, shapes_of
 
@@ -90,18 +93,37 @@ def inspect_request(
         raise VerificationError("(6) the ciphertexts do not follow from the opened rows and seeds")
 
 
+def inspect_shown(plan: Plan, sealed: SealedOpening, shown: Shown) -> None:
+    """Raise VerificationError, naming the check, unless (0) to (6) hold under this plan."""
+    query = decode(shown.opening.query_frame, Query)
+    if (query.plan, query.query_id) != (plan.hash, sealed.query_id):
+        raise VerificationError("(1) the opening is for another query")
+    try:
+        counts = tuple(group_count(name, plan.groups) for name in query.attributes)
+        inspect_request(
+            sealed.request_hash,
+            shown.header_frame,
+            shown.columns,
+            shown.opening,
+            group_counts=counts,
+            cohort_size=plan.cohort_size,
+        )
+    except ConfigError as error:
+        raise VerificationError(f"(4) the query cannot be asked under this plan: {error}") from None
+
+
 def _check_norms(query: Query, rows: NDArray[np.int32]) -> None:
     bound = query.params.row_bound
     order: Order = 1 if query.mechanism == "laplace" else 2
     limit = bound if order == 1 else bound * bound
-    for difference in _differences(rows):
+    for difference in differences(rows):
         # Entries far above the bound could overflow the squares: look at them first.
         too_long = np.abs(difference).max() > bound
         if too_long or (integer_norms(difference, order) > limit).any():
             raise VerificationError("(5) a person's rows exceed the norm bound")
 
 
-def _differences(rows: NDArray[np.int32]) -> Iterator[NDArray[np.int64]]:
+def differences(rows: NDArray[np.int32]) -> Iterator[NDArray[np.int64]]:
     """What replacing a person's attribute can change: a row, or a difference of weighted rows."""
     wide = rows.astype(np.int64)
     if wide.ndim == 2:

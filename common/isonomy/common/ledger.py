@@ -33,24 +33,36 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.errors import ConfigError, DataError, LedgerTampered, StorageError
+from isonomy.common.errors import (
+    ClockWentBack,
+    ConfigError,
+    DataError,
+    LedgerTampered,
+    StorageError,
+)
 from isonomy.common.ledger_file import (
     LedgerSummary,
+    OnRecord,
     fsync_folder,
     keep_torn,
-    opening_of,
     read_ledger,
+    see_nothing,
     storage_errors,
     verify_ledger,
     write_all,
 )
+from isonomy.common.ledger_questions import LedgerQuestions
 from isonomy.common.ledger_records import (
     HASH_BYTES,
     MEMBER_BYTES,
     NO_RECORD,
+    SCHEMA,
     Body,
     Debit,
+    Inspection,
     Key,
+    Migrate,
+    Note,
     Open,
     People,
     Release,
@@ -62,10 +74,12 @@ from isonomy.common.ledger_records import (
 from isonomy.common.ledger_state import DebitRecord, LedgerState, PlanSummary
 from isonomy.common.merkle import merkle_root
 
+CLOCK_TOLERANCE_S = 120  # clocks are set back by seconds all the time
+
 __all__ = ["DebitRecord", "Ledger", "LedgerSummary", "PlanSummary", "verify_ledger"]
 
 
-class Ledger:
+class Ledger(LedgerQuestions):
     """An open ledger. One process holds it at a time; its threads may share this object."""
 
     def __init__(self, path: Path, fd: int, state: LedgerState, size: int) -> None:
@@ -108,7 +122,7 @@ class Ledger:
         return cls(path, fd, state, len(line))
 
     @classmethod
-    def open(cls, path: Path) -> Ledger:
+    def open(cls, path: Path, *, on_record: OnRecord = see_nothing) -> Ledger:
         """Hold an existing ledger: lock, verify every record, cut a torn tail off, fsync."""
         path = Path(path)
         with storage_errors(path), contextlib.ExitStack() as on_failure:
@@ -122,7 +136,7 @@ class Ledger:
                     f"another isonomy-regulator command (`fuser {path}` names it); stop it first"
                 ) from None
             with open(fd, "rb", closefd=False) as file:
-                found = read_ledger(path, file)
+                found = read_ledger(path, file, on_record=on_record)
             if found.tail:
                 keep_torn(path, found.tail)
                 os.ftruncate(fd, found.size)
@@ -151,61 +165,6 @@ class Ledger:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    # ---- what the ledger says ------------------------------------------------------------------
-
-    @property
-    def head(self) -> bytes:
-        return self._ready().head
-
-    @property
-    def cap_units(self) -> int:
-        return opening_of(self._ready()).cap_units
-
-    @property
-    def delta(self) -> float:
-        return float(opening_of(self._ready()).delta)
-
-    @property
-    def records(self) -> int:
-        return self._ready().records
-
-    def members(self, root: bytes) -> int:
-        """Count the people of a root."""
-        with self._mutex:
-            return self._ready().members(root)
-
-    def find(self, query_id: str) -> DebitRecord | None:
-        """Return what was answered under that query id, if anything was."""
-        with self._mutex:
-            return self._ready().find(query_id)
-
-    def check(
-        self, plan: bytes, root: bytes, units: int, among: NDArray[np.integer] | None = None
-    ) -> None:
-        """Raise BudgetExceeded exactly if a new debit (of some people of `root`) would."""
-        with self._mutex:
-            self._ready().check_debit(plan, root, units, among)
-
-    def spent_units(self, plan: bytes) -> int:
-        """Return the most that a person spent under a plan (individual: its reservation)."""
-        with self._mutex:
-            return self._ready().spent_units(plan)
-
-    def remaining_units(self, plan: bytes, root: bytes) -> int:
-        """Return the largest debit that everybody of `root` can bear (0: closed, individual)."""
-        with self._mutex:
-            return self._ready().remaining_units(plan, root)
-
-    def person_units(self, member: bytes) -> int:
-        """Return a person's debits over all plans; individual plans count as reserved."""
-        with self._mutex:
-            return self._ready().person_units(member)
-
-    def plans(self) -> tuple[PlanSummary, ...]:
-        """List all plans in the order of their reservation."""
-        with self._mutex:
-            return self._ready().plans()
 
     # ---- what is written -----------------------------------------------------------------------
 
@@ -245,6 +204,30 @@ class Ledger:
         """Close a plan: what each person did not spend under it is free for other plans."""
         self._append(Release(plan))
 
+    def note(self, kind: str, event: Mapping[str, str | int]) -> None:
+        """Write down something that costs nothing; an older ledger is migrated first."""
+        self.migrate()
+        self._append(Note(kind, event))
+
+    def migrate(self) -> None:
+        """Bring the ledger to the newest schema, by one record; nothing before it changes."""
+        self._append(Migrate(SCHEMA))
+
+    def check_clock(self) -> None:
+        """Raise ClockWentBack if nothing can be written before somebody looks at the clock."""
+        with self._mutex:
+            self._now(self._ready().time)
+
+    def accept_clock(self) -> None:
+        """Go on under a clock that stands before the last record: the owner's word, written down.
+
+        For the case that the clock was wrong *then*. The note says by how much it went back.
+        """
+        with self._mutex:
+            before, now = self.last_time, int(time.time())
+            self._append(Migrate(SCHEMA), now=now)
+            self._append(Note("clock", {"last": before}), now=now)
+
     def debit(
         self,
         *,
@@ -271,14 +254,19 @@ class Ledger:
             raise StorageError("the debit was written but cannot be found")
         return record
 
-    def _append(self, body: Body) -> None:
+    def note_inspection(self, plan: bytes, query_id: str, request_hash: bytes, step: str) -> None:
+        """Write a step of an inspection; on disk when this returns. The last step again: no-op."""
+        self.migrate()
+        self._append(Inspection(plan, query_id, request_hash, step))
+
+    def _append(self, body: Body, *, now: int | None = None) -> None:
         """Check, write, fsync, and only then believe. A record that is there already is a no-op."""
         with self._mutex:
             state = self._ready()
             if state.repeats(body):
                 return
             state.check(body)
-            now = int(time.time())
+            now = self._now(state.time) if now is None else now
             sealed, line = seal(body, seq=state.records, prev=state.head, time=now)
             # Condemned first and cleared last: whatever interrupts the lines between (a signal's
             # exception, no memory) leaves the object refusing, not guessing.
@@ -287,6 +275,17 @@ class Ledger:
             state.apply(sealed)
             self._size += len(line)
             self._unusable = None
+
+    def _now(self, last: int) -> int:
+        """The time of the next record: never before the last one."""
+        now = int(time.time())
+        if last - now > CLOCK_TOLERANCE_S:
+            raise ClockWentBack(
+                f"this machine's clock stands {last - now} s before the last record of "
+                f"{self._path}; nothing was written or answered. Set the clock; if it was wrong "
+                "when that record was written, run `isonomy-regulator doctor --accept-clock`"
+            )
+        return max(now, last)
 
     def _write(self, line: bytes) -> None:
         try:

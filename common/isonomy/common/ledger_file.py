@@ -10,14 +10,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from isonomy.common.errors import ConfigError, IsonomyError, LedgerTampered, StorageError
-from isonomy.common.ledger_records import MAX_LINE_BYTES, Open, UnknownSchema, unseal
+from isonomy.common.ledger_records import MAX_LINE_BYTES, Open, Sealed, UnknownSchema, unseal
 from isonomy.common.ledger_state import LedgerState, PlanSummary
+
+OnRecord = Callable[[Sealed, LedgerState], None]
+
+
+def see_nothing(sealed: Sealed, state: LedgerState) -> None:
+    """For who wants the end result only."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +37,12 @@ class LedgerSummary:
     cap_units: int
     delta: float
     max_person_units: int
+    max_held_units: int  # spent, or set aside in an open plan
     torn: bool
     plans: tuple[PlanSummary, ...]
+    ledger_id: bytes
+    schema: int
+    last_time: int  # of the last record, in Unix seconds
 
 
 def verify_ledger(path: Path, *, known_head: bytes | None = None) -> LedgerSummary:
@@ -49,13 +59,14 @@ def verify_ledger(path: Path, *, known_head: bytes | None = None) -> LedgerSumma
         (8) each debit names an open plan, people of that plan and a new query id, and leaves
             everybody within the plan's reservation;
         (9) each debit holds an answer;
-        (10) at the end, `known_head` (from a signed answer), if given, is one of the records.
+        (10) inspections go step by step, and no demanded request was answered without opening;
+        (11) at the end, `known_head` (from a signed answer), if given, is one of the records.
     The numbers stand at the lines that check them, here and in ledger_records and ledger_state.
     """
     path = Path(path)
     with storage_errors(path), path.open("rb") as file:
         found = read_ledger(path, file, known_head=known_head)  # (1) … (9)
-    if known_head is not None and not found.has_known_head:  # (10) no rollback
+    if known_head is not None and not found.has_known_head:  # (11) no rollback
         raise LedgerTampered(f"{path} lacks a record that it once had: it was rolled back")
     opening = opening_of(found.state)
     return LedgerSummary(
@@ -66,8 +77,12 @@ def verify_ledger(path: Path, *, known_head: bytes | None = None) -> LedgerSumma
         cap_units=opening.cap_units,
         delta=float(opening.delta),
         max_person_units=found.state.max_person_units,
+        max_held_units=found.state.max_held_units,
         torn=bool(found.tail),
         plans=found.state.plans(),
+        ledger_id=opening.ledger_id,
+        schema=found.state.schema,
+        last_time=found.state.time,
     )
 
 
@@ -82,8 +97,16 @@ class Found:
     has_known_head: bool
 
 
-def read_ledger(path: Path, file: BinaryIO, known_head: bytes | None = None) -> Found:
-    """Replay all complete lines under the rules; anything broken but a torn tail is tampering."""
+def read_ledger(
+    path: Path,
+    file: BinaryIO,
+    known_head: bytes | None = None,
+    on_record: OnRecord = see_nothing,
+) -> Found:
+    """Replay all complete lines under the rules; anything broken but a torn tail is tampering.
+
+    `on_record` is shown each record with the state right after it.
+    """
     state, size, last, tail, known = LedgerState(), 0, b"", b"", False
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), start=1):
         if not line.endswith(b"\n"):
@@ -92,13 +115,15 @@ def read_ledger(path: Path, file: BinaryIO, known_head: bytes | None = None) -> 
             tail = line
             break
         try:
-            state.replay(unseal(line[:-1]))
+            sealed = unseal(line[:-1])
+            state.replay(sealed)
         except UnknownSchema:
             raise
         except IsonomyError as error:
             raise LedgerTampered(f"{path}, line {number}: {error}") from None
         size, last = size + len(line), line
         known = known or state.head == known_head
+        on_record(sealed, state)
     if state.opening is None:
         raise LedgerTampered(f"{path}, line 1: no record opens this ledger")  # (1)
     return Found(state, size, last, tail, known)

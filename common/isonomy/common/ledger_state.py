@@ -18,6 +18,10 @@ Ordering rules:
     2. `key` comes at most once; `people` name new roots; a subset's parent comes before it.
     3. `reserve` names a known root and a new plan, `release` an open plan.
     4. `debit` names an open plan, a new query id, and the plan's root or a subset of it.
+    5. `migrate` raises the schema; `note` (schema 2) changes nothing for anybody.
+    6. `inspection` of a request: demanded, then perhaps opened, then passed or failed. While it is
+       demanded, and once it failed, the query gets no debit; nor does another request than the one
+       that was inspected.
 
 `check` raises and changes nothing; `apply` changes and does not raise. A record is written to disk
 between the two.
@@ -25,8 +29,8 @@ between the two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,11 +42,16 @@ from isonomy.common.errors import (
     ReplayRefused,
     VerificationError,
 )
+from isonomy.common.ledger_inspections import InspectionSteps
+from isonomy.common.ledger_people import LedgerPeople, Positions
 from isonomy.common.ledger_records import (
     NO_RECORD,
     Body,
     Debit,
+    Inspection,
     Key,
+    Migrate,
+    Note,
     Open,
     People,
     Release,
@@ -50,45 +59,9 @@ from isonomy.common.ledger_records import (
     Sealed,
     Subset,
 )
+from isonomy.common.ledger_views import DebitRecord, PlanSummary
 
-_Positions = NDArray[np.uint32] | slice
-
-
-@dataclass(frozen=True)
-class DebitRecord:
-    """A debit as it stands in the ledger; `answer` is what left, byte for byte."""
-
-    seq: int
-    query_id: str
-    plan: bytes
-    request_hash: bytes
-    root: bytes
-    units: int
-    event: Mapping[str, str | int]
-    answer: bytes = field(repr=False)
-    hash: bytes
-    adjacency: str = "attribute"
-
-
-@dataclass(frozen=True)
-class PlanSummary:
-    """Where a plan stands. `spent_units` is the largest over its people."""
-
-    plan: bytes
-    root: bytes
-    people: int
-    units: int
-    spent_units: int
-    individual: bool
-    is_open: bool
-
-
-@dataclass(frozen=True)
-class _Group:
-    """People of a root: person numbers, or positions within `parent`."""
-
-    parent: bytes | None
-    positions: NDArray[np.uint32]  # (people,)
+__all__ = ["DebitRecord", "LedgerState", "PlanSummary"]
 
 
 @dataclass
@@ -96,6 +69,7 @@ class _Plan:
     terms: Reserve
     spent: NDArray[np.int64]  # (people of the plan's root,)
     is_open: bool = True
+    answers: int = 0
 
 
 class LedgerState:
@@ -104,14 +78,16 @@ class LedgerState:
     def __init__(self) -> None:
         self.opening: Open | None = None
         self.key: bytes | None = None
+        self.schema = 0
         self.records = 0
+        self.time = 0  # of the last record, in Unix seconds
         self.head = NO_RECORD
-        self._person: dict[bytes, int] = {}
+        self._people = LedgerPeople()
         self._held = np.zeros(0, np.int64)  # (people,) counted against the cap
         self._spent = np.zeros(0, np.int64)  # (people,) debited, or reserved individually
-        self._groups: dict[bytes, _Group] = {}
         self._plans: dict[bytes, _Plan] = {}
         self._debits: dict[str, DebitRecord] = {}
+        self._inspections = InspectionSteps()
 
     # ---- records, in order -------------------------------------------------------------------
 
@@ -135,7 +111,7 @@ class LedgerState:
                     )
                 return True
             case People() | Subset():
-                return body.root in self._groups
+                return body.root in self._people
             case Reserve() if body.plan in self._plans:
                 if self._plans[body.plan].terms != body:
                     raise ReplayRefused(
@@ -145,6 +121,8 @@ class LedgerState:
                 return True
             case Release():
                 return not self._plan(body.plan).is_open
+            case Migrate():
+                return body.schema <= self.schema
             case Debit() if (old := self._debits.get(body.query_id)) is not None:
                 if (old.request_hash, old.plan) != (body.request_hash, body.plan):
                     raise ReplayRefused(
@@ -152,6 +130,8 @@ class LedgerState:
                         "plan; ask with a new query id"
                     )
                 return True
+            case Inspection():
+                return self._inspections.holds(body)
         return False
 
     def check(self, body: Body) -> None:
@@ -160,30 +140,41 @@ class LedgerState:
             raise VerificationError("exactly the first record of a ledger opens it")
         if self.repeats(body):
             raise ReplayRefused("the ledger already holds this record")
+        if isinstance(body, Note | Inspection) and self.schema < 2:  # (1) what the schema has
+            raise VerificationError("a record of schema 2 in a ledger that was not migrated to it")
         match body:
             case People():
                 if len(set(body.split())) != len(body.members) // 16:  # (6) distinct
                     raise DataError("the same person twice in one list of people")
             case Subset():
-                self._check_subset(body)
+                self._people.check_subset(body)
             case Reserve():
                 self._check_reserve(body)
             case Debit():
+                self._inspections.check_debit(body)
                 self.check_debit(body.plan, body.root, body.units)
+            case Inspection():
+                plan, answered = self._plan(body.plan), body.query_id in self._debits
+                self._inspections.check(body, may_begin=plan.is_open and not answered)
 
     def apply(self, sealed: Sealed) -> None:
         """Take a record that `check` let through."""
         match sealed.body:
             case Open() as opening:
-                self.opening = opening
+                self.opening, self.schema = opening, opening.schema
+            case Migrate(schema):
+                self.schema = schema
             case Key(tag):
                 self.key = tag
             case People(root, _) as people:
-                self._groups[root] = _Group(None, self._enrol(people.split()))
+                self._people.add_list(root, people.split())
+                more = np.zeros(len(self._people) - len(self._held), np.int64)
+                self._held = np.concatenate([self._held, more])
+                self._spent = np.concatenate([self._spent, more])
             case Subset(root, parent, positions):
-                self._groups[root] = _Group(parent, np.frombuffer(positions, "<u4"))
+                self._people.add_subset(root, parent, positions)
             case Reserve(plan, root, units, individual) as terms:
-                people_of = self._people(root)
+                people_of = self._people.numbers(root)
                 self._plans[plan] = _Plan(terms, np.zeros(len(people_of), np.int64))
                 self._held[people_of] += units
                 if individual:
@@ -192,7 +183,10 @@ class LedgerState:
                 self._release(self._plans[plan])
             case Debit() as debit:
                 self._debit(sealed, debit)
+            case Inspection() as step:
+                self._inspections.apply(step)
         self.records += 1
+        self.time = sealed.time
         self.head = sealed.hash
 
     # ---- rules ---------------------------------------------------------------------------------
@@ -227,7 +221,7 @@ class LedgerState:
             )
 
     def _check_reserve(self, body: Reserve) -> None:
-        held = int(self._held[self._people(body.root)].max())
+        held = int(self._held[self._people.numbers(body.root)].max())
         cap = self.opening.cap_units if self.opening else 0
         if held + body.units > cap:  # (7) reservations within the cap
             raise BudgetExceeded(
@@ -235,17 +229,11 @@ class LedgerState:
                 f"{_short(body.root)} somebody has only {cap - held} of {cap} left over all plans"
             )
 
-    def _check_subset(self, body: Subset) -> None:
-        positions = np.frombuffer(body.positions, "<u4")
-        ascending = bool(np.all(positions[1:] > positions[:-1]))
-        if not ascending or int(positions[-1]) >= self.members(body.parent):  # (6) positions
-            raise DataError("a subset's positions must ascend and lie within its parent")
-
     # ---- answers to questions ------------------------------------------------------------------
 
     @property
     def people(self) -> int:
-        return len(self._person)
+        return len(self._people)
 
     @property
     def debits(self) -> int:
@@ -255,18 +243,30 @@ class LedgerState:
     def max_person_units(self) -> int:
         return int(self._spent.max(initial=0))
 
+    @property
+    def max_held_units(self) -> int:
+        return int(self._held.max(initial=0))
+
     def find(self, query_id: str) -> DebitRecord | None:
         """Return the debit of that query id, if there is one."""
         return self._debits.get(query_id)
 
+    def inspections(self, plan: bytes) -> tuple[Inspection, ...]:
+        """List a plan's inspected requests by time of demand, each with its last step."""
+        return self._inspections.of_plan(plan)
+
     def members(self, root: bytes) -> int:
         """Count the people of a root."""
-        return len(self._group(root).positions)
+        return self._people.members(root)
 
     def spent_units(self, plan_hash: bytes) -> int:
         """Return the largest sum of debits of a person; for an individual plan, its reservation."""
         plan = self._plan(plan_hash)
         return plan.terms.units if plan.terms.individual else int(plan.spent.max())
+
+    def answers(self, plan_hash: bytes) -> int:
+        """Count the queries that were answered under a plan."""
+        return self._plan(plan_hash).answers
 
     def remaining_units(self, plan_hash: bytes, root: bytes) -> int:
         """Return the largest debit that everybody of `root` can still bear.
@@ -281,8 +281,14 @@ class LedgerState:
 
     def person_units(self, member: bytes) -> int:
         """Return a person's debits over all plans (individual plans: their reservations)."""
-        number = self._person.get(member)
+        number = self._people.number(member)
         return 0 if number is None else int(self._spent[number])
+
+    def held_units(self, members: Sequence[bytes]) -> int:
+        """Return the most that one of these people has set aside or spent, over all plans."""
+        known = [self._people.number(member) for member in members]
+        numbers = np.array([number for number in known if number is not None], np.int64)
+        return int(self._held[numbers].max(initial=0))
 
     def plans(self) -> tuple[PlanSummary, ...]:
         """List all plans in the order of their reservation."""
@@ -295,6 +301,7 @@ class LedgerState:
                 spent_units=self.spent_units(key),
                 individual=plan.terms.individual,
                 is_open=plan.is_open,
+                answers=plan.answers,
             )
             for key, plan in self._plans.items()
         )
@@ -306,53 +313,27 @@ class LedgerState:
             raise ConfigError(f"no budget is reserved for plan {_short(plan)}; approve it first")
         return self._plans[plan]
 
-    def _group(self, root: bytes) -> _Group:
-        if root not in self._groups:
-            raise ConfigError(f"the ledger knows no people with root {_short(root)}; add them")
-        return self._groups[root]
-
-    def _within(self, root: bytes, plan: _Plan) -> _Positions:
+    def _within(self, root: bytes, plan: _Plan) -> Positions:
         """Return where the people of `root` stand in the plan's list of people."""
-        if root == plan.terms.root:
-            return slice(None)
-        group = self._group(root)
-        positions = group.positions
-        while group.parent is not None:
-            if group.parent == plan.terms.root:
-                return positions
-            group = self._groups[group.parent]
-            positions = group.positions[positions]
-        raise ConfigError(
-            f"the people of {_short(root)} are no subset of those of plan {_short(plan.terms.plan)}"
-        )
-
-    def _people(self, root: bytes) -> NDArray[np.uint32]:
-        """Return the person numbers of a root, all different."""
-        group = self._group(root)
-        numbers = group.positions
-        while group.parent is not None:
-            group = self._groups[group.parent]
-            numbers = group.positions[numbers]
-        return numbers
-
-    def _enrol(self, members: list[bytes]) -> NDArray[np.uint32]:
-        person = self._person
-        numbers = [person.setdefault(member, len(person)) for member in members]
-        more = np.zeros(len(person) - len(self._held), np.int64)
-        self._held = np.concatenate([self._held, more])
-        self._spent = np.concatenate([self._spent, more])
-        return np.array(numbers, np.uint32)
+        found = self._people.within(root, plan.terms.root)
+        if found is None:
+            raise ConfigError(
+                f"the people of {_short(root)} are no subset of those of plan "
+                f"{_short(plan.terms.plan)}"
+            )
+        return found
 
     def _release(self, plan: _Plan) -> None:
         plan.is_open = False
         if not plan.terms.individual:
-            self._held[self._people(plan.terms.root)] -= plan.terms.units - plan.spent
+            self._held[self._people.numbers(plan.terms.root)] -= plan.terms.units - plan.spent
 
     def _debit(self, sealed: Sealed, debit: Debit) -> None:
         plan = self._plans[debit.plan]
+        plan.answers += 1
         if not plan.terms.individual:
             plan.spent[self._within(debit.root, plan)] += debit.units
-            self._spent[self._people(debit.root)] += debit.units
+            self._spent[self._people.numbers(debit.root)] += debit.units
         self._debits[debit.query_id] = DebitRecord(
             seq=sealed.seq,
             query_id=debit.query_id,

@@ -20,9 +20,12 @@ from isonomy.common.accounting import units_for
 from isonomy.common.canonical import hash_bytes
 from isonomy.common.cohort import AttributeTable, Cohort
 from isonomy.common.custodian import Authorised, Custodian
+from isonomy.common.errors import ProtocolError
 from isonomy.common.ledger import Ledger
 from isonomy.common.messages import encode
 from isonomy.common.oracle import Asked, GroupOracle, Receipt
+
+_ROOM_BYTES = 1 << 30  # of memory that must be free; containers often have 64 MB there
 
 
 class LocalOracle(GroupOracle):
@@ -39,6 +42,21 @@ class LocalOracle(GroupOracle):
     ) -> None:
         super().__init__(table.cohort, table.groups, plan=plan, cap_units=cap_units, delta=delta)
         self._custodian = custodian
+        self._table = table
+
+    def unsafe_true_groups(self, attribute: str | None = None) -> NDArray[np.int64]:
+        """(people,) every person's true group: no noise, no ledger, no privacy.
+
+        For non-private baselines in rehearsals, where both sides are known anyway. Oracles that
+        reach a real regulator have no such method, because they have no such knowledge.
+        """
+        return self._table.codes(self._attribute(attribute))
+
+    def confirm_multipliers(self, query_id: str, values: tuple[float, ...]) -> None:
+        """Compare with the custodian's λ, as a remote oracle does with the regulator's."""
+        theirs = self._custodian.dual.after(query_id)
+        if theirs is not None and theirs != values:
+            raise ProtocolError("the custodian holds other multipliers λ than follow from answers")
 
     @classmethod
     def rehearse(
@@ -64,7 +82,7 @@ class LocalOracle(GroupOracle):
             }
         table = AttributeTable(cohort, attributes, groups)
         cap_units = units_for(epsilon, delta)
-        home = folder or Path(tempfile.mkdtemp(prefix="isonomy-rehearsal-"))
+        home = folder or Path(tempfile.mkdtemp(prefix="isonomy-rehearsal-", dir=scratch_folder()))
         ledger = Ledger.create(home / "ledger.jsonl", cap_units=cap_units, delta=delta)
         plan = hash_bytes("isonomy/rehearsal/v1", os.urandom(32))
         custodian = Custodian(table, ledger, plan=plan, member_key=os.urandom(32))
@@ -84,6 +102,20 @@ class LocalOracle(GroupOracle):
         values = np.frombuffer(record.answer, "<i8").astype(np.int64)
         receipt = Receipt(record.query_id, record.units, record.seq, record.hash)
         return values.reshape(authorised.shapes.sums, -1), receipt
+
+
+def scratch_folder() -> Path | None:
+    """Where a ledger lives that ends with its process: in memory if there is room, else as usual.
+
+    Same code, same records, same fsyncs; a file that nobody will ever open again gains nothing
+    from a disk, and a rehearsal with a thousand queries is spared a thousand waits for it.
+    """
+    memory = Path("/dev/shm")  # noqa: S108  (its folders are made by tempfile, mode 0700)
+    try:
+        roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM_BYTES
+    except OSError:
+        return None
+    return memory if roomy else None
 
 
 def _finish(ledger: Ledger, temporary: Path | None) -> None:

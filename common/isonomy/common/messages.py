@@ -7,10 +7,9 @@ message or a ProtocolError. `messages` is the only reader of the generated class
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -20,14 +19,40 @@ from isonomy.common import errors
 from isonomy.common.canonical import hash_bytes
 from isonomy.common.ciphertexts import Seeded
 from isonomy.common.cohort import MAX_GROUPS
-from isonomy.common.errors import BudgetExceeded, CapacityError, IsonomyError, ProtocolError
+from isonomy.common.errors import (
+    BudgetExceeded,
+    CapacityError,
+    InspectionFailed,
+    IsonomyError,
+    ProtocolError,
+)
 from isonomy.common.ledger_records import HASH_BYTES
+from isonomy.common.opening_messages import (
+    MAX_OPENING_BYTES,
+    OPENING_PART_BYTES,
+    OpeningDemand,
+    OpeningHeader,
+    OpeningPart,
+    build_demand,
+    build_header,
+    build_part,
+    opening_parts,
+    read_demand,
+    read_header,
+    read_part,
+)
 from isonomy.common.params import PARAMETER_SETS
 from isonomy.common.queries import PROTOCOL_VERSION, Kind, Mechanism, Query, Shape
+from isonomy.common.wire_fields import (
+    choice_field,
+    double_bits,
+    double_field,
+    fixed_field,
+    text_field,
+)
 from isonomy.wire.v1 import sums_pb2 as wire
 
 MAX_FRAME_BYTES = 1 << 26
-MAX_TEXT = 128
 MAX_REFUSAL_TEXT = 1024
 ATTEMPT_BYTES, SIGNATURE_BYTES = 16, 64
 MAX_ATTRIBUTES = 16
@@ -106,7 +131,8 @@ class Refusal:
     def of(cls, query_id: str, error: IsonomyError) -> Refusal:
         """The error for the peer. Texts about our own disk and settings stay at home."""
         text = str(error)[:MAX_REFUSAL_TEXT]
-        if not isinstance(error, ProtocolError | BudgetExceeded | CapacityError):
+        told = ProtocolError | BudgetExceeded | CapacityError | InspectionFailed
+        if not isinstance(error, told):
             text = (
                 "the request could not be answered for a reason on the regulator's side. Send the "
                 "same request again later: it is debited once, whenever it is answered."
@@ -120,7 +146,18 @@ class Refusal:
         return cast(type[IsonomyError], found if known else ProtocolError)(self.text)
 
 
-Message = Query | ColumnsHeader | Column | SumHeader | SumPart | Answer | Refusal
+Message = (
+    Query
+    | ColumnsHeader
+    | Column
+    | SumHeader
+    | SumPart
+    | Answer
+    | Refusal
+    | OpeningDemand
+    | OpeningHeader
+    | OpeningPart
+)
 M = TypeVar("M", bound=Message)
 
 
@@ -175,39 +212,6 @@ def _parse(frame: bytes) -> tuple[Any, str]:
     return getattr(parsed, name), name
 
 
-# --- Field checks --------------------------------------------------------------------------------
-
-
-def _text(value: str, field: str, *, limit: int = MAX_TEXT, empty: bool = False) -> str:
-    if len(value) > limit or (not value and not empty) or not value.isprintable():
-        raise ProtocolError(f"{field} must be 1 to {limit} printable characters")
-    return value
-
-
-def _fixed(value: bytes, size: int, field: str) -> bytes:
-    if len(value) != size:
-        raise ProtocolError(f"{field} must have {size} bytes; got {len(value)}")
-    return value
-
-
-def _choice(value: str, kind: Any, field: str) -> str:
-    if value not in get_args(kind):
-        raise ProtocolError(f"{field} must be one of {', '.join(get_args(kind))}")
-    return value
-
-
-def _double_bits(value: float) -> int:
-    bits: int = struct.unpack("<Q", struct.pack("<d", value))[0]
-    return bits
-
-
-def _double(bits: int, field: str) -> float:
-    value: float = struct.unpack("<d", struct.pack("<Q", bits))[0]
-    if not np.isfinite(value):
-        raise ProtocolError(f"{field} must be finite")
-    return value
-
-
 # --- Each message: build and read ----------------------------------------------------------------
 
 
@@ -225,8 +229,8 @@ def _build_query(query: Query) -> wire.Query:
         columns=query.columns,
         mechanism=query.mechanism,
         noise=query.noise,
-        norm_bits=_double_bits(query.norm),
-        weight_bits=[_double_bits(weight) for weight in query.weights],
+        norm_bits=double_bits(query.norm),
+        weight_bits=[double_bits(weight) for weight in query.weights],
         parameters=query.parameters,
     )
 
@@ -241,21 +245,21 @@ def _query(body: Any) -> Query:
         raise ProtocolError("a query names 1 to 16 attributes and at most 4096 weights")
     if body.parameters not in PARAMETER_SETS:
         raise ProtocolError(f"unknown parameter set; known: {', '.join(PARAMETER_SETS)}")
-    norm = _double(body.norm_bits, "norm")
+    norm = double_field(body.norm_bits, "norm")
     if norm <= 0 or body.columns < 1 or body.noise < 1:
         raise ProtocolError("norm, columns and noise must be positive")
     return Query(
-        query_id=_text(body.query_id, "query_id"),
-        plan=_fixed(body.plan, HASH_BYTES, "plan"),
-        purpose=_text(body.purpose, "purpose", empty=True),
-        kind=cast(Kind, _choice(body.kind, Kind, "kind")),
-        shape=cast(Shape, _choice(body.shape, Shape, "shape")),
-        attributes=tuple(_text(name, "attribute") for name in body.attributes),
+        query_id=text_field(body.query_id, "query_id"),
+        plan=fixed_field(body.plan, HASH_BYTES, "plan"),
+        purpose=text_field(body.purpose, "purpose", empty=True),
+        kind=cast(Kind, choice_field(body.kind, Kind, "kind")),
+        shape=cast(Shape, choice_field(body.shape, Shape, "shape")),
+        attributes=tuple(text_field(name, "attribute") for name in body.attributes),
         columns=body.columns,
-        mechanism=cast(Mechanism, _choice(body.mechanism, Mechanism, "mechanism")),
+        mechanism=cast(Mechanism, choice_field(body.mechanism, Mechanism, "mechanism")),
         noise=body.noise,
         norm=norm,
-        weights=tuple(_double(bits, "weight") for bits in body.weight_bits),
+        weights=tuple(double_field(bits, "weight") for bits in body.weight_bits),
         positions=_positions(body.positions),
         parameters=body.parameters,
     )
@@ -294,9 +298,9 @@ def _build_columns_header(header: ColumnsHeader) -> wire.ColumnsHeader:
 
 def _columns_header(body: Any) -> ColumnsHeader:
     return ColumnsHeader(
-        query_id=_text(body.query_id, "query_id"),
-        attempt=_fixed(body.attempt, ATTEMPT_BYTES, "attempt"),
-        query_hash=_fixed(body.query_hash, HASH_BYTES, "query_hash"),
+        query_id=text_field(body.query_id, "query_id"),
+        attempt=fixed_field(body.attempt, ATTEMPT_BYTES, "attempt"),
+        query_hash=fixed_field(body.query_hash, HASH_BYTES, "query_hash"),
         block=body.block,
         blocks=body.blocks,
         indicators=body.indicators,
@@ -328,12 +332,12 @@ def _build_sum_header(header: SumHeader) -> wire.SumHeader:
 
 def _sum_header(body: Any) -> SumHeader:
     return SumHeader(
-        query_id=_text(body.query_id, "query_id"),
-        attempt=_fixed(body.attempt, ATTEMPT_BYTES, "attempt"),
-        query_hash=_fixed(body.query_hash, HASH_BYTES, "query_hash"),
-        columns_hash=_fixed(body.columns_hash, HASH_BYTES, "columns_hash"),
-        commitment=_fixed(body.commitment, HASH_BYTES, "commitment"),
-        parts_hash=_fixed(body.parts_hash, HASH_BYTES, "parts_hash"),
+        query_id=text_field(body.query_id, "query_id"),
+        attempt=fixed_field(body.attempt, ATTEMPT_BYTES, "attempt"),
+        query_hash=fixed_field(body.query_hash, HASH_BYTES, "query_hash"),
+        columns_hash=fixed_field(body.columns_hash, HASH_BYTES, "columns_hash"),
+        commitment=fixed_field(body.commitment, HASH_BYTES, "commitment"),
+        parts_hash=fixed_field(body.parts_hash, HASH_BYTES, "parts_hash"),
         parts=body.parts,
     )
 
@@ -365,14 +369,14 @@ def _answer(body: Any) -> Answer:
     if len(body.values) % 8 or not body.values:
         raise ProtocolError("an answer holds whole 64-bit values")
     return Answer(
-        query_id=_text(body.query_id, "query_id"),
-        plan=_fixed(body.plan, HASH_BYTES, "plan"),
-        request_hash=_fixed(body.request_hash, HASH_BYTES, "request_hash"),
+        query_id=text_field(body.query_id, "query_id"),
+        plan=fixed_field(body.plan, HASH_BYTES, "plan"),
+        request_hash=fixed_field(body.request_hash, HASH_BYTES, "request_hash"),
         values=np.frombuffer(body.values, "<i8").astype(np.int64),
         units=body.units,
         sequence=body.sequence,
-        ledger_head=_fixed(body.ledger_head, HASH_BYTES, "ledger_head"),
-        signature=_fixed(body.signature, SIGNATURE_BYTES, "signature"),
+        ledger_head=fixed_field(body.ledger_head, HASH_BYTES, "ledger_head"),
+        signature=fixed_field(body.signature, SIGNATURE_BYTES, "signature"),
     )
 
 
@@ -382,9 +386,9 @@ def _build_refusal(refusal: Refusal) -> wire.Refusal:
 
 def _refusal(body: Any) -> Refusal:
     return Refusal(
-        query_id=_text(body.query_id, "query_id", empty=True),
-        code=_text(body.code, "code"),
-        text=_text(body.text, "text", limit=MAX_REFUSAL_TEXT),
+        query_id=text_field(body.query_id, "query_id", empty=True),
+        code=text_field(body.code, "code"),
+        text=text_field(body.text, "text", limit=MAX_REFUSAL_TEXT),
     )
 
 
@@ -396,6 +400,9 @@ _ENCODERS: dict[type[Any], tuple[str, Callable[[Any], Any]]] = {
     SumPart: ("sum_part", _build_sum_part),
     Answer: ("answer", _build_answer),
     Refusal: ("refusal", _build_refusal),
+    OpeningDemand: ("opening_demand", build_demand),
+    OpeningHeader: ("opening_header", build_header),
+    OpeningPart: ("opening_part", build_part),
 }
 _DECODERS: dict[str, Callable[[Any], Message]] = {
     "query": _query,
@@ -405,4 +412,30 @@ _DECODERS: dict[str, Callable[[Any], Message]] = {
     "sum_part": _sum_part,
     "answer": _answer,
     "refusal": _refusal,
+    "opening_demand": read_demand,
+    "opening_header": read_header,
+    "opening_part": read_part,
 }
+
+__all__ = [
+    "ATTEMPT_BYTES",
+    "MAX_FRAME_BYTES",
+    "MAX_OPENING_BYTES",
+    "OPENING_PART_BYTES",
+    "Answer",
+    "Column",
+    "ColumnsHeader",
+    "Message",
+    "OpeningDemand",
+    "OpeningHeader",
+    "OpeningPart",
+    "Refusal",
+    "SumHeader",
+    "SumPart",
+    "decode",
+    "decode_any",
+    "encode",
+    "frame_hash",
+    "frames_hash",
+    "opening_parts",
+]

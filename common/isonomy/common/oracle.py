@@ -53,6 +53,7 @@ from isonomy.common.queries import (
     query_id_prefix,
     shapes_of,
 )
+from isonomy.common.query_log import QueryLog
 
 
 class RepeatedPeopleWarning(UserWarning):
@@ -137,6 +138,7 @@ class GroupOracle(ABC):
         self._cap_units, self._delta = cap_units, delta
         self._spent = np.zeros(len(cohort), dtype=np.int64)  # units per person
         self._asked = 0
+        self.log = QueryLog(len(cohort))
 
     @abstractmethod
     def _exchange(self, asked: Asked) -> tuple[NDArray[np.int64], Receipt]:
@@ -147,6 +149,21 @@ class GroupOracle(ABC):
     @property
     def budget(self) -> Budget:
         return Budget(self._cap_units, int(self._spent.max()), self._delta)
+
+    @property
+    def position(self) -> tuple[int, NDArray[np.int64]]:
+        """Queries asked so far, and each person's spent units: what a checkpoint keeps."""
+        return self._asked, self._spent.copy()
+
+    def go_on_from(self, asked: int, spent: NDArray[np.int64]) -> None:
+        """Set the company's own books to a checkpoint's position of the same plan.
+
+        Safe because the regulator's ledger decides: an id asked again gets the stored answer if
+        the rows are the same, and is refused if they are not.
+        """
+        if asked < 0 or spent.shape != self._spent.shape:
+            raise ConfigError("this position belongs to another cohort")
+        self._asked, self._spent = int(asked), spent.astype(np.int64)
 
     def labels(self, attribute: str | None = None) -> tuple[str, ...]:
         """Public group labels of an attribute or an intersection ("sex*race")."""
@@ -278,6 +295,14 @@ class GroupOracle(ABC):
         deviation = np.array([noise_deviation(query.mechanism, query.noise) * unit])
         return Release(total, deviation, labels, quantised.clipped, receipt)
 
+    def confirm_multipliers(  # noqa: B027  (most oracles have nothing to compare with)
+        self, query_id: str, values: tuple[float, ...]
+    ) -> None:
+        """Compare λ after a dual step with the regulator's own; ProtocolError if they differ.
+
+        Oracles that can ask the regulator do.
+        """
+
     # --- How a group sum is put together -------------------------------------------------------
 
     def _sums(
@@ -356,14 +381,17 @@ class GroupOracle(ABC):
             parameters=self.params.name,
         )
         shapes_of(query, counts, len(self.cohort))  # capacity, before anything is sent
-        units = cost.units(query.mechanism, query.noise)
+        self._check_budget(positions, cost.units(query.mechanism, query.noise), purpose)
+        return query
+
+    def _check_budget(self, positions: NDArray[np.int64], units: int, purpose: str) -> None:
+        """Refuse here what the ledger would refuse there."""
         if int(self._spent[positions].max()) + units > self._cap_units:
             raise BudgetExceeded(
                 f"{purpose!r} would bring a person above the plan's ε = "
                 f"{self.budget.cap_epsilon:.4g} (spent {self.budget.spent_epsilon:.4g}). "
                 "Nothing was asked. Use more noise, fewer queries, or a larger approved budget."
             )
-        return query
 
     def _ask(self, query: Query, integers: NDArray[np.int32]) -> tuple[NDArray[np.int64], Receipt]:
         values, receipt = self._exchange(Asked(query, integers))
@@ -371,6 +399,7 @@ class GroupOracle(ABC):
         self._asked += 1
         positions = query.position_array(len(self.cohort))
         self._spent[positions] += receipt.units
+        self.log.add(query.purpose, receipt.units, positions)
         return centre(values % self.params.plain_modulus, self.params.plain_modulus), receipt
 
     def _attribute(self, attribute: str | None) -> str:

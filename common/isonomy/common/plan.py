@@ -46,8 +46,10 @@ class Plan(Agreement):
     tolerance_millionths: Millionths
     epsilon_millionths: Annotated[int, Field(ge=1, le=1000 * MILLION)]
     delta: Word
-    auditor: str = ""
+    auditor: str = ""  # X25519: openings are sealed to it
+    auditor_signing: str = ""  # Ed25519: verdicts are signed with it, if the auditor is no party
     inspection_millionths: Millionths = 0
+    inspection_waits: bool = True  # does an inspected query get no answer before its verdict?
     inspection_deadline: Word
     individual_filter: bool = False
     record_privacy: bool = False
@@ -89,12 +91,20 @@ class Plan(Agreement):
 
     @model_validator(mode="after")
     def _inspection_fits(self) -> Plan:
-        if self.auditor and (
-            len(self.auditor) != 64 or set(self.auditor) - set("0123456789abcdef")
-        ):
-            raise ValueError("auditor must be an X25519 key in 64 hexadecimal digits, or empty")
+        for name, key in (("auditor", self.auditor), ("auditor_signing", self.auditor_signing)):
+            if key and (len(key) != 64 or set(key) - set("0123456789abcdef")):
+                raise ValueError(f"{name} must be a public key in 64 hexadecimal digits, or empty")
+        own = {key for card in self.companies for key in (card.ed25519, card.x25519)}
+        if own & {self.auditor, self.auditor_signing}:
+            raise ValueError("a company of the plan cannot be its auditor")
         if self.inspection_millionths and not self.auditor:
             raise ValueError("inspections need an auditor: openings go to the auditor's key only")
+        outside = bool(self.inspection_millionths) and not self.regulator_audits
+        if outside and not self.auditor_signing:
+            raise ValueError(
+                "an auditor who is no party needs a signing key too (auditor_signing), because its "
+                "verdicts are signed"
+            )
         return self
 
     # --- What follows from it ------------------------------------------------------------------
@@ -108,17 +118,16 @@ class Plan(Agreement):
     def delta_value(self) -> float:
         return float(self.delta)
 
+    @property
+    def regulator_audits(self) -> bool:
+        """Do openings go to the regulator itself? Then it sees the rows of inspected queries."""
+        return self.auditor == self.regulator.x25519
+
     def describe(self) -> str:
         """The plan in plain language, for the owner who approves it."""
         companies = ", ".join(card.name for card in self.companies)
         asked = "; ".join(f"{name} ({', '.join(own)})" for name, own in self.groups.items())
-        epsilon, rate = self.epsilon_millionths / MILLION, self.inspection_millionths / 10_000
-        inspection = (
-            f"{rate:g} % of the queries are inspected by the named auditor until "
-            f"{self.inspection_deadline}"
-            if self.inspection_millionths
-            else "no query is inspected: a company that cheats is not caught"
-        )
+        epsilon = self.epsilon_millionths / MILLION
         lines = [
             f"Plan {self.name!r}",
             f"  lets {companies} ask {self.regulator.name} for noisy group sums over "
@@ -127,12 +136,28 @@ class Plan(Agreement):
             f"{self.strategy};",
             f"  spends at most ε = {epsilon:g} at δ = {self.delta} of every person's budget"
             + (", each person counted alone;" if self.individual_filter else ";"),
-            f"  {inspection};",
+            f"  {self._describe_inspection()};",
             f"  the people's records are {'also' if self.record_privacy else 'not'} protected by "
             "differential privacy, their attributes are.",
             f"  Hash {self.hash.hex()}",
         ]
         return "\n".join(lines)
+
+    def _describe_inspection(self) -> str:
+        if not self.inspection_millionths:
+            return "no query is inspected: a company that cheats is not caught"
+        who = (
+            f"{self.regulator.name} itself, which then sees those people's rows"
+            if self.regulator_audits
+            else f"the auditor with key {self.auditor[:16]}…"
+        )
+        waits = self.regulator_audits or self.inspection_waits
+        return (
+            f"inspects at least {self.inspection_millionths / 10_000:g} % of the queries, drawn "
+            f"after they were sent: their rows are opened to {who}, "
+            f"{'before' if waits else 'and looked at after'} they are answered; later openings "
+            f"until {self.inspection_deadline}"
+        )
 
 
 __all__ = ["MAX_PLAN_BYTES", "MILLION", "Plan", "PlanPublic", "Share"]

@@ -2,11 +2,14 @@
 
 One query:
 
-    columns(Query)            →  ColumnsHeader, Column …       a fresh key, encrypted indicators
-    answer(SumHeader, SumPart …)  →  Answer                        decrypt, noise, record, sign
+    columns(Query)                →  ColumnsHeader, Column …     a fresh key, encrypted indicators
+    answer(SumHeader, SumPart …)  →  Answer                      decrypt, noise, record, sign
+                              or  →  OpeningDemand               the coin fell: show it first
+    open(OpeningHeader, …)        →  Answer                      after the inspection
 
 The key of an attempt lives in memory from the first call to the second, and is gone after it,
-whether the second call succeeds or not.
+whether the second call succeeds or not. Between the second and the third only the decrypted sums
+are held, in memory: nothing of them leaves, and they are gone if the process ends.
 """
 
 from __future__ import annotations
@@ -14,12 +17,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.custodian import Authorised, Custodian
-from isonomy.common.errors import AttemptLost, IsonomyError, ProtocolError, ReplayRefused
+from isonomy.common.errors import (
+    AttemptLost,
+    InspectionFailed,
+    IsonomyError,
+    ProtocolError,
+    ReplayRefused,
+)
 from isonomy.common.he import QueryKey
 from isonomy.common.identity import Identity
 from isonomy.common.ledger import DebitRecord
@@ -28,6 +38,8 @@ from isonomy.common.messages import (
     Answer,
     Column,
     ColumnsHeader,
+    OpeningDemand,
+    OpeningHeader,
     Refusal,
     SumHeader,
     SumPart,
@@ -36,7 +48,7 @@ from isonomy.common.messages import (
     frame_hash,
     frames_hash,
 )
-from isonomy.common.queries import Query
+from isonomy.common.queries import Query, Shapes
 
 ANSWER_DOMAIN = "isonomy/answer/v1"
 MAX_OPEN_ATTEMPTS = 8
@@ -52,12 +64,40 @@ class _Attempt:
     destroyed: bool = False
 
 
+@dataclass(frozen=True, repr=False)
+class _Held:
+    """A request whose opening was demanded: decrypted, not yet answered."""
+
+    authorised: Authorised
+    request_hash: bytes
+    sums: NDArray[np.int64]
+
+
+class Inspector(Protocol):
+    """Who decides about inspections: inspection_desk.InspectionDesk, if the plan has an auditor."""
+
+    def check_query(self, query: Query, shapes: Shapes) -> None:
+        """Raise if no new query may be asked now."""
+
+    def check_request(self, query_id: str, request_hash: bytes) -> OpeningDemand | None:
+        """The demand that stands against this request; raise if another one stands in its way."""
+
+    def draw(self, query_id: str, request_hash: bytes) -> OpeningDemand | None:
+        """Toss the coin for a complete request."""
+
+    def judge(self, header: OpeningHeader, frames: Iterator[bytes]) -> None:
+        """Look at an opening; raise unless its request may now be answered."""
+
+
 class RegulatorHalf:
     """Answers blind group sums for one plan."""
 
-    def __init__(self, custodian: Custodian, identity: Identity) -> None:
-        self._custodian, self._identity = custodian, identity
+    def __init__(
+        self, custodian: Custodian, identity: Identity, inspector: Inspector | None = None
+    ) -> None:
+        self._custodian, self._identity, self._inspector = custodian, identity, inspector
         self._attempts: dict[str, _Attempt] = {}
+        self._held: dict[str, _Held] = {}
 
     def columns(self, query_frame: bytes) -> Iterator[bytes]:
         """Encrypted indicator columns for a query, block by block; or one Refusal."""
@@ -70,19 +110,49 @@ class RegulatorHalf:
             yield encode(Refusal.of(query_id, error))
 
     def answer(self, frames: Iterable[bytes]) -> bytes:
-        """The signed answer to a complete request; or a Refusal."""
+        """The signed answer to a complete request; or an OpeningDemand; or a Refusal."""
         query_id = ""
         try:
             stream = iter(frames)
             header_frame = next(stream, b"")
             header = decode(header_frame, SumHeader)
+            query_id, request_hash = header.query_id, frame_hash(header_frame)
+            record = self._custodian.stored(query_id, request_hash)
+            if record is not None:
+                return encode(self._sign(record))
+            demand = self._standing_demand(query_id, request_hash)
+            if demand is not None:
+                return encode(demand)
+            held = self._held.pop(query_id, None)  # its verdict came in since
+            if held is None or held.request_hash != request_hash:
+                held = self._read(header, request_hash, stream)
+                demand = self._inspector.draw(query_id, request_hash) if self._inspector else None
+            if demand is not None:
+                self._held[query_id] = held
+                return encode(demand)
+            return encode(self._sign(self._release(held)))
+        except IsonomyError as error:
+            return encode(Refusal.of(query_id, error))
+
+    def open(self, frames: Iterable[bytes]) -> bytes:
+        """The signed answer to a request, now that its opening is here; or a Refusal."""
+        query_id = ""
+        try:
+            stream = iter(frames)
+            header = decode(next(stream, b""), OpeningHeader)
             query_id = header.query_id
-            record = self._custodian.stored(query_id, frame_hash(header_frame))
+            record = self._custodian.stored(query_id, header.request_hash)
             if record is None:
-                record = self._answer(header, frame_hash(header_frame), stream)
+                record = self._opened(header, stream)
             return encode(self._sign(record))
         except IsonomyError as error:
             return encode(Refusal.of(query_id, error))
+
+    def multipliers(self, query_id: str) -> tuple[int, tuple[float, ...]] | None:
+        """Round and λ after the dual step of that query; None if it was not one."""
+        dual = self._custodian.dual
+        values = dual.after(query_id)
+        return None if values is None else (dual.round_of(query_id), values)
 
     # --- The first call ------------------------------------------------------------------------
 
@@ -93,6 +163,8 @@ class RegulatorHalf:
                 "the same answer again"
             )
         authorised = self._custodian.authorise(query)
+        if self._inspector is not None:
+            self._inspector.check_query(query, authorised.shapes)
         # A crash may have lost the other side's memory of an attempt: the newest one counts.
         self._forget(query.query_id)
         while len(self._attempts) >= MAX_OPEN_ATTEMPTS:
@@ -129,16 +201,17 @@ class RegulatorHalf:
 
     # --- The second call -----------------------------------------------------------------------
 
-    def _answer(
-        self, header: SumHeader, request_hash: bytes, frames: Iterator[bytes]
-    ) -> DebitRecord:
+    def _standing_demand(self, query_id: str, request_hash: bytes) -> OpeningDemand | None:
+        """A demand that was made before: neither side's restart makes it go away."""
+        if self._inspector is None:
+            return None
+        return self._inspector.check_request(query_id, request_hash)
+
+    def _read(self, header: SumHeader, request_hash: bytes, frames: Iterator[bytes]) -> _Held:
         attempt = self._attempts.get(header.query_id)
         # Compare first: an old header must not cost a newer attempt its key.
         if attempt is None or attempt.attempt != header.attempt:
-            raise AttemptLost(
-                "no key is open for this attempt: it was answered, replaced or lost in a restart. "
-                "Ask for columns again."
-            )
+            raise _attempt_lost()
         try:
             self._check_header(header, attempt)
             sums = self._decrypt(header, attempt, frames)
@@ -146,7 +219,10 @@ class RegulatorHalf:
             self._forget(header.query_id)
         if attempt.authorised.query.kind == "open":
             sums = self._within_range(attempt.authorised, sums)
-        return self._custodian.release(attempt.authorised, request_hash, sums)
+        return _Held(attempt.authorised, request_hash, sums)
+
+    def _release(self, held: _Held) -> DebitRecord:
+        return self._custodian.release(held.authorised, held.request_hash, held.sums)
 
     @staticmethod
     def _check_header(header: SumHeader, attempt: _Attempt) -> None:
@@ -195,6 +271,21 @@ class RegulatorHalf:
         limit = len(authorised.codes[0]) * authorised.query.params.row_bound
         return np.clip(sums, -limit, limit)
 
+    # --- The third call ------------------------------------------------------------------------
+
+    def _opened(self, header: OpeningHeader, frames: Iterator[bytes]) -> DebitRecord:
+        if self._inspector is None:
+            raise ProtocolError("no opening was demanded: the plan names no auditor")
+        try:
+            self._inspector.judge(header, frames)
+        except InspectionFailed:
+            self._held.clear()  # nobody will ever ask for them again
+            raise
+        held = self._held.pop(header.query_id, None)
+        if held is None or held.request_hash != header.request_hash:
+            raise _attempt_lost()  # passed, but we restarted meanwhile: asked again, and inspected
+        return self._release(held)
+
     def _sign(self, record: DebitRecord) -> Answer:
         unsigned = Answer(
             query_id=record.query_id,
@@ -214,3 +305,10 @@ class RegulatorHalf:
         if attempt is not None:
             attempt.destroyed = True
             attempt.key.destroy()
+
+
+def _attempt_lost() -> AttemptLost:
+    return AttemptLost(
+        "no key is open for this attempt: it was answered, replaced or lost in a restart. Ask for "
+        "columns again."
+    )

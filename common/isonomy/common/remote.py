@@ -3,7 +3,8 @@
 One exchange is one call of the port, numbered by the company:
 
     columns   "query" (one frame)             →  "columns" (frames, the last one marked)
-    answer    "sum" (header and ciphertexts)  →  "answer" (one frame)
+    answer    "sum" (header and ciphertexts)  →  "answer" (one frame: answer, demand or refusal)
+    open      "opening" (header and parts)    →  "answer" (one frame)
 
 A broken stream is invisible here. If the other process restarts in the middle, the exchange is lost
 (PeerRestarted) and the oracle asks again: an answered query by its stored request, which gives the
@@ -22,10 +23,23 @@ from numpy.typing import NDArray
 from isonomy.common.cohort import Cohort
 from isonomy.common.company_half import EncryptedOracle
 from isonomy.common.connection import Session
-from isonomy.common.envelopes import Purpose
-from isonomy.common.errors import ConfigError, ProtocolError, ReplayRefused
+from isonomy.common.envelopes import Purpose, parse_dual
+from isonomy.common.errors import (
+    ConfigError,
+    InspectionFailed,
+    InspectionPending,
+    ProtocolError,
+    ReplayRefused,
+)
 from isonomy.common.links import Frame
-from isonomy.common.messages import SumHeader, decode_any
+from isonomy.common.messages import (
+    Answer,
+    OpeningDemand,
+    OpeningHeader,
+    Refusal,
+    SumHeader,
+    decode_any,
+)
 from isonomy.common.openings import OpeningStore
 from isonomy.common.oracle import Asked, Receipt
 from isonomy.common.queries import Query
@@ -40,6 +54,8 @@ class AnsweringHalf(Protocol):
 
     def columns(self, query_frame: bytes) -> Iterator[bytes]: ...
     def answer(self, frames: Iterable[bytes]) -> bytes: ...
+    def open(self, frames: Iterable[bytes]) -> bytes: ...
+    def multipliers(self, query_id: str) -> tuple[int, tuple[float, ...]] | None: ...
 
 
 class RemoteRegulator:
@@ -49,16 +65,28 @@ class RemoteRegulator:
         self.session = session
         self._name = session.plan.regulator.name
         self._exchanges = count(1)
+        self._answered: set[str] = set()  # answers that came over this session, not from disk
+        self._multipliers: dict[str, tuple[float, ...]] = {}  # by query, as the regulator has them
 
     def columns(self, query_frame: bytes) -> Iterator[bytes]:
         """Encrypted columns as they arrive."""
         return self._exchange([("query", query_frame)], "columns")
 
     def answer(self, frames: Iterable[bytes]) -> bytes:
-        """The signed answer (or a refusal) to a request."""
-        replies = list(self._exchange((("sum", frame) for frame in frames), "answer"))
+        """The signed answer (or a demand, or a refusal) to a request."""
+        return self._one(("sum", frame) for frame in frames)
+
+    def open(self, frames: Iterable[bytes]) -> bytes:
+        """The signed answer (or a refusal) to a request that was opened."""
+        return self._one(("opening", frame) for frame in frames)
+
+    def _one(self, frames: Iterable[tuple[Purpose, bytes]]) -> bytes:
+        replies = list(self._exchange(frames, "answer"))
         if len(replies) != 1:
             raise ProtocolError("an answer is one frame")
+        message = decode_any(replies[0])
+        if isinstance(message, Answer):
+            self._answered.add(message.query_id)
         return replies[0]
 
     def _exchange(
@@ -78,9 +106,29 @@ class RemoteRegulator:
             if reply.last:
                 return
 
+    def multipliers(self, query_id: str) -> tuple[float, ...] | None:
+        """λ after that dual step, as the regulator sent it; None if nobody can have sent it.
+
+        An answer from the store of openings came in an earlier session, and with it its λ.
+        """
+        if query_id not in self._answered:
+            return None
+        generation = self.session.generation(self._name)
+        while query_id not in self._multipliers:
+            try:
+                self._note(self.session.receive(self._name, generation=generation))
+            except PeerRestarted:  # it answered, and died before it said so
+                return None
+        return self._multipliers[query_id]
+
+    def _note(self, frame: Frame) -> None:
+        if frame.purpose == "dual":
+            self._multipliers[frame.query_id] = parse_dual(frame.payload)[1]
+
     def _receive(self, exchange: int, generation: int) -> Frame:
         while True:
             frame = self.session.receive(self._name, generation=generation)
+            self._note(frame)
             if frame.purpose != "dual" and frame.exchange == exchange:
                 return frame
             # The rest of an exchange that this side gave up.
@@ -104,7 +152,15 @@ class RemoteOracle(EncryptedOracle):
             delta=plan.delta_value,
             regulator_key=plan.regulator.signing_key,
             openings=openings,
+            auditor=bytes.fromhex(plan.auditor),
+            identity=session.keys.identity,
         )
+
+    def confirm_multipliers(self, query_id: str, values: tuple[float, ...]) -> None:
+        """Both sides compute λ; a difference would be refused at the next query, so say it now."""
+        theirs = self._port.multipliers(query_id)
+        if theirs is not None and theirs != values:
+            raise ProtocolError("the regulator holds other multipliers λ than follow from answers")
 
     def _exchange(self, asked: Asked) -> tuple[NDArray[np.int64], Receipt]:
         session, name = self._port.session, self._port.session.plan.regulator.name
@@ -114,7 +170,7 @@ class RemoteOracle(EncryptedOracle):
                 return super()._exchange(asked)
             except PeerRestarted:
                 continue
-            except ReplayRefused:
+            except (ReplayRefused, InspectionPending):
                 raise
             except ProtocolError:
                 # "No key is open for this attempt" is what a restarted regulator rightly says. The
@@ -129,8 +185,9 @@ def serve_queries(
 ) -> None:
     """The regulator's loop: answer the company's exchanges until it closes the session.
 
-    `on_event(kind, query_id)` hears "columns" and "answer" when each has left. Returns when the
-    company says it is done; raises SessionClosed if it ended for another reason.
+    `on_event(kind, query_id)` hears "columns", "answer", "demand" or "refusal" when each has left.
+    Returns when the company says it is done; raises SessionClosed if it ended for another reason,
+    and InspectionFailed if it was caught.
     """
     (company,) = (card.name for card in session.plan.companies)
     tell = on_event or (lambda kind, query_id: None)
@@ -139,8 +196,8 @@ def serve_queries(
         try:
             generation = session.generation(company)
             first = session.receive(company, generation=generation)
-            _serve_one(session, half, company, generation, first)
-            tell("columns" if first.purpose == "query" else "answer", first.query_id)
+            kind = _serve_one(session, half, company, generation, first)
+            tell(kind, first.query_id)
         except PeerRestarted:
             if session.incarnations()[company] == generation:
                 raise  # said, but not so: never round and round over it
@@ -153,21 +210,41 @@ def serve_queries(
 
 def _serve_one(
     session: Session, half: AnsweringHalf, company: str, generation: int, first: Frame
-) -> None:
+) -> str:
+    """Answer one exchange; says what has left."""
     replies: Iterable[bytes]
     purpose: Purpose
+    frames: Iterable[bytes] = ()
     if first.purpose == "query":
         purpose, replies = "columns", half.columns(first.payload)
     elif first.purpose == "sum":
         frames = _request(session, company, generation, first)
         purpose, replies = "answer", [half.answer(frames)]
-        for _ in frames:  # what a refused request still has to say
-            pass
+    elif first.purpose == "opening":
+        frames = _request(session, company, generation, first)
+        purpose, replies = "answer", [half.open(frames)]
     else:
         raise ProtocolError(f"{company} may not begin an exchange with {first.purpose!r}")
+    for _ in frames:  # what a refused request still has to say
+        pass
     for index, (payload, last) in enumerate(marked(replies)):
         frame = Frame(company, purpose, first.query_id, first.exchange, index, last, payload)
         session.send(company, frame, generation=generation)
+    kind = "columns" if purpose == "columns" else _kind(payload)
+    multipliers = half.multipliers(first.query_id) if kind == "answer" else None
+    if multipliers is not None:
+        session.send_dual(company, first.query_id, *multipliers)
+    return kind
+
+
+def _kind(reply: bytes) -> str:
+    """What kind of answer has left. Who failed an inspection hears so, and the session is over."""
+    message = decode_any(reply)
+    if isinstance(message, Refusal) and message.code == InspectionFailed.__name__:
+        raise InspectionFailed(message.text)
+    if isinstance(message, OpeningDemand):
+        return "demand"
+    return "answer" if isinstance(message, Answer) else "refusal"
 
 
 def _request(session: Session, company: str, generation: int, first: Frame) -> Iterator[bytes]:
@@ -197,4 +274,4 @@ def marked(frames: Iterable[T]) -> Iterator[tuple[T, bool]]:
 def query_id_of(frame: bytes) -> str:
     """The query that the first frame of an exchange names."""
     message = decode_any(frame)
-    return message.query_id if isinstance(message, Query | SumHeader) else ""
+    return message.query_id if isinstance(message, Query | SumHeader | OpeningHeader) else ""

@@ -10,13 +10,17 @@ import typer
 
 from isonomy.common.alignment import AlignmentPlan, is_alignment
 from isonomy.common.approvals import read_people
+from isonomy.common.certificates import Request, authority_fingerprint, install, make_request
 from isonomy.common.command_line import CommandLine
 from isonomy.common.errors import ConfigError
 from isonomy.common.node import flower_environment, make_node_key, supernode_command
 from isonomy.common.node_process import run_node
 from isonomy.common.party import Card, PartyKeys, fingerprint
 from isonomy.common.plan import Plan
+from isonomy.company.cli import audits
 from isonomy.company.cli.align import align, alignment
+from isonomy.company.cli.head import head
+from isonomy.company.cli.inspection import auditor_keys, open_query, tidy
 from isonomy.company.home import Home
 from isonomy.company.planning import PlanFiles, make_plan, write_plan
 
@@ -27,6 +31,9 @@ app = CommandLine(
 )
 app.command()(alignment)
 app.command()(align)
+app.command()(open_query)
+app.command()(tidy)
+app.command()(head)
 HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
 _HOME = Path("company")
 
@@ -49,6 +56,33 @@ def keys(
         "fingerprint": fingerprint(made.card()),
         "node_key": str(public),
     }
+    typer.echo(json.dumps(shown))
+
+
+@app.command("tls-request")
+def tls_request(home: HomeFolder = _HOME) -> None:
+    """Make this company's TLS key and a request for the server's operator; the key stays here.
+
+    With a key that is there already, the request is for a renewal. Read the fingerprint to the
+    operator by telephone.
+    """
+    request = make_request(Home(home).tls.key.parent, Home(home).keys().name, "company")
+    shown = {"request": str(request), "fingerprint": Request.load(request).fingerprint}
+    typer.echo(json.dumps(shown))
+
+
+@app.command("tls-install")
+def tls_install(
+    certificate: Annotated[Path, typer.Argument(help="The tls.pem that the server signed.")],
+    ca: Annotated[
+        Path | None, typer.Option(help="The server's ca.pem; without: beside the certificate.")
+    ] = None,
+    home: HomeFolder = _HOME,
+) -> None:
+    """Put the signed certificate to its key. Compare the authority's fingerprint by telephone."""
+    authority = ca or certificate.with_name("ca.pem")
+    files = install(Home(home).tls.key.parent, certificate, authority)
+    shown = {"installed": str(files.cert), "authority": authority_fingerprint(files.ca)}
     typer.echo(json.dumps(shown))
 
 
@@ -81,8 +115,13 @@ def plan(
         list[str] | None,
         typer.Option(help="CARD.json=IDS.txt of a further company, whose ids this one then knows."),
     ] = None,
-    auditor: Annotated[str, typer.Option(help="The auditor's X25519 key, 64 hex digits.")] = "",
+    auditor: Annotated[
+        str, typer.Option(help="Who sees inspected queries: a card.json, or 'regulator'.")
+    ] = "",
     inspection_rate: Annotated[str, typer.Option(help="Part of the queries inspected.")] = "0",
+    answer_first: Annotated[
+        bool, typer.Option("--answer-first", help="Inspected queries do not wait for a verdict.")
+    ] = False,
     deadline: Annotated[str, typer.Option(help="Last day of inspections, YYYY-MM-DD.")] = "",
 ) -> None:
     """Write a plan for all owners to approve, the list of its people, and its public part.
@@ -94,6 +133,7 @@ def plan(
     for entry in other or []:
         card, _, ids = entry.partition("=")
         companies.append((Card.load(Path(card)), read_people(Path(ids))))
+    auditor, auditor_signing = auditor_keys(auditor, Card.load(regulator))
     made, cohort = make_plan(
         name=name,
         companies=companies,
@@ -106,7 +146,9 @@ def plan(
         epsilon=epsilon,
         delta=delta,
         auditor=auditor,
+        auditor_signing=auditor_signing,
         inspection_rate=inspection_rate,
+        inspection_waits=not answer_first,
         deadline=deadline or None,
     )
     files = write_plan(made, cohort, output)
@@ -160,6 +202,10 @@ def node(
         superlink=superlink, ca=ca, key=folder / "node.key", daemon_socket=socket, port=port
     )
     run_node(command, flower_environment(folder / "flower"))
+
+
+app.command()(audits.audit)
+app.command()(audits.countersign)
 
 
 def _attribute(text: str) -> tuple[str, list[str]]:

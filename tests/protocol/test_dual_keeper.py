@@ -1,0 +1,123 @@
+"""λ at the regulator: weights that do not follow from the answers are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from session_kit import FAST, Federation, people, serving
+
+from isonomy.common.dual import DualRule, Multipliers
+from isonomy.common.dual_keeper import DUAL_PURPOSE, counts_purpose, gradient_purpose
+from isonomy.common.errors import ProtocolError
+from isonomy.common.local import LocalOracle
+from isonomy.common.oracle import GroupOracle, Release
+from isonomy.common.remote import RemoteOracle
+
+RULE = DualRule.of((2,), 1, step=0.5, bound=5.0)
+
+
+def integers(release: Release, norm: float, bound: int) -> list[list[int]]:
+    return np.rint(release.values[:-1] * (bound / norm)).astype(np.int64).tolist()
+
+
+def start(oracle: GroupOracle) -> Multipliers:
+    """Counts and one dual step, as PF-LD asks for them."""
+    n, bound = len(oracle.cohort), oracle.params.row_bound
+    totals = [n * bound]
+    purpose = counts_purpose(RULE, totals)
+    counts = oracle.open_sum(np.ones((n, 1)), norm=1.0, share=0.1, purpose=purpose)
+    lam = Multipliers.start(RULE, integers(counts, 1.0, bound), totals, bound)
+    return step(oracle, lam)
+
+
+def step(oracle: GroupOracle, lam: Multipliers) -> Multipliers:
+    rows = np.linspace(-1, 1, len(oracle.cohort))[:, None]
+    release = oracle.open_sum(rows, norm=1.0, share=0.1, purpose=DUAL_PURPOSE)
+    lam = lam.advance(integers(release, 1.0, lam.row_bound), 1.0)
+    assert release.receipt is not None
+    flat = tuple(value for row in lam.values() for value in row)
+    oracle.confirm_multipliers(release.receipt.query_id, flat)
+    with pytest.raises(ProtocolError, match="multipliers"):
+        oracle.confirm_multipliers(release.receipt.query_id, tuple(2 * v for v in flat))
+    return lam
+
+
+def gradient(oracle: GroupOracle, weights: tuple[float, ...], purpose: str) -> Release:
+    rows = np.random.default_rng(1).normal(size=(len(oracle.cohort), 3))
+    return oracle.weighted_sum(rows, weights, norm=1.0, share=0.1, purpose=purpose)
+
+
+@pytest.fixture
+def oracle(tmp_path: Path) -> LocalOracle:
+    ids = list(people(400).ids)
+    sex = ["f" if number % 3 else "m" for number in range(400)]
+    return LocalOracle.rehearse(ids, {"sex": sex}, epsilon=5.0, delta=1e-6, folder=tmp_path)
+
+
+def test_weights_of_lambda_pass_and_others_do_not(oracle: LocalOracle) -> None:
+    lam = start(oracle)
+    weights = lam.weights(0, 0)
+    before = oracle.budget.spent_units
+    for wrong in (tuple(2 * w for w in weights), (1.0, 0.0)):
+        with pytest.raises(ProtocolError, match="not those of the multipliers"):
+            gradient(oracle, wrong, gradient_purpose(0, 0))
+    with pytest.raises(ProtocolError, match="named so"):
+        gradient(oracle, weights, "something else")
+    with pytest.raises(ProtocolError, match="unknown attribute or event"):
+        gradient(oracle, weights, gradient_purpose(0, 1))
+    assert oracle.budget.spent_units == before
+    gradient(oracle, weights, gradient_purpose(0, 0))
+    later = step(oracle, lam)
+    with pytest.raises(ProtocolError, match="not those of the multipliers"):
+        gradient(oracle, weights, gradient_purpose(0, 0))  # an old λ
+    gradient(oracle, later.weights(0, 0), gradient_purpose(0, 0))
+
+
+def test_out_of_turn(oracle: LocalOracle) -> None:
+    rows = np.ones((400, 1))
+    with pytest.raises(ProtocolError, match="comes after the counts"):
+        oracle.open_sum(rows, norm=1.0, share=0.1, purpose=DUAL_PURPOSE)
+    with pytest.raises(ProtocolError, match="does not declare"):
+        oracle.open_sum(rows, norm=1.0, share=0.1, purpose="pf_ld counts")
+    wrong = counts_purpose(RULE, [400]).replace(f"s={RULE.step}", "s=0")
+    with pytest.raises(ProtocolError, match="must be positive"):
+        oracle.open_sum(rows, norm=1.0, share=0.1, purpose=wrong)
+    with pytest.raises(ProtocolError, match="one total per event"):
+        oracle.open_sum(rows, norm=1.0, share=0.1, purpose=counts_purpose(RULE, [400, 400]))
+    assert oracle.budget.spent_units == 0
+    start(oracle)
+    with pytest.raises(ProtocolError, match="released once"):
+        oracle.open_sum(rows, norm=1.0, share=0.1, purpose=counts_purpose(RULE, [400]))
+    with pytest.raises(ProtocolError, match="open group sum"):
+        oracle.blind_sum(rows, norm=1.0, share=0.1, purpose=DUAL_PURPOSE)
+    with pytest.raises(ProtocolError, match="events and attributes"):
+        oracle.open_sum(np.ones((400, 2)), norm=2.0, share=0.1, purpose=DUAL_PURPOSE)
+
+
+def test_through_a_session_and_a_restart(tmp_path: Path) -> None:
+    """The regulator sends its λ; started anew, it computes the same one from its ledger."""
+    federation = Federation.create(tmp_path, size=60)
+    with federation.relay() as relay:
+        with (
+            serving(federation, relay.issue_ticket("regulator", "regulator"), timing=FAST),
+            federation.session(relay.issue_ticket("company", "company")).start() as session,
+        ):
+            first = RemoteOracle(session, federation.cohort)
+            lam = start(first)
+            asked = first._asked
+        # A new daemon over the same ledger, a company that goes on where it was.
+        with (
+            serving(federation, relay.issue_ticket("regulator", "regulator"), timing=FAST),
+            federation.session(relay.issue_ticket("company", "company")).start() as session,
+        ):
+            second = RemoteOracle(session, federation.cohort)
+            second._asked, second._spent = asked, first._spent
+            with pytest.raises(ProtocolError, match="not those of the multipliers"):
+                gradient(second, (1.0, 0.0), gradient_purpose(0, 0))
+            gradient(second, lam.weights(0, 0), gradient_purpose(0, 0))
+            wrong = replace(lam, lam=tuple((v + 1,) for (v,) in lam.lam))
+            assert wrong.weights(0, 0) != lam.weights(0, 0)
+            step(second, lam)
