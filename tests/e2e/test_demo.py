@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import signal
@@ -12,6 +11,8 @@ import time
 from pathlib import Path
 
 from isonomy.common.ledger import verify_ledger
+from isonomy.regulator.unlock import secret_from_file
+from isonomy.regulator.vault import Vault
 
 KEYS = {
     "strategy",
@@ -63,6 +64,7 @@ def test_a_demonstration_from_keys_to_report(tmp_path: Path) -> None:
     the_summary_has_what_a_script_needs(run)
     the_ledger_shows_what_was_answered(run)
     the_report_needs_no_network(run)
+    the_report_is_verified_by_the_regulators_command(run)
     attributes_lie_in_the_regulators_folder_only(run)
     nothing_stays_behind(run)
     a_used_folder_is_not_touched(run)
@@ -91,12 +93,28 @@ def the_report_needs_no_network(run: Path) -> None:
     assert (run / "plots" / "rates.html").exists()
 
 
+def the_report_is_verified_by_the_regulators_command(run: Path) -> None:
+    command = Path(sys.executable).with_name("isonomy-regulator")
+    ledger = str(run / "regulator" / "ledger.jsonl")
+    call = [str(command), "verify", str(run), "--json", "--plan", str(run / "plan.json")]
+    done = subprocess.run([*call, "--ledger", ledger], capture_output=True, text=True, check=True)
+    checks = {own["number"]: own["state"] for own in json.loads(done.stdout)["checks"]}
+    assert {checks[number] for number in (1, 2, 3, 4, 5, 6, 8, 9)} == {"ok"}
+    report = json.loads((run / "report.json").read_bytes())
+    assert [own["name"] for own in report["audits"]] == ["before", "after"]
+    assert all(own["tables"] for own in report["audits"])
+    page = run / "report.html"
+    page.write_text(page.read_text() + " ")
+    assert subprocess.run(call, capture_output=True).returncode == 40
+
+
 def attributes_lie_in_the_regulators_folder_only(run: Path) -> None:
-    with (run / "regulator" / "attributes.csv").open() as file:
-        people = {(row["id"], row["sex"]) for row in csv.DictReader(file)}
-    person, value = sorted(people)[0]
-    for path in run.rglob("*"):
-        if path.is_file() and run / "regulator" not in path.parents:
+    home = run / "regulator"
+    table = Vault(home / "vault.bin", secret_from_file(home / "unlock.key")).read()
+    assert len(table) == 2000
+    person, value = table.ids[0], table.groups["sex"][table.codes["sex"][0]]
+    for path in run.rglob("*"):  # the regulator's own folder too: there they are encrypted
+        if path.is_file():
             for line in path.read_bytes().split(b"\n"):
                 assert not (person.encode() in line and value.encode() in line), path
 

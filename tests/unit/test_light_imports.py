@@ -16,6 +16,8 @@ SERVER = "isonomy.server.cli isonomy.server.server_app isonomy.server.client_app
     [
         (SERVER, LEARNING + " tenseal"),
         ("isonomy.regulator.cli isonomy.regulator.daemon", LEARNING),
+        ("isonomy.regulator.cli", LEARNING + " tenseal jinja2"),  # `verify` needs none of it
+        ("isonomy.common.report_command", LEARNING + " tenseal grpc flwr jinja2 pandas"),
         ("isonomy.company.cli.company", LEARNING),  # quick to start, because it needs none
     ],
 )

@@ -23,3 +23,11 @@ def test_importing_the_package_loads_no_learning_library() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert shown.stdout.split() == ["False", "False"]
+
+
+def test_a_name_is_the_object_and_not_the_module_of_that_name() -> None:
+    script = "from isonomy.company import audit, join\nprint(callable(audit), callable(join))"
+    shown = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.split() == ["True", "True"]

@@ -56,7 +56,7 @@ def demo(
         console.print(f"run folder: {layout.root}", highlight=False, soft_wrap=True)
         with Display(console, epsilon) as display:
             result = run_demo(layout, settings, display)
-            write_report(layout.root, result)
+            write_report(layout.root, result, layout)
     except IsonomyError as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(code_of(error)) from None

@@ -33,7 +33,13 @@ def simulate(
     id_column: Annotated[
         str | None, typer.Option(help="Column of a file that says whose row it is.")
     ] = None,
-    strategy: Annotated[str, typer.Option(help="tilt, unconstrained, …")] = "tilt",
+    strategy: Annotated[
+        str, typer.Option(help="tilt, pf_ld, f_ld, unconstrained, …; a wrong name lists them all.")
+    ] = "tilt",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="An option of the strategy as NAME=VALUE (rounds=20); repeatable."),
+    ] = None,
     notion: Annotated[
         str,
         typer.Option(
@@ -75,6 +81,7 @@ def simulate(
             seeds=seeds,
             encrypted=encrypted,
             keep_selection_rate=keep_selection_rate,
+            options=_options(option or []),
         )
         if out is not None:
             check_folder(out)
@@ -106,6 +113,21 @@ def _numbers(given: list[str]) -> tuple[float, ...]:
         return tuple(float(part) for text in given for part in text.split(","))
     except ValueError:
         raise ConfigError(f"--epsilon takes numbers; got {', '.join(given)}") from None
+
+
+def _options(given: list[str]) -> dict[str, int | float | bool | str]:
+    """NAME=VALUE pairs; values are read as JSON numbers and booleans where they can be."""
+    options: dict[str, int | float | bool | str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier() or name in options:
+            raise ConfigError(f"--option takes NAME=VALUE, each name once; got {text!r}")
+        try:
+            read = json.loads(value)
+        except json.JSONDecodeError:
+            read = value
+        options[name] = read if isinstance(read, int | float | bool) else value
+    return options
 
 
 def _progress() -> Progress:

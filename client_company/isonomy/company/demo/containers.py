@@ -68,7 +68,8 @@ def report(root: Path, out: Path) -> None:
     state = layout.server / "state" / Plan.load(layout.plan).hash.hex()
     server = json.loads((state / "outcome.json").read_text())
     seconds = time.time() - layout.settings.stat().st_mtime
-    write_report(out, collect(layout, settings, Population.of(settings), server, seconds))
+    result = collect(layout, settings, Population.of(settings), server, seconds)
+    write_report(out, result, layout)
 
 
 def _give(folder: Path, user: int, group: int) -> None:

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from isonomy.company.tilt.releases import AUDITS
 
-EXPECTED_EXCHANGES = 2 + AUDITS  # counts, moments, audits: fewer if the model is fair already
+# counts, moments, the strategy's audits (fewer if the model is fair already), two for the report
+EXPECTED_EXCHANGES = 2 + AUDITS + 2
 
 # Stage → seconds on two idle cores. Only the proportions matter, for the time that is left.
 STAGES = {
@@ -23,7 +24,7 @@ STAGES = {
     "opening the session": 12.0,
     "training": 6.0,
     "ending the run": 5.0,
-    "writing the report": 2.0,
+    "writing the report": 6.0,
 }
 
 

@@ -1,7 +1,7 @@
 """What the demonstration is asked for, and where each party's files lie below its run folder.
 
 DIR/server       the server's home             DIR/logs           one file per process
-DIR/company      the company's home + data     DIR/report.html    for people
+DIR/company      the company's home + data     DIR/report.html    for people; report.json and .sig
 DIR/regulator    the regulator's home:         DIR/summary.json   for machines
                  attributes and ledger live    DIR/plots/         the report's figures, alone
                  here and nowhere else
@@ -118,6 +118,16 @@ class Layout:
         return self.regulator / "regulator.toml"
 
     @property
+    def regulator_unlock(self) -> Path:
+        """Opens the vault; in the demonstration alone it lies beside it."""
+        return self.regulator / "unlock.key"
+
+    @property
+    def regulator_file(self) -> Path:
+        """The regulator's own file of people, until they are enrolled."""
+        return self.regulator / "people.csv"
+
+    @property
     def regulator_socket(self) -> Path:
         return self.regulator / "run" / "daemon.sock"
 
@@ -136,6 +146,11 @@ class Layout:
     @property
     def logs(self) -> Path:
         return self.root / "logs"
+
+    @property
+    def statement(self) -> Path:
+        """What the company says about its model, for the regulator's report."""
+        return self.company.folder / "statement.json"
 
     @property
     def outcome(self) -> Path:

@@ -11,20 +11,8 @@ from isonomy.common.node import make_node_key
 from isonomy.common.party import Card, PartyKeys
 from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout, Place, Settings
 from isonomy.company.demo.population import Population
-from isonomy.company.demo.processes import Processes
+from isonomy.company.demo.processes import Processes, Running
 from isonomy.company.planning import make_plan, write_plan
-
-_REGULATOR_TOML = """\
-name = "{name}"{group}
-attributes = "attributes.csv"
-
-[groups]
-{attribute} = [{labels}]
-
-[ledger]
-epsilon = "{epsilon}"
-delta = "{delta}"
-"""
 
 
 def prepare(
@@ -43,9 +31,16 @@ def prepare(
         ],
     )
     population = Population.of(settings)
-    _write_regulator(layout, settings, population, place)
+    labels = f"{population.attribute}={','.join(population.labels)}"
     regulator = processes.start(
-        "regulator-keys", ["isonomy-regulator", "keys", "-c", str(layout.regulator_config)]
+        "regulator-init",
+        [
+            *("isonomy-regulator", "init", str(layout.regulator), "--name", REGULATOR),
+            *("--epsilon", settings.epsilon, "--delta", settings.delta, "--groups", labels),
+            # Beside the vault, so that the demonstration asks for no passphrase. Not for real use.
+            *("--unlock-file", str(layout.regulator_unlock), "--no-tls-request"),
+            *(("--group", place.socket_group) if place.socket_group else ()),
+        ],
     )
     home = layout.company
     keys = PartyKeys.create(home.keys_folder, COMPANY, "company")
@@ -54,6 +49,8 @@ def prepare(
     make_node_key(home.node_folder / "node.key")
     population.write_company(layout.company_data)
     processes.finish(server)
+    processes.finish(regulator)
+    enrolment = _enroll(layout, population, processes)
     certificates = processes.start(
         "server-issue",
         [
@@ -62,7 +59,6 @@ def prepare(
             f"{REGULATOR}={layout.regulator / 'tls'}",
         ],
     )
-    processes.finish(regulator)
     plan, cohort = make_plan(
         name=f"demonstration on {settings.dataset}",
         companies=[(keys.card(), Cohort.of(population.training_ids))],
@@ -77,6 +73,8 @@ def prepare(
     )
     files = write_plan(plan, cohort, layout.plan)
     home.approvals.approve(plan, cohort, keys)
+    processes.finish(enrolment)
+    layout.regulator_file.unlink()  # the vault has them now, encrypted
     approval = processes.start(
         "regulator-approve",
         [
@@ -89,19 +87,12 @@ def prepare(
     return population
 
 
-def _write_regulator(
-    layout: Layout, settings: Settings, population: Population, place: Place
-) -> None:
-    layout.regulator_socket.parent.mkdir(exist_ok=True)
-    population.write_regulator(layout.regulator / "attributes.csv")
-    labels = ", ".join(f'"{label}"' for label in population.labels)
-    layout.regulator_config.write_text(
-        _REGULATOR_TOML.format(
-            name=REGULATOR,
-            group=f'\ngroup = "{place.socket_group}"' if place.socket_group else "",
-            attribute=population.attribute,
-            labels=labels,
-            epsilon=settings.epsilon,
-            delta=settings.delta,
-        )
+def _enroll(layout: Layout, population: Population, processes: Processes) -> Running:
+    population.write_regulator(layout.regulator_file)
+    return processes.start(
+        "regulator-enroll",
+        [
+            *("isonomy-regulator", "enroll", str(layout.regulator_file)),
+            *("--attribute", population.attribute, "-c", str(layout.regulator_config)),
+        ],
     )

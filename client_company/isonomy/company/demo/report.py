@@ -1,44 +1,63 @@
-"""The demonstration's results on paper: a table, summary.json, plots, and report.html.
+"""The demonstration's results on paper: a table, summary.json, plots, and the regulator's report.
 
-The report is one file that needs no network. It shows group rates of test people, which only the
-demonstration can know exactly (it made the people, or they are public); in a real federation these
-are the regulator's to publish.
+report.html is written and signed by the regulator's own command from the regulator's ledger; the
+company countersigns it, and it is verified before the demonstration ends. What only a demonstration
+can know, exact rates of people who were not trained on, stands in the report's appendix.
 """
 
 from __future__ import annotations
 
 import json
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import plotly.graph_objects as go
 from rich.table import Table
 
+from isonomy.common.party import Card
+from isonomy.common.plan import Plan
+from isonomy.common.report_verify import ReportPaths, Verification, require
+from isonomy.company.demo.appendix import appendix_of
+from isonomy.company.demo.layout import Layout
+from isonomy.company.demo.processes import Processes
 from isonomy.company.demo.run import Result
 
 _BEFORE, _AFTER, _LINE = "#b5482f", "#1f4e79", "#7a7a7a"
 
 
-def write_report(folder: Path, result: Result) -> None:
-    """Write summary.json, plots/ and report.html into a folder."""
+def write_report(folder: Path, result: Result, layout: Layout) -> None:
+    """Write summary.json, plots/ and the signed report into a folder."""
     (folder / "plots").mkdir(parents=True, exist_ok=True)
     (folder / "summary.json").write_text(json.dumps(result.summary, indent=2) + "\n")
-    figures = _figures(result)
-    for name, (_, figure) in figures.items():
+    for name, (_, figure) in _figures(result).items():
         figure.write_html(folder / "plots" / f"{name}.html", include_plotlyjs="directory")
-    shown, script = [], True
-    for name, (caption, figure) in figures.items():
-        html = figure.to_html(full_html=False, include_plotlyjs=script, div_id=name)
-        shown.append({"caption": caption, "html": html})
-        script = False  # the library is in the file once
-    source = (files("isonomy.company.demo") / "report.html.j2").read_text(encoding="utf-8")
-    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
-        source
+    appendix = folder / "plots" / "appendix.json"
+    appendix.write_text(json.dumps(appendix_of(result)))
+    with Processes(folder / "logs") as processes:
+        signed = processes.start(
+            "regulator-report",
+            [
+                *("isonomy-regulator", "report", str(layout.plan), "--out", str(folder)),
+                *("-c", str(layout.regulator_config), "--statement", str(layout.statement)),
+                *("--appendix", str(appendix)),
+            ],
+        )
+        processes.finish(signed)
+        countersigned = processes.start(
+            "company-countersign",
+            [
+                *("isonomy-company", "countersign", str(folder), "--yes"),
+                *("--home", str(layout.company.folder)),
+            ],
+        )
+        processes.finish(countersigned)
+    checks = Verification(
+        ReportPaths.of(folder),
+        card=Card.load(layout.regulator / "keys" / "card.json"),
+        plan=Plan.load(layout.plan),
+        ledger=layout.ledger,
     )
-    page = template.render(summary=result.summary, report=result.report, figures=shown)
-    (folder / "report.html").write_text(page, encoding="utf-8")
+    require(checks.run())
 
 
 def table(result: Result) -> Table:

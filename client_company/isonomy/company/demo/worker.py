@@ -3,8 +3,9 @@
     python -m isonomy.company.demo.worker RUN_FOLDER
 
 It reads the company's files, joins the session, trains the default strategy through the remote
-oracle, and writes its decisions on the test people. It has no access to an attribute, and no other
-way to one than the oracle. Progress goes to progress.jsonl, one event per line.
+oracle, has its decisions audited before and after, and writes its decisions on the test people. It
+has no access to an attribute, and no other way to one than the oracle. Progress goes to
+progress.jsonl, one event per line.
 """
 
 from __future__ import annotations
@@ -17,15 +18,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from isonomy.common.errors import IsonomyError
+from isonomy.common.accounting import epsilon_of
+from isonomy.common.errors import BudgetExceeded, IsonomyError
 from isonomy.common.exit_codes import code_of
 from isonomy.common.oracle import GroupOracle
 from isonomy.common.plan import MILLION, Plan
+from isonomy.company.auditing import AuditResult, audit
 from isonomy.company.base_models import base_model
-from isonomy.company.demo.layout import Layout, Settings
+from isonomy.company.demo.layout import COMPANY, Layout, Settings
 from isonomy.company.demo.population import read_company
 from isonomy.company.estimator import FairClassifier
-from isonomy.company.join import Exchange, join
+from isonomy.company.joining import Exchange, join
+from isonomy.company.save import MODEL, save
+from isonomy.company.statement import add_to_statement
+
+AUDIT_SHARE = 0.05  # of the budget, for the two audits of the report; training gets the rest
 
 
 class Progress:
@@ -50,19 +57,51 @@ class Progress:
 
 
 def train(oracle: GroupOracle, layout: Layout, plan: Plan, settings: Settings) -> dict[str, Any]:
-    """Train the plan's strategy; decisions of the base model and of the fair one on test people."""
+    """Train the plan's strategy; decisions of the base model and of the fair one on test people.
+
+    Both models' decisions on the plan's people are audited, for the regulator's report.
+    """
     features, target, ids, test = read_company(layout)
     model = FairClassifier(
         base_model(settings.base, features, settings.seed),
         notion=plan.notion,
         tolerance=plan.tolerance_millionths / MILLION,
         oracle=oracle,
+        epsilon=epsilon_of(int(oracle.budget.cap_units * (1 - AUDIT_SHARE)), plan.delta_value),
         random_state=settings.seed,
     )
     model.fit(features, target, ids=ids)
+    save(model, layout.company.folder / "model", base_reference="company/data, refitted")
+    audits, skipped = list[AuditResult](), ""
+    for name, decide in (("before", model.base_estimator_.predict), ("after", model.predict)):
+        try:
+            audits.append(
+                audit(
+                    oracle,
+                    decide(features),
+                    target,
+                    ids=ids,
+                    name=name,
+                    share=AUDIT_SHARE / 2,
+                    selected=1,
+                )
+            )
+        except BudgetExceeded as error:  # so few people, or so small a budget: the report says so
+            skipped = str(error)
+    add_to_statement(
+        layout.statement,
+        plan,
+        COMPANY,
+        audits,
+        model=f"{settings.base}, made fair by {settings.strategy}",
+        file=layout.company.folder / "model" / MODEL,
+        reason="To measure and correct differences between groups that the model would otherwise "
+        "make. Without the attributes they can be neither seen nor mended.",
+    )
     return {
         "before": model.base_estimator_.predict(test).tolist(),
         "after": model.predict(test).tolist(),
+        "audits_skipped": skipped,
         "report": asdict(model.report_),
         "frontier": [asdict(point) for point in model.frontier()],
     }

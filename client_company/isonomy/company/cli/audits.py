@@ -1,0 +1,126 @@
+"""`isonomy-company audit` and `countersign`: decisions audited, and a report confirmed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isonomy.common.plan import Plan
+from isonomy.company.home import Home
+
+HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
+_HOME = Path("company")
+
+
+def audit(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="An approved plan.")],
+    decisions: Annotated[
+        Path, typer.Option(help="CSV with columns id, decision and, if known, label.")
+    ],
+    name: Annotated[str, typer.Option(help="How the report calls it: before, after …")],
+    attribute: Annotated[
+        list[str] | None, typer.Option(help="Attributes to cross; without: all of the plan.")
+    ] = None,
+    share: Annotated[float, typer.Option(help="Part of the plan's budget to spend.")] = 0.05,
+    selected: Annotated[str, typer.Option(help="The decision that counts as selected.")] = "1",
+    smallest_group: Annotated[int, typer.Option(help="Smaller groups are not shown.")] = 50,
+    statement: Annotated[
+        Path | None, typer.Option(help="Write (or add to) the statement for the regulator.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="The model in a few words, for the statement.")] = "",
+    model_file: Annotated[
+        Path | None, typer.Option(help="The model's file, for its fingerprint.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why the attributes are needed.")] = "",
+    home: HomeFolder = _HOME,
+    yes: Annotated[bool, typer.Option("--yes", help="Spend without asking.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Have decisions audited by the regulator's attributes, in the session of an approved plan.
+
+    States what it costs, asks, and spends it once. The regulator's report then shows the audit.
+
+    \b
+    Examples:
+    isonomy-company audit plan.json --decisions after.csv --name after --share 0.05
+    """
+    from isonomy.company.auditing import audit as run_audit
+    from isonomy.company.auditing import price
+    from isonomy.company.decisions import read_decisions
+    from isonomy.company.joining import join
+    from isonomy.company.statement import add_to_statement
+
+    own = Home(home)
+    plan = Plan.load(plan_file)
+    given = read_decisions(decisions)
+    crossed = "*".join(attribute or plan.groups)
+    with join(plan, home=home) as oracle:
+        cost = price(
+            oracle,
+            share=share,
+            attribute=crossed,
+            people=len(set(given.ids)),
+            labelled=given.labels is not None,
+        )
+        typer.echo(str(cost), err=True)
+        if not yes and not typer.confirm("Spend it?", err=True):
+            raise typer.Exit(1)
+        found = run_audit(
+            oracle,
+            given.decisions,
+            given.labels,
+            ids=given.ids,
+            name=name,
+            attribute=crossed,
+            share=share,
+            selected=selected,
+            smallest_group=smallest_group,
+        )
+        left = oracle.budget
+    if statement is not None:
+        add_to_statement(
+            statement, plan, own.keys().name, [found], model=model, file=model_file, reason=reason
+        )
+    typer.echo(str(found), err=as_json)
+    if as_json:
+        typer.echo(json.dumps({"schema": "isonomy-company/audit/v1", **found.fields(left)}))
+
+
+def countersign(
+    report: Annotated[Path, typer.Argument(help="report.json, or its folder.")],
+    home: HomeFolder = _HOME,
+    yes: Annotated[bool, typer.Option("--yes", help="Sign without asking.")] = False,
+) -> None:
+    """Verify a regulator's report against the approved plan, and add this company's signature.
+
+    Countersigning says: the totals and the statement in this report are ours, and we have seen it.
+
+    \b
+    Examples:
+    isonomy-company countersign reports/spring --home company
+    """
+    from isonomy.common.report_schema import MAX_REPORT_BYTES
+    from isonomy.common.report_sign import (
+        MAX_SIGNATURE_BYTES,
+        Signatures,
+        save_signatures,
+    )
+    from isonomy.common.report_sign import countersign as add_signature
+    from isonomy.common.report_verify import ReportPaths, Verification, read_bounded, require
+
+    paths, own = ReportPaths.of(report), Home(home)
+    data = read_bounded(paths.report, MAX_REPORT_BYTES)
+    checked = Verification(paths)
+    require(checked.run())
+    plan, _ = own.approvals.require(bytes.fromhex(checked.report.run.plan))
+    require(Verification(paths, card=plan.regulator, plan=plan).run())
+    keys = own.keys()
+    plan.card(keys.name)  # a party of this plan
+    if not yes and not typer.confirm(f"Countersign as {keys.name}?", err=True):
+        raise typer.Exit(1)
+    old = Signatures.from_json(read_bounded(paths.signatures, MAX_SIGNATURE_BYTES))
+    save_signatures(add_signature(data, old, keys), paths.signatures)
+    typer.echo(json.dumps({"countersigned": str(paths.signatures), "company": keys.name}))

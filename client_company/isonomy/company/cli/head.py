@@ -1,0 +1,60 @@
+"""`isonomy-company head`: the newest state of the regulator's ledger that this company can prove.
+
+The head of the ledger stands in every signed answer, and signed answers are kept. A regulator that
+restores a backup needs the newest one: a ledger without it was rolled back.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isonomy.common.errors import ConfigError, IsonomyError
+from isonomy.common.identity import verify_signature
+from isonomy.common.messages import Answer, decode
+from isonomy.common.openings import cut_chunks
+from isonomy.common.plan import Plan
+from isonomy.common.regulator_half import ANSWER_DOMAIN
+from isonomy.company.home import Home
+
+HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
+
+
+def head(
+    plan: Annotated[Path, typer.Argument(help="A plan under which this company asked.")],
+    home: HomeFolder = Path("company"),
+) -> None:
+    """Show the ledger's head in the last answer that the regulator signed, as JSON.
+
+    The regulator gives it to `isonomy-regulator restore --head` or `ledger --verify --head`.
+
+    \b
+    Examples:
+    isonomy-company head plan.json --home company
+    """
+    loaded = Plan.load(plan)
+    folder = Home(home).folder / "openings" / loaded.hash.hex()
+    newest = max(_answers(folder, loaded), key=lambda answer: answer.sequence, default=None)
+    if newest is None:
+        raise ConfigError(f"no answer under plan {loaded.hash.hex()[:16]}… is kept in {home}")
+    shown = {"head": newest.ledger_head.hex(), "record": newest.sequence, "query": newest.query_id}
+    typer.echo(json.dumps(shown))
+
+
+def _answers(folder: Path, plan: Plan) -> Iterator[Answer]:
+    """Every kept answer that bears the regulator's signature; requests without one are none."""
+    for path in sorted(folder.glob("*.request")):
+        try:
+            *_, last = cut_chunks(path.read_bytes())
+            answer = decode(last, Answer)
+            verify_signature(
+                plan.regulator.signing_key, ANSWER_DOMAIN, answer.signed_bytes(), answer.signature
+            )
+        except (IsonomyError, OSError, ValueError, struct.error):
+            continue
+        yield answer

@@ -1,0 +1,38 @@
+"""`isonomy-regulator`: everything that a regulator's officer does.
+
+One module per group of commands; this page is their list, in the order in which a newcomer meets
+them.
+"""
+
+from __future__ import annotations
+
+from isonomy.common.command_line import CommandLine
+from isonomy.regulator.cli import books, inspect, plans, report, serving, setup, upkeep
+
+app = CommandLine(
+    help="The regulator's side of Isonomy. Attributes stay on this machine, encrypted: they leave "
+    "only as encrypted columns, and answers carry noise that is paid for in the ledger before they "
+    "go. Commands that return take --json; numbers of failures: docs/exit-codes.md."
+)
+
+app.command()(setup.init)
+app.command("tls-install")(upkeep.tls_install)
+app.command()(setup.enroll)
+app.command()(plans.approve)
+app.command()(plans.reject)
+app.command()(serving.serve)
+app.command()(serving.node)
+app.command()(serving.status)
+app.command()(books.ledger)
+app.command()(report.report)
+app.command()(report.verify)
+app.command()(inspect.inspect)
+app.command()(inspect.verdict)
+app.command()(inspect.auditor_key)
+app.command()(books.forget)
+app.command()(upkeep.doctor)
+app.command()(upkeep.backup)
+app.command()(upkeep.restore)
+app.command()(upkeep.rotate)
+
+__all__ = ["app"]

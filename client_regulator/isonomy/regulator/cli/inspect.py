@@ -1,0 +1,190 @@
+"""`inspect`, `verdict` and `auditor-key`: was a company's query what it claimed to be?
+
+An auditor needs this program, the plan, its own keys and an opening file: no home, no vault, no
+ledger, no network.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from isonomy.common.errors import ConfigError, InspectionFailed
+from isonomy.common.inspection_opening import SealedOpening
+from isonomy.common.inspection_verdict import MAX_VERDICT_BYTES, InspectionFolder, Verdict
+from isonomy.common.ledger_file import read_ledger, storage_errors
+from isonomy.common.ledger_state import LedgerState
+from isonomy.common.party import PartyKeys, fingerprint
+from isonomy.common.plan import Plan
+from isonomy.common.private_files import write_private
+from isonomy.regulator.cli.output import HERE, Home, Json, emit
+from isonomy.regulator.config import RegulatorConfig
+from isonomy.regulator.plan_files import find_plan, named_plan
+
+CHECKS = (
+    "(a) the plan names this auditor, and the opening is about the plan",
+    "(b) the company sealed and signed it",
+    "(c) the regulator demanded or answered this request",
+    "(0) the header is that of the request",
+    "(1) the query is the one that the header binds",
+    "(2) rows and seeds are those committed to",
+    "(3) the columns are those that the request was made from",
+    "(4) the rows have the shape that the query declares",
+    "(5) no person's rows exceed the bound",
+    "(6) the ciphertexts follow from columns, rows and seeds, byte for byte",
+)
+
+
+def inspect(
+    what: Annotated[
+        str, typer.Argument(help="An opening file to check; or a run, to see its inspections.")
+    ],
+    query: Annotated[str, typer.Option(help="Of a run: this query only.")] = "",
+    plan: Annotated[
+        Path | None, typer.Option(help="The plan's file; without: from the home folder.")
+    ] = None,
+    keys: Annotated[
+        Path | None, typer.Option(help="The auditor's key folder; without: the regulator's own.")
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="A copy of the regulator's ledger, to compare with.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--verdict", help="Write the signed verdict here.")
+    ] = None,
+    home: Home = HERE,
+    as_json: Json = False,
+) -> None:
+    """Check an opening: recompute a query's ciphertexts from what the company shows of it.
+
+    An auditor names --plan and --keys and hands the --verdict file to the regulator (`verdict`).
+    A regulator who is the plan's auditor needs neither; its verdict is filed in the home folder. A
+    failed check ends with code 42. With a run instead of a file: what was inspected, and which
+    openings wait for the auditor.
+
+    \b
+    isonomy-regulator inspect query-3.opening --plan plan.json --keys auditor --verdict v.json
+    isonomy-regulator inspect 3f9c21ab --home /srv/regulator
+    """
+    from isonomy.common.inspection_audit import audit  # here: `verify` needs no encryption
+
+    if not Path(what).is_file():
+        _show_run(RegulatorConfig.load(home), what, query, as_json=as_json)
+        return
+    sealed = SealedOpening.load(Path(what))
+    config = RegulatorConfig.load(home) if plan is None or keys is None else None
+    terms = Plan.load(plan) if plan else _known_plan(config, sealed)
+    own = PartyKeys.load(keys or _home(config).keys_folder)
+    answered = _answered(ledger or (config.ledger.path if config else None), sealed.query_id)
+    found = audit(terms, sealed, own, answered=answered)
+    if out is not None:
+        write_private(out, found.to_json() + b"\n")
+    if keys is None:
+        inspection_folder(_home(config), terms).take(found)
+    if not found.passed:
+        raise InspectionFailed(f"query {sealed.query_id!r} does not hold: {found.reason}")
+    fields = {"passed": True, "query": sealed.query_id, "checks": list(CHECKS)}
+    text = "\n".join(f"{check}: yes" for check in CHECKS)
+    shown = {**fields, "request": sealed.request_hash.hex(), "verdict": str(out or "")}
+    emit("inspect", shown, f"{text}\nQuery {sealed.query_id} passed.", as_json=as_json)
+
+
+def verdict(
+    file: Annotated[Path, typer.Argument(help="A verdict that the plan's auditor signed.")],
+    home: Home = HERE,
+    as_json: Json = False,
+) -> None:
+    """Take an auditor's verdict: the daemon answers, or ends the plan, with the next question.
+
+    \b
+    isonomy-regulator verdict v.json --home /srv/regulator
+    """
+    config = RegulatorConfig.load(home)
+    try:
+        with file.open("rb") as stream:
+            found = Verdict.from_json(stream.read(MAX_VERDICT_BYTES + 1))
+    except OSError as error:
+        raise ConfigError(f"cannot read the verdict {file}: {error.strerror}") from None
+    terms = named_plan(config, found.plan.hex())
+    inspection_folder(config, terms).take(found)
+    said = "passed" if found.passed else f"failed: {found.reason}"
+    fields = {"query": found.query_id, "passed": found.passed, "reason": found.reason}
+    emit("verdict", fields, f"Query {found.query_id} {said}.", as_json=as_json)
+
+
+def auditor_key(
+    folder: Annotated[Path, typer.Argument(help="A new folder for the keys.")],
+    name: Annotated[str, typer.Option(help="A name for people.")] = "auditor",
+    as_json: Json = False,
+) -> None:
+    """Make an auditor's keys, once. Hand card.json to whoever writes the plan.
+
+    \b
+    isonomy-regulator auditor-key auditor --name inspectorate
+    """
+    card = PartyKeys.create(folder, name, "auditor").card()
+    fields = {"card": str(folder / "card.json"), "fingerprint": fingerprint(card)}
+    shown = {**fields, "auditor": card.x25519, "auditor_signing": card.ed25519}
+    text = f"Card: {fields['card']}\nFingerprint, to compare by voice: {fields['fingerprint']}"
+    emit("auditor-key", shown, text, as_json=as_json)
+
+
+def inspection_folder(config: RegulatorConfig, plan: Plan) -> InspectionFolder:
+    """Where the daemon keeps a plan's openings and looks for verdicts."""
+    return InspectionFolder(config.state_folder / plan.hash.hex() / "inspections", plan)
+
+
+def _show_run(config: RegulatorConfig, text: str, query: str, *, as_json: bool) -> None:
+    plan = find_plan(config, text)
+    if plan is None:
+        raise ConfigError(f"{text!r} is neither an opening file nor a run of this regulator")
+    steps = _read(config.ledger.path).inspections(plan.hash)
+    chosen = [each for each in steps if query in ("", each.query_id)]
+    counts = Counter(each.step for each in chosen)
+    waiting = [str(path) for path in inspection_folder(config, plan).openings()]
+    fields: dict[str, Any] = {
+        "plan": plan.hash.hex(),
+        "inspected": len(chosen),
+        **{step: counts[step] for step in ("demanded", "opened", "passed", "failed")},
+        "requests": [
+            {"query": each.query_id, "request": each.request_hash.hex(), "step": each.step}
+            for each in chosen
+        ],
+        "waiting": waiting,
+    }
+    lines = [
+        f"{len(chosen)} inspected: {counts['passed']} passed, {counts['failed']} failed, "
+        f"{counts['opened']} with the auditor, {counts['demanded']} not opened.",
+        *(f"  {each.query_id}  {each.step}" for each in chosen),
+        *(f"  waits for the auditor: {path}" for path in waiting),
+    ]
+    emit("inspect-run", fields, "\n".join(lines), as_json=as_json)
+
+
+def _home(config: RegulatorConfig | None) -> RegulatorConfig:
+    if config is None:
+        raise ConfigError("name --plan and --keys, or the regulator's --home")
+    return config
+
+
+def _known_plan(config: RegulatorConfig | None, sealed: SealedOpening) -> Plan:
+    found = find_plan(_home(config), sealed.plan.hex())
+    if found is None:
+        raise ConfigError("the opening's plan is not known here; name its file with --plan")
+    return found
+
+
+def _answered(ledger: Path | None, query_id: str) -> bytes:
+    """The request that a ledger has under this query id, if a ledger is at hand."""
+    if ledger is None or not ledger.exists():
+        return b""
+    record = _read(ledger).find(query_id)
+    return record.request_hash if record is not None else b""
+
+
+def _read(ledger: Path) -> LedgerState:
+    with storage_errors(ledger), ledger.open("rb") as file:
+        return read_ledger(ledger, file).state

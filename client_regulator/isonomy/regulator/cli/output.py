@@ -1,0 +1,69 @@
+"""What all commands share: their options, and how they speak.
+
+A command's result goes to stdout: for people, or with `--json` as one object that begins with its
+schema, `isonomy-regulator/COMMAND/v1`. Everything else (progress, questions, warnings) goes to
+stderr.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from isonomy.regulator.config import RegulatorConfig
+from isonomy.regulator.unlock import read_secret
+from isonomy.regulator.vault import Vault
+
+Home = Annotated[
+    Path,
+    typer.Option(
+        "--home",
+        "--config",
+        "-c",
+        envvar="ISONOMY_REGULATOR_HOME",
+        help="The home folder that `init` made, or its regulator.toml.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+UnlockFile = Annotated[
+    Path | None,
+    typer.Option("--unlock-file", help="File with the vault's passphrase; else it is asked for."),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
+
+HERE = Path()
+
+
+def emit(command: str, fields: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    """Print a command's result, in one of the two ways."""
+    if as_json:
+        shown = {"schema": f"isonomy-regulator/{command}/v1", **fields}
+        typer.echo(json.dumps(shown, ensure_ascii=False))
+    elif text:
+        typer.echo(text)
+
+
+def say(text: str) -> None:
+    """Tell the officer something that is not the result."""
+    typer.echo(text, err=True)
+
+
+def agree(question: str, *, yes: bool) -> None:
+    """Ask before something that cannot be undone; "no" ends the command with code 1."""
+    if not yes and not typer.confirm(question, err=True):
+        raise typer.Exit(1)
+
+
+def open_vault(config: RegulatorConfig, unlock_file: Path | None) -> Vault:
+    """The vault with its secret: from the option, the configuration or the prompt."""
+    return Vault(config.vault.path, read_secret(unlock_file or config.vault.unlock_file))
+
+
+def moment(seconds: int) -> str:
+    """Unix seconds for people."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,122 @@
+"""`approve` and `reject`: the officer's word on a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isonomy.common.accounting import epsilon_of
+from isonomy.common.alignment import AlignmentPlan, is_alignment
+from isonomy.common.approvals import check_people, check_promises
+from isonomy.common.errors import PolicyRefused
+from isonomy.common.party import fingerprint
+from isonomy.common.plan import MILLION, Plan
+from isonomy.regulator import plan_files
+from isonomy.regulator.aligning import approve_alignment, people_of
+from isonomy.regulator.approval import describe
+from isonomy.regulator.cli.output import (
+    HERE,
+    Home,
+    Json,
+    UnlockFile,
+    Yes,
+    agree,
+    emit,
+    open_vault,
+    say,
+)
+from isonomy.regulator.config import RegulatorConfig
+
+
+def approve(
+    plan: Annotated[Path, typer.Argument(help="The plan, as the company sent it.")],
+    people: Annotated[
+        Path | None,
+        typer.Option(help="Its ids; without: from the alignment, or PLAN.people beside it."),
+    ] = None,
+    home: Home = HERE,
+    unlock_file: UnlockFile = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Show a plan (or an alignment) in plain language, and approve it: the daemon then takes part.
+
+    The policy is checked first. The plan's whole budget is set aside for each of its people,
+    whether the company uses it or not; all of that happens, or nothing.
+
+    \b
+    Examples:
+    isonomy-regulator approve plan.json --home /srv/regulator
+    """
+    config = RegulatorConfig.load(home)
+    if is_alignment(plan):
+        _approve_alignment(config, AlignmentPlan.load(plan), yes=yes, as_json=as_json)
+        return
+    loaded = Plan.load(plan)
+    cohort = people_of(config, loaded, plan, people)
+    check_people(loaded, cohort, config.name)
+    check_promises(loaded)
+    held = plan_files.held_by(config, cohort)
+    say(describe(config, loaded, held))
+    broken = config.policy.refusals(loaded, config.ledger.delta)
+    if broken:
+        raise PolicyRefused(
+            f"the policy in regulator.toml does not allow this plan: {'; '.join(broken)}"
+        )
+    agree("Approve this plan?", yes=yes)
+    plan_files.approve(config, loaded, cohort, lambda: open_vault(config, unlock_file))
+    delta = float(config.ledger.delta)
+    asked, total = loaded.epsilon_millionths / MILLION, config.ledger.epsilon
+    fields = {
+        "approved": loaded.hash.hex(),
+        "people": len(cohort),
+        "epsilon": asked,
+        "epsilon_total": float(total),
+        "epsilon_set_aside": epsilon_of(plan_files.held_by(config, cohort), delta),
+        "delta": delta,
+    }
+    text = (
+        f"Approved {loaded.hash.hex()}.\nε = {asked:g} of {total} is set aside for each of "
+        f"{len(cohort):,} people."
+    )
+    emit("approve", fields, text, as_json=as_json)
+
+
+def _approve_alignment(
+    config: RegulatorConfig, plan: AlignmentPlan, *, yes: bool, as_json: bool
+) -> None:
+    say(plan.describe())
+    say(f"  {plan.companies[0].name}: {fingerprint(plan.companies[0])}")
+    agree("Approve this alignment?", yes=yes)
+    approve_alignment(config, plan)
+    fields = {"approved": plan.hash.hex(), "alignment": True}
+    emit("approve", fields, f"Approved alignment {plan.hash.hex()}.", as_json=as_json)
+
+
+def reject(
+    plan: Annotated[str, typer.Argument(help="The plan's file, or the beginning of its hash.")],
+    reason: Annotated[str, typer.Option(help="One line for the company.")] = "",
+    home: Home = HERE,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Say no to a plan, signed. An approval given before is withdrawn: no more answers under it.
+
+    What the plan did not spend is free again; what was spent stays spent. A plan that had its
+    budget cannot be opened again.
+
+    \b
+    Examples:
+    isonomy-regulator reject plan.json --reason "ε is too large for this purpose"
+    isonomy-regulator reject 3f9c21ab
+    """
+    config = RegulatorConfig.load(home)
+    loaded = plan_files.named_plan(config, plan)
+    say(loaded.describe())
+    agree("Reject this plan?", yes=yes)
+    record = plan_files.reject(config, loaded, reason)
+    fields = {"rejected": loaded.hash.hex(), "record": str(record)}
+    text = f"Rejected {loaded.hash.hex()}.\nThe signed record for the company: {record}"
+    emit("reject", fields, text, as_json=as_json)

@@ -1,0 +1,94 @@
+"""`report` and `verify`: a run's findings, signed, and the check that anybody can run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isonomy.common.errors import ConfigError
+from isonomy.common.plan import MILLION
+from isonomy.common.report_command import verify
+from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, emit, open_vault, say
+
+__all__ = ["report", "verify"]
+
+
+def report(
+    run: Annotated[
+        str, typer.Argument(help="Beginning of the plan's hash, the plan's file, or a run folder.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the three files.")] = HERE,
+    home: Home = HERE,
+    statement: Annotated[
+        Path | None, typer.Option(help="The company's statement.json, shown as its word.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why the attributes were needed.")] = "",
+    alternatives: Annotated[str, typer.Option(help="Why other data would not do.")] = "",
+    access: Annotated[str, typer.Option(help="Who had access to the attributes.")] = "",
+    retention: Annotated[str, typer.Option(help="When they will be deleted.")] = "",
+    unknowns: Annotated[
+        str,
+        typer.Option(help="Share of the budget (e.g. 0.01) to release how many have no value."),
+    ] = "",
+    appendix: Annotated[
+        Path | None, typer.Option(help="Tables and figures (JSON) to add to the page.")
+    ] = None,
+    unlock_file: UnlockFile = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run's report: report.json, report.html and the signature report.sig.
+
+    Every number comes from this regulator's ledger; all audits of the run are shown. Groups below
+    the policy's smallest size are pooled or withheld. The daemon may go on serving meanwhile.
+
+    \b
+    Examples:
+    isonomy-regulator report 3f0c91ab --home /srv/regulator -o reports/spring
+    isonomy-regulator report 3f0c91ab -o reports/spring --statement statement.json --unknowns 0.01
+    """
+    from isonomy.common.report_schema import OfficerWord
+    from isonomy.common.report_statement import Statement
+    from isonomy.regulator.config import RegulatorConfig
+    from isonomy.regulator.report_appendix import Appendix
+    from isonomy.regulator.reporting import Words, find_run, write_report
+
+    config = RegulatorConfig.load(home)
+    plan = find_run(config, run)
+    if unknowns:
+        from isonomy.regulator.officer import ask
+
+        request = {"type": "unknowns", "plan": plan.hash.hex(), "share": _millionths(unknowns)}
+        ask(config, request, lambda: open_vault(config, unlock_file))
+    for text in (reason, alternatives, access, retention):
+        if len(text) > 4000:
+            raise ConfigError("what the officer says is at most 4,000 characters long")
+    words = Words(
+        OfficerWord(reason=reason, alternatives=alternatives, access=access, retention=retention),
+        Statement.load(statement) if statement else None,
+        Appendix.load(appendix) if appendix else None,
+    )
+    paths, written = write_report(config, plan, out, words)
+    usable = sum(bool(own.tables) for own in written.audits)
+    if not usable:
+        say("no audit of this run could be evaluated; the report says so")
+    fields = {
+        "report": str(paths.report),
+        "html": str(paths.html),
+        "signature": str(paths.signatures),
+        "plan": plan.hash.hex(),
+        "audits": len(written.audits),
+        "audits_evaluated": usable,
+        "epsilon_cap": written.privacy.cap_epsilon / MILLION,
+        "epsilon_spent": written.privacy.spent_epsilon / MILLION,
+    }
+    text = f"{paths.html}\n{paths.report}\n{paths.signatures}"
+    emit("report", fields, text, as_json=as_json)
+
+
+def _millionths(text: str) -> int:
+    try:
+        return round(float(text) * MILLION)
+    except (ValueError, OverflowError):
+        raise ConfigError(f"--unknowns takes a share such as 0.01, got {text!r}") from None

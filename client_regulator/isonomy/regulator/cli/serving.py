@@ -1,0 +1,104 @@
+"""`serve`, `node` and `status`: the daemon, the Flower node beside it, and how they do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from isonomy.common.node import flower_environment, supernode_command
+from isonomy.common.node_process import run_node
+from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, emit, moment, open_vault
+from isonomy.regulator.config import RegulatorConfig
+from isonomy.regulator.status import Status, look
+
+
+def serve(
+    home: Home = HERE,
+    unlock_file: UnlockFile = None,
+    log_file: Annotated[
+        Path | None, typer.Option("--log-file", help="JSON lines go here, rotated by size.")
+    ] = None,
+) -> None:
+    """Hold attributes, keys and ledger, and answer for approved plans, until stopped.
+
+    Run it as a user of its own; the Flower node runs as another user and reaches it by the socket
+    only. Logs are JSON lines on stderr, or in the --log-file.
+
+    \b
+    Examples:
+    isonomy-regulator serve --home /srv/regulator --unlock-file /run/credentials/vault
+    """
+    from isonomy.regulator.daemon import Daemon  # here: `verify` works without the encryption
+
+    config = RegulatorConfig.load(home)
+    if log_file is not None:
+        log = config.log.model_copy(update={"file": log_file.absolute()})
+        config = config.model_copy(update={"log": log})
+    vault = open_vault(config, unlock_file)
+    vault.read()  # a wrong passphrase is said now, not in a session
+    with Daemon(config, vault) as daemon:
+        daemon.serve()
+
+
+def node(
+    superlink: Annotated[str, typer.Option(help="HOST:PORT of the server's SuperLink.")],
+    daemon_socket: Annotated[Path, typer.Option("--socket", help="The daemon's local socket.")],
+    folder: Annotated[Path, typer.Option(help="Folder with node.key, and for Flower's files.")],
+    ca: Annotated[Path, typer.Option(help="The server's ca.pem.")],
+    port: Annotated[int, typer.Option(help="A free local port for Flower's own use.")] = 9094,
+) -> None:
+    """Start the Flower node (SuperNode), in the foreground, as a user without access to the home.
+
+    Code that arrives with a run executes here. It sees the socket, and no data.
+
+    \b
+    Examples:
+    isonomy-regulator node --superlink server.example.org:9093 --ca /srv/node/ca.pem \\
+        --folder /srv/node --socket /srv/regulator/run/daemon.sock
+    """
+    command = supernode_command(
+        superlink=superlink, ca=ca, key=folder / "node.key", daemon_socket=daemon_socket, port=port
+    )
+    run_node(command, flower_environment(folder / "flower"))
+
+
+def status(home: Home = HERE, as_json: Json = False) -> None:
+    """Show the daemon, its sessions, the people of each plan, and the budget that is left.
+
+    Needs no passphrase, works with and without a running daemon, and names nobody.
+
+    \b
+    Examples:
+    isonomy-regulator status --home /srv/regulator
+    """
+    found = look(RegulatorConfig.load(home))
+    emit("status", found.fields(), _for_people(found), as_json=as_json)
+
+
+def _for_people(found: Status) -> str:
+    daemon = found.daemon
+    lines = [f"{found.name}: {found.enrolled:,} people enrolled, {found.aligned:,} in open plans"]
+    if daemon is None:
+        lines.append("  daemon       not running (isonomy-regulator serve)")
+    else:
+        sessions: Any = daemon["sessions"]
+        since = moment(int(str(daemon["since"])))
+        lines.append(f"  daemon       process {daemon['pid']}, since {since}")
+        lines += [
+            f"  session      plan {own['plan'][:12]}…, {own['answered']} answers so far"
+            for own in sessions
+        ]
+    lines.append(
+        f"  budget       ε = {found.epsilon_cap:g} per person at δ = {found.delta}; the one with "
+        f"least left has {found.epsilon_left:.4g}"
+    )
+    for own in found.plans:
+        state = "open" if own.is_open else "closed"
+        lines.append(
+            f"  plan {own.hash[:12]}…  {state}, {', '.join(own.companies) or 'unknown company'}: "
+            f"{own.people:,} people, {own.answers} answers, ε = {own.epsilon_spent:.4g} spent of "
+            f"{own.epsilon_reserved:.4g}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,187 @@
+"""`init` and `enroll`: a home, and the people in it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isonomy.common.certificates import Request
+from isonomy.common.errors import ConfigError
+from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, emit, open_vault, say
+from isonomy.regulator.config import DEFAULT_COHORT, RegulatorConfig
+from isonomy.regulator.enrolment import Order, declared_groups, enrol
+from isonomy.regulator.home import NewHome, make_home
+from isonomy.regulator.officer import ask, daemon_status
+from isonomy.regulator.tables import Problems, Row, read_rows
+from isonomy.regulator.vault import VaultTable
+
+_PROGRESS_ROWS = 250_000
+
+
+def init(
+    home: Annotated[Path, typer.Argument(help="A new folder for everything of this regulator.")],
+    name: Annotated[str, typer.Option(help="The regulator's name in plans.")] = "regulator",
+    epsilon: Annotated[str, typer.Option(help="The most a person may lose, over all plans.")] = "2",
+    delta: Annotated[str, typer.Option(help="The δ of (ε, δ).")] = "1e-6",
+    groups: Annotated[
+        list[str] | None, typer.Option(help="NAME=LABEL,LABEL… for each attribute.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="User group that the Flower node's user shares.")
+    ] = None,
+    unlock_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--unlock-file",
+            help="Unlock the vault by this file (made if it does not exist), not by a passphrase.",
+        ),
+    ] = None,
+    tls_request: Annotated[
+        bool, typer.Option(help="Make a TLS key and a request for the server's operator.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Make a home folder: keys, TLS request, an empty vault, and the policy with comments.
+
+    Read and change the policy (regulator.toml) before the first approval: then the ledger is
+    opened with its total, which can never be raised.
+
+    \b
+    Examples:
+    isonomy-regulator init /srv/regulator --groups sex=female,male --epsilon 2
+    """
+    wish = NewHome(
+        name=name,
+        epsilon=epsilon,
+        delta=delta,
+        groups=parse_groups(groups or []),
+        group=group,
+        unlock_file=unlock_file,
+        tls_request=tls_request,
+    )
+    made = make_home(home, wish)
+    lines = [
+        f"Made {made.config.home}.",
+        f"  policy           {made.policy}   (read it, change it)",
+        f"  card             {made.card}   (for the companies)",
+        f"  node key         {made.node_key}   (for the server's operator)",
+    ]
+    tls = None
+    if made.tls_request is not None:
+        tls = Request.load(made.tls_request).fingerprint
+        lines.append(f"  TLS request      {made.tls_request}   (for the server's operator)")
+        lines.append(f"  TLS fingerprint  {tls}   (read it to the operator)")
+    lines += [
+        f"  fingerprint      {made.fingerprint}   (read it out by telephone)",
+        "Next: isonomy-regulator enroll FILE --id COLUMN --attribute COLUMN",
+    ]
+    fields = {
+        "home": str(made.config.home),
+        "policy": str(made.policy),
+        "card": str(made.card),
+        "fingerprint": made.fingerprint,
+        "node_key": str(made.node_key),
+        "tls_request": made.tls_request and str(made.tls_request),
+        "tls_fingerprint": tls,
+    }
+    emit("init", fields, "\n".join(lines), as_json=as_json)
+
+
+def enroll(
+    file: Annotated[Path, typer.Argument(help="CSV in UTF-8, or Parquet.")],
+    attribute: Annotated[list[str], typer.Option(help="A column with an attribute; repeatable.")],
+    id_column: Annotated[str, typer.Option("--id", help="The column with the ids.")] = "id",
+    groups: Annotated[
+        list[str] | None, typer.Option(help="NAME=LABEL,LABEL… if the policy does not say.")
+    ] = None,
+    cohort: Annotated[str, typer.Option(help="A name for these people.")] = DEFAULT_COHORT,
+    update: Annotated[bool, typer.Option("--update", help="Add people or attributes.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Also change values.")] = False,
+    delimiter: Annotated[str, typer.Option(help="What parts the columns of a CSV file.")] = ",",
+    show_sizes: Annotated[
+        bool, typer.Option("--show-sizes", help="Group sizes even without a terminal.")
+    ] = False,
+    home: Home = HERE,
+    unlock_file: UnlockFile = None,
+    as_json: Json = False,
+) -> None:
+    """Take people and their attributes into the encrypted vault: all of a file, or nobody.
+
+    Every line is checked first; a bad one is named by its number. Empty cells count as missing,
+    values such as "unknown" as unknown: both are groups of their own that companies never see.
+    Group sizes are private; they are shown at a terminal only, unless --show-sizes asks for them.
+
+    \b
+    Examples:
+    isonomy-regulator enroll people.csv --id customer --attribute sex --attribute age
+    isonomy-regulator enroll more.parquet --attribute sex --update
+    isonomy-regulator enroll people.csv --attribute sex --groups sex=female,male --cohort north
+    """
+    config = RegulatorConfig.load(home)
+    vault = open_vault(config, unlock_file)
+    with vault.locked():
+        table = vault.read()
+        declared = declared_groups(
+            attribute, parse_groups(groups or []), config.groups, table.groups
+        )
+        order = Order(cohort, declared, config.vault.unknown_values, update, replace)
+        problems = Problems(file)
+        rows = _watched(read_rows(file, id_column, attribute, problems, delimiter))
+        made, done = enrol(table, order, rows, problems)
+        generation = vault.write(made)
+    if config.ledger.path.exists():
+        ask(config, {"type": "witness"})
+    if done.replaced and daemon_status(config) is not None:
+        say("The running daemon keeps the old values for open plans until it is started again.")
+    if not as_json and (show_sizes or sys.stderr.isatty()):
+        _show_sizes(made, config.policy.smallest_group)
+    fields: dict[str, object] = {
+        "file": str(file),
+        "cohort": cohort,
+        "attributes": list(declared),
+        "added": done.added,
+        "unchanged": done.unchanged,
+        "replaced": done.replaced,
+        "people": done.people,
+        "vault": str(config.vault.path),
+        "vault_generation": generation,
+    }
+    if show_sizes:
+        fields["sizes"] = {name: made.sizes(name) for name in made.groups}
+    text = (
+        f"Enrolled {done.added} people in cohort {cohort!r} ({done.unchanged} were enrolled with "
+        f"the same values, {done.replaced} got new ones); the vault now holds {done.people}.\n"
+        f"{file} itself was left as it is: it holds attributes in plain text, so keep it safe or "
+        "remove it."
+    )
+    emit("enroll", fields, text, as_json=as_json)
+
+
+def parse_groups(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """["sex=female,male"] to {"sex": ("female", "male")}."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, equals, labels = text.partition("=")
+        if not equals or not name or name in found:
+            raise ConfigError(f"--groups {text!r} is not NAME=LABEL,LABEL, or names it twice")
+        found[name] = tuple(label.strip() for label in labels.split(","))
+    return found
+
+
+def _watched(rows: Iterator[Row]) -> Iterator[Row]:
+    for number, row in enumerate(rows, start=1):
+        if number % _PROGRESS_ROWS == 0:
+            say(f"{number:,} lines read")
+        yield row
+
+
+def _show_sizes(table: VaultTable, smallest: int) -> None:
+    for name in table.groups:
+        say(f"{name}:")
+        for label, size in table.sizes(name).items():
+            small = f"   below the smallest group of {smallest}" if 0 < size < smallest else ""
+            say(f"  {label:<24} {size:>12,}{small}")

@@ -1,0 +1,218 @@
+"""`doctor`, `backup`, `restore` and `rotate`: from the second day on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from isonomy.common.certificates import Request, authority_fingerprint
+from isonomy.common.errors import ConfigError
+from isonomy.common.exit_codes import code_of
+from isonomy.regulator.backup import make_backup
+from isonomy.regulator.certificate_rotation import install_certificate, request_certificate
+from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, emit, open_vault, say
+from isonomy.regulator.config import RegulatorConfig
+from isonomy.regulator.doctor import NODE_PORT, examine
+from isonomy.regulator.faults import ProblemsFound
+from isonomy.regulator.officer import ask, daemon_status
+from isonomy.regulator.restore import restore as restore_home
+from isonomy.regulator.rotation import finish_rotation, rotate_identity
+from isonomy.regulator.unlock import new_secret, read_secret
+
+_MARKS = {"ok": "ok  ", "warn": "look", "fail": "MEND"}
+
+
+def doctor(
+    home: Home = HERE,
+    port: Annotated[int, typer.Option(help="The Flower node's local port.")] = NODE_PORT,
+    accept_clock: Annotated[
+        bool,
+        typer.Option(
+            "--accept-clock", help="The clock was wrong before, it is right now: go on, noted."
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check keys, permissions, vault, ledger, clock, certificates, ports; say how to mend each.
+
+    Ends with 0 if nothing must be mended, else with code 73. Asks for no passphrase and changes
+    nothing, but for finishing a rotation that was cut short.
+
+    \b
+    Examples:
+    isonomy-regulator doctor --home /srv/regulator
+    """
+    config = RegulatorConfig.load(home)
+    finish_rotation(config)
+    if accept_clock:
+        ask(config, {"type": "clock"})
+    found = examine(config, port=port)
+    lines = []
+    for own in found:
+        lines.append(f"{_MARKS[own.level]}  {own.check:<13} {own.text}")
+        if own.mend:
+            lines.append(f"{'':<20} → {own.mend}")
+    bad = sum(own.level == "fail" for own in found)
+    fields = {"healthy": bad == 0, "findings": [asdict(own) for own in found]}
+    if bad and as_json:  # one object on stdout: the findings, not the error
+        emit("doctor", fields, "", as_json=True)
+        raise typer.Exit(code_of(ProblemsFound("")))
+    emit("doctor", fields, "\n".join(lines), as_json=as_json)
+    if bad:
+        raise ProblemsFound(f"{bad} finding(s) must be mended; see the lines marked MEND")
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="A new file.")],
+    home: Home = HERE,
+    unlock_file: UnlockFile = None,
+    as_json: Json = False,
+) -> None:
+    """Write the whole home into one encrypted file. The daemon may go on running.
+
+    It opens with the vault's passphrase or unlock file, which is *not* in it: keep that elsewhere.
+
+    \b
+    Examples:
+    isonomy-regulator backup /mnt/safe/regulator-2027-01-31.backup
+    """
+    config = RegulatorConfig.load(home)
+    made = make_backup(config, file, read_secret(unlock_file or config.vault.unlock_file))
+    fields = {
+        "backup": str(made.file),
+        "files": made.files,
+        "records": made.records,
+        "head": made.head,
+        "vault_generation": made.vault_generation,
+    }
+    text = f"Wrote {made.files} files to {made.file}; the ledger has {made.records} records."
+    emit("backup", fields, text, as_json=as_json)
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="A backup.")],
+    home: Annotated[Path, typer.Argument(help="The home: new, empty, or the one to mend.")],
+    head: Annotated[
+        list[str] | None, typer.Option(help="A ledger head from a company's signed answer.")
+    ] = None,
+    witness: Annotated[
+        list[Path] | None, typer.Option(help="A copy of witness.json from elsewhere.")
+    ] = None,
+    unlock_file: UnlockFile = None,
+    as_json: Json = False,
+) -> None:
+    """Put a backup in place, unless that would roll anybody's budget back.
+
+    The newer of the home's ledger and the backup's counts. If no ledger is left, a --head from each
+    company (or a --witness) must prove that the backup is the newest state.
+
+    \b
+    Examples:
+    isonomy-regulator restore regulator.backup /srv/regulator --head 5d41…
+    """
+    try:
+        heads = [bytes.fromhex(text) for text in head or []]
+    except ValueError:
+        raise ConfigError("--head must be hexadecimal") from None
+    secret = read_secret(unlock_file)
+    done = restore_home(file, home, secret, heads=heads, witnesses=witness or [])
+    if done.before is not None:
+        say(f"What was there before lies in {done.before}; remove it when all is well.")
+    fields = {
+        "home": str(done.home),
+        "records": done.records,
+        "ledger_from": done.ledger_from,
+        "vault_from": done.vault_from,
+        "before": done.before and str(done.before),
+    }
+    text = (
+        f"Restored {done.home}: ledger ({done.records} records) from the {done.ledger_from}, vault "
+        f"from the {done.vault_from}. The unlock file is not part of a backup.\n"
+        "Next: isonomy-regulator doctor"
+    )
+    emit("restore", fields, text, as_json=as_json)
+
+
+def tls_install(
+    certificate: Annotated[Path, typer.Argument(help="The tls.pem that the server signed.")],
+    ca: Annotated[
+        Path | None, typer.Option(help="The server's ca.pem; without: beside the certificate.")
+    ] = None,
+    home: Home = HERE,
+    as_json: Json = False,
+) -> None:
+    """Put the certificate that the server's operator signed to its key.
+
+    Compare the authority's fingerprint by telephone: whom it names as relay is believed.
+
+    \b
+    Examples:
+    isonomy-regulator tls-install regulator/tls.pem
+    """
+    config = RegulatorConfig.load(home)
+    until = install_certificate(config, certificate, ca or certificate.with_name("ca.pem"))
+    authority = authority_fingerprint(config.tls.ca)
+    fields = {"installed": str(config.tls.cert), "until": until, "authority": authority}
+    text = (
+        f"Installed {config.tls.cert}, good until {until}.\nThe authority's fingerprint, to "
+        f"compare by telephone: {authority}\nA running daemon reads it when it is started again."
+    )
+    emit("tls-install", fields, text, as_json=as_json)
+
+
+def rotate(
+    what: Annotated[
+        Literal["identity", "certificate", "vault"], typer.Argument(help="What gets a new key.")
+    ],
+    home: Home = HERE,
+    unlock_file: UnlockFile = None,
+    new_unlock_file: Annotated[
+        Path | None, typer.Option(help="vault: unlock by this file from now on.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Change a key without losing the ledger.
+
+    identity: new signing and sealing keys, with a record signed by old and new; plans that name the
+    old ones must be closed first. certificate: a new TLS key and a request for the server's
+    operator; the old pair is in use until `tls-install`. vault: a new passphrase or unlock file.
+
+    \b
+    Examples:
+    isonomy-regulator rotate identity
+    isonomy-regulator rotate certificate
+    isonomy-regulator rotate vault
+    """
+    config = RegulatorConfig.load(home)
+    if what == "identity":
+        done = rotate_identity(config)
+        fields = {"card": str(done.card), "fingerprint": done.fingerprint}
+        fields["record"] = str(done.record)
+        text = (
+            f"New fingerprint: {done.fingerprint}\nHand out {done.card} and {done.record} "
+            "(signed by the old and the new identity)."
+        )
+    elif what == "certificate":
+        request = request_certificate(config)
+        fields = {"request": str(request), "fingerprint": Request.load(request).fingerprint}
+        text = (
+            f"Send {request} to the server's operator and read out {fields['fingerprint']};\n"
+            "then: isonomy-regulator tls-install FILE"
+        )
+    else:
+        if daemon_status(config) is not None:
+            raise ConfigError("the daemon knows the old secret only; stop it first")
+        vault = open_vault(config, unlock_file)
+        with vault.locked():
+            vault.reseal(new_secret(new_unlock_file))
+        if config.ledger.path.exists():
+            ask(config, {"type": "witness"})
+        fields = {"vault": str(config.vault.path)}
+        text = (
+            "The vault has its new secret. If regulator.toml names an unlock_file, correct it; "
+            "backups made before still open with the old one."
+        )
+    emit("rotate", {"what": what, **fields}, text, as_json=as_json)

@@ -1,0 +1,69 @@
+"""How many people have no value: released with noise, and paid for like everything else.
+
+In every other release "missing" counts to the last group of its attribute, so that nobody learns
+whose value is missing. New York's Local Law 144 asks for the share of unknowns. The regulator could
+read it off its vault, but an exact count is a release of private data: one person's attribute
+replaced changes it by one. So the regulator asks its own ledger, under the plan's own budget:
+
+    K + N(0, σ²),    Δ = 1 person    ⇒    units = ⌈10^12·row_bound² / σ_int²⌉
+
+Asked again, it answers with what it answered before.
+"""
+
+from __future__ import annotations
+
+from isonomy.common.accounting import gaussian_units
+from isonomy.common.canonical import hash_bytes
+from isonomy.common.errors import BudgetExceeded
+from isonomy.common.ledger import DebitRecord, Ledger
+from isonomy.common.noise import MIN_SIGMA, SystemNoise, rounded_gaussian
+from isonomy.common.params import parameter_set
+from isonomy.common.plan import Plan
+from isonomy.common.queries import cost_of, query_id_prefix
+
+PREFIX = "unknowns:v1:"
+
+
+def unknowns_attribute(purpose: str) -> str | None:
+    """The attribute that such a purpose names; None for any other purpose."""
+    return purpose[len(PREFIX) :] or None if purpose.startswith(PREFIX) else None
+
+
+def release_unknowns(
+    ledger: Ledger, plan: Plan, root: bytes, attribute: str, missing: int, share: float
+) -> DebitRecord:
+    """Release the number of people of the plan without a value, for a share of the plan's budget.
+
+    `missing` is private; what may leave is the returned record's answer.
+    """
+    params = parameter_set(plan.parameters)
+    query_id = f"{query_id_prefix(plan.hash)}unknowns-{attribute}"
+    stored = ledger.find(query_id)
+    if stored is not None:
+        return stored
+    units = int(plan.cap_units * share)
+    if units < 1:
+        raise BudgetExceeded("the share of the budget for unknowns is too small to buy anything")
+    sigma = max(MIN_SIGMA, cost_of("groups", (2,), params).sigma_for(units))
+    noise = int(rounded_gaussian(sigma, 1, SystemNoise())[0])
+    value = missing * params.row_bound + noise
+    return ledger.debit(
+        plan=plan.hash,
+        query_id=query_id,
+        request_hash=hash_bytes("isonomy/unknowns/v1", plan.hash, attribute.encode()),
+        root=root,
+        units=gaussian_units(params.row_bound**2, sigma),
+        event={
+            "mechanism": "gaussian",
+            "noise": sigma,
+            "kind": "open",
+            "shape": "groups",
+            "attributes": attribute,
+            "columns": 1,
+            "people": plan.cohort_size,
+            "purpose": f"{PREFIX}{attribute}",
+            "norm": "1.0",
+            "weights": "",
+        },
+        answer=value.to_bytes(8, "little", signed=True),
+    )
