@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,21 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from isonomy.common.accounting import units_for
+from isonomy.common.accounting import laplace_units, units_for
 from isonomy.common.canonical import hash_bytes
 from isonomy.common.cohort import AttributeTable, Cohort
 from isonomy.common.company_half import EncryptedOracle
 from isonomy.common.custodian import Custodian
+from isonomy.common.errors import ConfigError
 from isonomy.common.identity import Identity
 from isonomy.common.ledger import Ledger
-from isonomy.common.local import LocalOracle
+from isonomy.common.local import LocalOracle, scratch_folder
 from isonomy.common.oracle import GroupOracle
+from isonomy.common.plan import MILLION
 from isonomy.common.regulator_half import RegulatorHalf
 
 Decide = Callable[[pd.DataFrame], NDArray[np.int64]]
+DecideByGroup = Callable[[pd.DataFrame, NDArray[np.int64]], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +52,26 @@ class Rehearsal:
     tolerance: float
     seed: int
     keep_selection_rate: bool
+    options: Mapping[str, Any] = field(default_factory=dict)  # the strategy's own, by name
+
+    def options_among(self, *names: str) -> dict[str, Any]:
+        """The options, all of which must be among `names`."""
+        strange = sorted(set(self.options) - set(names))
+        if strange:
+            raise ConfigError(
+                f"no option {', '.join(strange)}; this strategy has {', '.join(names) or 'none'}"
+            )
+        return dict(self.options)
+
+    def true_groups(self, who: str) -> NDArray[np.int64]:
+        """(rows,) true groups, for baselines that no regulator would answer."""
+        if not isinstance(self.oracle, LocalOracle):
+            raise ConfigError(
+                f"{who} needs the true attributes: it is a comparison for rehearsals without "
+                "encryption, never a protocol"
+            )
+        codes = self.oracle.unsafe_true_groups(self.attribute)
+        return np.asarray(codes[self.oracle.cohort.positions(self.ids)])
 
 
 @dataclass(frozen=True)
@@ -58,6 +81,9 @@ class Trained:
     decide: Decide
     base_decide: Decide
     returned: str  # "base", "tilt" or "shrunk"; other strategies: their own name
+    decide_by_group: DecideByGroup | None = None  # used instead: needs everybody's attribute
+    epsilon_spent: float | None = None  # where the ledger's sum is not the figure to show
+    accounting: str = ""  # what the guarantee is, where it is not the ledger's (ε, δ)
 
 
 def tilt(rehearsal: Rehearsal) -> Trained:
@@ -83,10 +109,111 @@ def unconstrained(rehearsal: Rehearsal) -> Trained:
     return Trained(_decider(model), _decider(model), "base")
 
 
+def pf_ld(rehearsal: Rehearsal) -> Trained:
+    """Tran et al., private: a torch model under Lagrangian multipliers (docs/gradient.md)."""
+    from isonomy.company.gradient.rehearse import train
+
+    return train("pf_ld", rehearsal)
+
+
+def f_ld(rehearsal: Rehearsal) -> Trained:
+    """Tran et al., Algorithm 1: not private, for comparison; refuses encrypted oracles."""
+    from isonomy.company.gradient.rehearse import train
+
+    return train("f_ld", rehearsal)
+
+
+def dp_fermi(rehearsal: Rehearsal) -> Trained:
+    """Lowy et al., private: a torch model under an ERMI penalty (docs/fermi.md)."""
+    from isonomy.company.gradient.rehearse import train
+
+    return train("dp_fermi", rehearsal)
+
+
+def dp_postprocess(rehearsal: Rehearsal) -> Trained:
+    """Jagielski et al., Algorithm 1: flips decisions by group, so needs the attribute to decide."""
+    from isonomy.company.jagielski.rehearse import postprocess
+
+    return postprocess(rehearsal)
+
+
+def dp_oracle(rehearsal: Rehearsal) -> Trained:
+    """Jagielski et al., Algorithm 3: a private game of learner and auditor, linear rules."""
+    from isonomy.company.jagielski.rehearse import oracle_learner
+
+    return oracle_learner(rehearsal)
+
+
+def exponentiated_gradient(rehearsal: Rehearsal) -> Trained:
+    """Agarwal et al. by fairlearn, with the true attributes: not private, for comparison."""
+    from isonomy.company.baselines.fairlearn_reductions import train
+
+    return train(rehearsal)
+
+
+def zafar(rehearsal: Rehearsal) -> Trained:
+    """Zafar et al., covariance constraint, with the true attributes: not private."""
+    from isonomy.company.baselines.zafar import train
+
+    return train(rehearsal)
+
+
+def randomised_response(rehearsal: Rehearsal) -> Trained:
+    """Mozannar et al.: attributes by randomised response, then noise-corrected reductions."""
+    from isonomy.company.baselines.randomised import train
+
+    return train(rehearsal)
+
+
+def dp_sgd_penalty(rehearsal: Rehearsal) -> Trained:
+    """Opacus DP-SGD with a fairness penalty by one who holds everything: another trust model."""
+    from isonomy.company.baselines.dp_sgd import train
+
+    return train(rehearsal)
+
+
 STRATEGIES: dict[str, Callable[[Rehearsal], Trained]] = {
     "tilt": tilt,
+    "pf_ld": pf_ld,
+    "f_ld": f_ld,
+    "dp_fermi": dp_fermi,
+    "dp_postprocess": dp_postprocess,
+    "dp_oracle": dp_oracle,
     "unconstrained": unconstrained,
+    "exponentiated_gradient": exponentiated_gradient,
+    "zafar": zafar,
+    "randomised_response": randomised_response,
+    "dp_sgd_penalty": dp_sgd_penalty,
 }
+
+_ODDS = ("equalized_odds", "equal_fpr", "equal_opportunity")
+_USUAL = ("demographic_parity", "equalized_odds")
+NOTIONS_OF: dict[str, tuple[str, ...]] = {  # strategies that are not listed check by themselves
+    "dp_postprocess": _ODDS,
+    "dp_oracle": _ODDS,
+    "exponentiated_gradient": _USUAL,
+    "zafar": _USUAL,
+    "randomised_response": _USUAL,
+    "dp_sgd_penalty": _USUAL,
+}
+
+
+def check_notion(strategy: str, notion: str) -> None:
+    """ConfigError for a notion that the strategy does not know, before anything is spent."""
+    known = NOTIONS_OF.get(strategy)
+    if known is not None and notion not in known:
+        raise ConfigError(f"{strategy} is for {', '.join(known)}; got notion {notion!r}")
+
+
+def is_pure(strategy: str, options: Mapping[str, Any]) -> bool:
+    """Does the strategy make one release of pure ε and nothing else?
+
+    A pure ε is stronger than (ε, δ). In the ledger's μ² it counts for several times its ε, because
+    there it must compose with anything; alone it must not be handicapped by that in a comparison.
+    """
+    if strategy == "dp_postprocess":
+        return options.get("mechanism", "laplace") == "laplace"
+    return strategy == "randomised_response"
 
 
 def _decider(model: Any) -> Decide:
@@ -108,17 +235,19 @@ def rehearsal_oracle(
     epsilon: float,
     delta: float,
     encrypted: bool = False,
+    pure: bool = False,
 ) -> Iterator[GroupOracle]:
     """An oracle over known attributes with a ledger of its own, gone when the block is left.
 
     `encrypted`: the real exchange, both halves in this process; otherwise the same noise and
-    ledger without encryption.
+    ledger without encryption. `pure`: the budget is that of one release of pure ε.
     """
-    cap_units = units_for(epsilon, delta)
+    millionths = max(1, int(epsilon * MILLION))
+    cap_units = laplace_units(millionths, MILLION) if pure else units_for(epsilon, delta)
     table = AttributeTable(Cohort.of(ids), attributes, groups)
     plan = hash_bytes("isonomy/rehearsal/v1", os.urandom(32))
     with (
-        tempfile.TemporaryDirectory(prefix="isonomy-rehearsal-") as folder,
+        tempfile.TemporaryDirectory(prefix="isonomy-rehearsal-", dir=scratch_folder()) as folder,
         Ledger.create(Path(folder) / "ledger.jsonl", cap_units=cap_units, delta=delta) as ledger,
     ):
         custodian = Custodian(table, ledger, plan=plan, member_key=os.urandom(32))
@@ -138,4 +267,12 @@ def rehearsal_oracle(
         )
 
 
-__all__ = ["STRATEGIES", "Rehearsal", "Trained", "rehearsal_oracle"]
+__all__ = [
+    "NOTIONS_OF",
+    "STRATEGIES",
+    "Rehearsal",
+    "Trained",
+    "check_notion",
+    "is_pure",
+    "rehearsal_oracle",
+]

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,20 @@ from isonomy.common.errors import ConfigError
 from isonomy.company.base_models import BASES, Fits, Remembered, base_model
 from isonomy.company.datasets import Dataset, attribute_names, load
 from isonomy.company.datasets.file import is_file_name
-from isonomy.company.measures import NOTIONS, noise_floor, violation
-from isonomy.company.rehearsal import STRATEGIES, Rehearsal, rehearsal_oracle
+from isonomy.company.measures import (
+    NOTIONS,
+    equalized_odds_sum,
+    group_fairness,
+    noise_floor,
+    violation,
+)
+from isonomy.company.rehearsal import (
+    STRATEGIES,
+    Rehearsal,
+    check_notion,
+    is_pure,
+    rehearsal_oracle,
+)
 
 SCHEMA = 1
 TRAINING_SHARE = 0.75
@@ -49,11 +61,13 @@ class Settings:
     seeds: int = 3
     encrypted: bool = False
     keep_selection_rate: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the strategy, by name
 
     def __post_init__(self) -> None:
         _one_of("strategy", self.strategy, STRATEGIES)
         _one_of("notion", self.notion, NOTIONS)
         _one_of("base model", self.base, BASES)
+        check_notion(self.strategy, self.notion)
         if not self.epsilons:
             raise ConfigError("give at least one epsilon")
         for epsilon in self.epsilons:
@@ -90,11 +104,18 @@ class Run:
     selection_rate: float
     base_selection_rate: float
     noise_floor: float
+    group_fairness: float = math.nan  # (24) and (26) of Wang et al.: two groups only
+    equalized_odds_sum: float = math.nan
+    attribute_at_prediction: bool = False  # were test people decided about by their attribute?
+    accounting: str = ""  # what ε means, where it is not the ledger's (ε, δ)
 
     def to_json(self) -> dict[str, Any]:
-        """The published fields; selection rates and floor by run are in results.csv."""
-        hidden = ("selection_rate", "base_selection_rate", "noise_floor")
-        return {key: value for key, value in vars(self).items() if key not in hidden}
+        """The published fields; the others by run are in results.csv."""
+        names = list(vars(self))
+        shown = {key: getattr(self, key) for key in names[: names.index("returned") + 1]}
+        if math.isinf(self.epsilon_spent):  # JSON has no infinity
+            shown["epsilon_spent"] = None
+        return shown
 
 
 @dataclass(frozen=True)
@@ -116,12 +137,22 @@ class Result:
         """Violation expected from sampling alone at the result's rates, mean over test sets."""
         return self.average("noise_floor")
 
+    @property
+    def attribute_at_prediction(self) -> bool:
+        """Do decisions depend on the attribute of the person decided about?"""
+        return any(run.attribute_at_prediction for run in self.runs)
+
+    @property
+    def accounting(self) -> str:
+        """What ε means here, if it is not the ledger's (ε, δ)."""
+        return self.runs[0].accounting if self.runs else ""
+
     def average(self, field: str) -> float:
         return float(np.mean([getattr(run, field) for run in self.runs]))
 
     def to_json(self) -> dict[str, Any]:
         settings = self.settings
-        return {
+        shown = {
             "schema": SCHEMA,
             "dataset": self.dataset,
             "attribute": self.attribute,
@@ -135,6 +166,11 @@ class Result:
             "mean": self.mean,
             "noise_floor": self.noise_floor,
         }
+        if self.attribute_at_prediction:
+            shown["attribute_at_prediction"] = True
+        if self.accounting:
+            shown["accounting"] = self.accounting
+        return shown
 
 
 @dataclass(frozen=True)
@@ -174,7 +210,7 @@ def simulate(
     for seed in range(settings.seeds):
         fits = Fits()  # the base model does not depend on ε
         for epsilon, runs in found.items():
-            runs.append(_run(dataset, attribute, settings, epsilon, seed, fits))
+            runs.append(run_seed(dataset, attribute, settings, epsilon, seed, fits))
             if on_run is not None:
                 on_run(epsilon, runs[-1])
     return Simulation(
@@ -192,9 +228,10 @@ def split_people(people: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.
     return np.sort(order[:cut]), np.sort(order[cut:])
 
 
-def _run(
+def run_seed(
     dataset: Dataset, attribute: str, settings: Settings, epsilon: float, seed: int, fits: Fits
 ) -> Run:
+    """One rehearsal at one ε and seed; `fits` keeps base models for the next one."""
     whose = dataset.person_of_row
     training, test = split_people(len(dataset.ids), seed)
     here, there = np.isin(whose, training), np.isin(whose, test)
@@ -207,6 +244,7 @@ def _run(
         epsilon=epsilon,
         delta=settings.delta,
         encrypted=settings.encrypted,
+        pure=is_pure(settings.strategy, settings.options),
     ) as oracle:
         rehearsal = Rehearsal(
             estimator=Remembered(base_model(settings.base, features, seed), fits),
@@ -219,15 +257,19 @@ def _run(
             tolerance=settings.tolerance,
             seed=seed,
             keep_selection_rate=settings.keep_selection_rate,
+            options=settings.options,
         )
         begin = time.perf_counter()
         trained = STRATEGIES[settings.strategy](rehearsal)
         seconds = time.perf_counter() - begin
 
     test_features = dataset.features[there].reset_index(drop=True)
-    decisions, base = trained.decide(test_features), trained.base_decide(test_features)
     truth, groups = dataset.target[there], dataset.codes(attribute)[there]
     n_groups = len(dataset.labels(attribute))
+    base = trained.base_decide(test_features)
+    by_group = trained.decide_by_group
+    decisions = by_group(test_features, groups) if by_group else trained.decide(test_features)
+    spent = oracle.budget.spent_epsilon if trained.epsilon_spent is None else trained.epsilon_spent
     repeated = None if dataset.people is None else whose[there]
     return Run(
         seed=seed,
@@ -235,7 +277,7 @@ def _run(
         test_violation=violation(settings.notion, truth, decisions, groups, n_groups),
         base_error=float(np.mean(base != truth)),
         base_violation=violation(settings.notion, truth, base, groups, n_groups),
-        epsilon_spent=oracle.budget.spent_epsilon,
+        epsilon_spent=spent,
         seconds=seconds,
         returned=trained.returned,
         selection_rate=float(np.mean(decisions)),
@@ -243,6 +285,12 @@ def _run(
         noise_floor=noise_floor(
             settings.notion, truth, decisions, groups, n_groups, people=repeated
         ),
+        group_fairness=group_fairness(decisions, groups) if n_groups == 2 else math.nan,
+        equalized_odds_sum=(
+            equalized_odds_sum(truth, decisions, groups) if n_groups == 2 else math.nan
+        ),
+        attribute_at_prediction=by_group is not None,
+        accounting=trained.accounting,
     )
 
 
@@ -251,4 +299,4 @@ def _one_of(what: str, name: str, known: Iterable[str]) -> None:
         raise ConfigError(f"unknown {what} {name!r}; there are {', '.join(known)}")
 
 
-__all__ = ["Result", "Run", "Settings", "Simulation", "simulate", "split_people"]
+__all__ = ["Result", "Run", "Settings", "Simulation", "run_seed", "simulate", "split_people"]

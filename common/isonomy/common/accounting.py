@@ -31,42 +31,19 @@ Formal guarantees (tests/math/test_accounting.py has one test of each name)
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
-from typing import SupportsIndex
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from isonomy.common.errors import BudgetExceeded, ConfigError
-
-UNITS_PER_MU2 = 10**12
-"""One unit is 10^-12 of μ²."""
+from isonomy.common.filters import GaussianFilter, IndividualFilter
+from isonomy.common.units import UNITS_PER_MU2, ceil_div, checked_integer
 
 _MAX_UNITS = 10**30
 """Beyond μ = 10^9 floats no longer carry the formula; ε is then reported as infinite."""
-
-_MAX_CAP = 2**62
-"""Largest cap of an individual filter: spent + one debit must fit into 64 bits."""
-
-
-def _integer(name: str, value: SupportsIndex, least: int) -> int:
-    """The value as a Python integer; floats are refused, because they would round silently."""
-    try:
-        result = operator.index(value)
-    except TypeError:
-        raise ConfigError(f"{name} must be an integer, not {type(value).__name__}") from None
-    if isinstance(value, bool) or result < least:
-        raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
-    return result
-
-
-def _ceil_div(numerator: int, denominator: int) -> int:
-    return -(-numerator // denominator)
 
 
 # --- What one release costs ---------------------------------------------------------------------
@@ -74,9 +51,9 @@ def _ceil_div(numerator: int, denominator: int) -> int:
 
 def gaussian_units(sensitivity_squared: int, sigma: int) -> int:
     """Debit of one Gaussian release: ⌈10^12·Δ₂²/σ²⌉, in integers."""
-    squared = _integer("sensitivity_squared", sensitivity_squared, 0)
-    sigma = _integer("sigma", sigma, 1)
-    return _ceil_div(squared * UNITS_PER_MU2, sigma * sigma)
+    squared = checked_integer("sensitivity_squared", sensitivity_squared, 0)
+    sigma = checked_integer("sigma", sigma, 1)
+    return ceil_div(squared * UNITS_PER_MU2, sigma * sigma)
 
 
 def _laplace_mu(epsilon: float) -> float:
@@ -101,12 +78,12 @@ def laplace_units(sensitivity: int, scale: int) -> int:
     up in rationals. Above 1000 no float is needed: Φ(−x) <= e^(−x²/2)/2 gives
     e^(μ²/8) <= (1+e^ε)/2 <= e^ε, so μ² <= 8ε.
     """
-    sensitivity = _integer("sensitivity", sensitivity, 0)
-    scale = _integer("scale", scale, 1)
+    sensitivity = checked_integer("sensitivity", sensitivity, 0)
+    scale = checked_integer("scale", scale, 1)
     if sensitivity == 0:
         return 0
     if sensitivity > 1000 * scale:
-        return _ceil_div(8 * sensitivity * UNITS_PER_MU2, scale)
+        return ceil_div(8 * sensitivity * UNITS_PER_MU2, scale)
     mu = _laplace_mu(sensitivity / scale)  # Python rounds a quotient of integers correctly
     padded = Fraction(mu) ** 2 * UNITS_PER_MU2 * (1 + Fraction(1, 2**40))
     return max(1, math.ceil(padded))  # an ε that underflows is still not free
@@ -160,7 +137,7 @@ def delta_of(units: int, epsilon: float) -> float:
     Never below the true value; above it by a relative η (see `_log_delta`), which for δ >= 10^-300
     is at most 10^-9 for 0.1 <= μ <= 1000 and 10^-6 for smaller μ. Zero units give 0.0.
     """
-    units = _integer("units", units, 0)
+    units = checked_integer("units", units, 0)
     _check_epsilon(epsilon)
     if units == 0:
         return 0.0
@@ -177,7 +154,7 @@ def epsilon_of(units: int, delta: float) -> float:
     never below the true ε. For δ <= 1/2 it is above by at most 10^-12·(1 + ε). Zero units give
     0.0; more than 10^30 units give infinity.
     """
-    units = _integer("units", units, 0)
+    units = checked_integer("units", units, 0)
     _check_delta(delta)
     if units == 0:
         return 0.0
@@ -220,7 +197,7 @@ def units_for(epsilon: float, delta: float) -> int:
 
 
 def _affordable(units: int) -> int:
-    units = _integer("units", units, -(2**63))
+    units = checked_integer("units", units, -(2**63))
     if units <= 0:
         raise BudgetExceeded(
             f"a release needs at least one unit of privacy budget, {units} are left; "
@@ -232,15 +209,15 @@ def _affordable(units: int) -> int:
 def sigma_for(units: int, sensitivity_squared: int) -> int:
     """The smallest integer σ with gaussian_units(Δ₂², σ) <= units: ⌈√⌈10^12·Δ₂²/units⌉⌉."""
     units = _affordable(units)
-    squared = _integer("sensitivity_squared", sensitivity_squared, 0)
-    least = max(1, _ceil_div(squared * UNITS_PER_MU2, units))  # σ² must be at least this
+    squared = checked_integer("sensitivity_squared", sensitivity_squared, 0)
+    least = max(1, ceil_div(squared * UNITS_PER_MU2, units))  # σ² must be at least this
     return math.isqrt(least - 1) + 1
 
 
 def laplace_scale_for(units: int, sensitivity: int) -> int:
     """The smallest integer scale b with laplace_units(Δ₁, b) <= units."""
     units = _affordable(units)
-    sensitivity = _integer("sensitivity", sensitivity, 0)
+    sensitivity = checked_integer("sensitivity", sensitivity, 0)
     low, high = 0, 1
     while laplace_units(sensitivity, high) > units:
         low, high = high, 2 * high
@@ -251,164 +228,6 @@ def laplace_scale_for(units: int, sensitivity: int) -> int:
         else:
             high = middle
     return high
-
-
-# --- Filters ------------------------------------------------------------------------------------
-
-
-class GaussianFilter:
-    """Refuses the first charge that would take Σ μ_t² above the cap.
-
-    Why this is enough although queries and σ are chosen in the light of earlier answers: Smith &
-    Thakurta 2022, "Fully adaptive composition for Gaussian differential privacy", show that if
-    every step is μ_t-GDP given the past and Σ μ_t² <= B holds on every path, then the whole
-    interaction is √B-GDP: nothing is paid for the adaptivity. The condition on every path is what
-    refusing *before* the sum passes B enforces. So the ε to certify is that of the cap; the sum
-    so far, itself a function of the answers, is only "spent".
-    """
-
-    def __init__(self, cap_units: int) -> None:
-        self._cap = _integer("cap_units", cap_units, 0)
-        self._spent = 0
-
-    @property
-    def cap(self) -> int:
-        return self._cap
-
-    @property
-    def spent(self) -> int:
-        return self._spent
-
-    @property
-    def remaining(self) -> int:
-        return self._cap - self._spent
-
-    def charge(self, units: int) -> None:
-        """Debit `units`, or raise BudgetExceeded and change nothing."""
-        units = _integer("units", units, 0)
-        if units > self.remaining:
-            raise BudgetExceeded(
-                f"this release costs {units} units of μ², {self.remaining} of {self._cap} are "
-                "left; use more noise or ask for a larger cap"
-            )
-        self._spent += units
-
-
-def _individual_units(
-    norms_squared: NDArray[np.int64], factor_squared: int, sigma: int, above: int
-) -> NDArray[np.int64]:
-    """min(⌈10^12·c²·‖v_i‖²/σ²⌉, above) for every i, exactly.
-
-    10^12·‖v‖² does not fit into 64 bits. A float quotient below 2^50 is off by less than one,
-    and the remainder n·q − quotient·d, which lies within ±2d, is exact modulo 2^64 when
-    d = σ² < 2^61: it says which way to correct. Outside that range Python integers do the work.
-    """
-    q, d = factor_squared * UNITS_PER_MU2, sigma * sigma
-    largest = int(norms_squared.max(initial=0))
-    if d < 2**61 and largest < 2**53 and largest * q < d * 2**50:
-        quotient = np.floor(norms_squared * (q / d)).astype(np.int64)  # (people,) within ±1
-        wrapped = norms_squared.astype(np.uint64) * np.uint64(q % 2**64)
-        wrapped -= quotient.astype(np.uint64) * np.uint64(d)
-        rest = wrapped.view(np.int64)  # in [−d, 2d), and −d cannot be: that is a whole step off
-        exact = quotient + (rest > 0) + (rest > d)  # one too high: rest < 0, already the ceiling
-        return np.asarray(np.minimum(exact, above), np.int64)
-    return np.array([min(_ceil_div(n * q, d), above) for n in norms_squared.tolist()], np.int64)
-
-
-class IndividualFilter:
-    """The company's filter: every person has a cap, and stops taking part when it is spent.
-
-        μ_i² = Σ_t c_t²·‖v_it‖²/σ_t² <= cap          few-shot paper, Algorithms 1 and 2; DESIGN §2
-
-    c is 1 for two groups, √2 for more, range(u) for weights; it enters as the integer c². Row
-    norms do not depend on the attributes, so neither do the debits nor the people who drop out.
-    The same theorem as for GaussianFilter then holds for each person. A person with a smaller row
-    may come back: what counts is that no accepted row takes them above the cap.
-    """
-
-    def __init__(self, people: int, cap_units: int) -> None:
-        self._people = _integer("people", people, 1)
-        self._cap = _integer("cap_units", cap_units, 0)
-        if self._cap > _MAX_CAP:
-            raise ConfigError(f"cap_units must be at most 2^62, got {cap_units}")
-        self._spent = np.zeros(self._people, np.int64)
-        self._refused = np.zeros(self._people, np.bool_)
-
-    @property
-    def cap(self) -> int:
-        return self._cap
-
-    @property
-    def spent(self) -> NDArray[np.int64]:
-        """Units debited so far, per person (a copy)."""
-        return self._spent.copy()
-
-    @property
-    def dropped(self) -> int:
-        """How many people were refused at least once by `charge`."""
-        return int(self._refused.sum())
-
-    def admit(
-        self,
-        norms_squared: NDArray[np.int64],
-        *,
-        factor_squared: int = 1,
-        sigma: int,
-        people: NDArray[np.int64] | None = None,
-    ) -> NDArray[np.bool_]:
-        """Who may take part with these rows; nothing is debited.
-
-        `people` gives the positions that `norms_squared` is about, each at most once (a person's
-        rows are summed before they come here); None means all, in order. Zero rows cost nothing
-        and are always admitted.
-        """
-        where = self._positions(norms_squared, people)
-        cost = self._cost(norms_squared, factor_squared, sigma)
-        return np.asarray(cost <= self._cap - self._spent[where])
-
-    def charge(
-        self,
-        norms_squared: NDArray[np.int64],
-        *,
-        factor_squared: int = 1,
-        sigma: int,
-        people: NDArray[np.int64] | None = None,
-    ) -> NDArray[np.bool_]:
-        """Debit those who are admitted and return who they are; the others' rows must become 0."""
-        where = self._positions(norms_squared, people)
-        cost = self._cost(norms_squared, factor_squared, sigma)
-        mask = np.asarray(cost <= self._cap - self._spent[where])
-        self._spent[where[mask]] += cost[mask]
-        self._refused[where[~mask]] = True
-        return mask
-
-    def _cost(
-        self, norms_squared: NDArray[np.int64], factor_squared: int, sigma: int
-    ) -> NDArray[np.int64]:
-        factor_squared = _integer("factor_squared", factor_squared, 0)
-        sigma = _integer("sigma", sigma, 1)
-        if norms_squared.size and int(norms_squared.min()) < 0:
-            raise ConfigError("norms_squared must not be negative; did a square overflow?")
-        return _individual_units(
-            norms_squared.astype(np.int64, copy=False), factor_squared, sigma, self._cap + 1
-        )
-
-    def _positions(
-        self, norms_squared: NDArray[np.int64], people: NDArray[np.int64] | None
-    ) -> NDArray[np.int64]:
-        where = np.arange(self._people, dtype=np.int64) if people is None else np.asarray(people)
-        if norms_squared.dtype.kind != "i" or where.dtype.kind not in "iu":
-            raise ConfigError("norms_squared and people must be signed integer arrays")
-        if where.ndim != 1 or norms_squared.shape != where.shape:
-            raise ConfigError(
-                f"expected one squared norm per person, shape {where.shape}, "
-                f"got {norms_squared.shape}"
-            )
-        if where.size and (int(where.min()) < 0 or int(where.max()) >= self._people):
-            raise ConfigError(f"people must be positions from 0 to {self._people - 1}")
-        if people is not None and np.unique(where).size != where.size:
-            raise ConfigError("a person occurs twice; sum their rows before asking")
-        return where.astype(np.int64, copy=False)
 
 
 # --- Planning -----------------------------------------------------------------------------------
@@ -430,7 +249,7 @@ class Split:
         if not self.stages:
             raise ConfigError("a split needs at least one stage")
         for name, (queries, share) in self.stages.items():
-            _integer(f"queries of stage {name!r}", queries, 1)
+            checked_integer(f"queries of stage {name!r}", queries, 1)
             if not (math.isfinite(share) and share > 0):
                 raise ConfigError(f"share of stage {name!r} must be positive, got {share!r}")
         total = sum(self._shares().values())
@@ -443,7 +262,7 @@ class Split:
 
     def units_per_query(self, cap_units: int) -> dict[str, int]:
         """Units for each query of each stage; all queries together never exceed the cap."""
-        cap = _integer("cap_units", cap_units, 0)
+        cap = checked_integer("cap_units", cap_units, 0)
         shares = self._shares()
         whole = max(Fraction(1), sum(shares.values(), Fraction(0)))
         return {
@@ -457,3 +276,18 @@ class Split:
             name: sigma_for(units, sensitivity_squared)
             for name, units in self.units_per_query(cap_units).items()
         }
+
+
+__all__ = [
+    "UNITS_PER_MU2",
+    "GaussianFilter",
+    "IndividualFilter",
+    "Split",
+    "delta_of",
+    "epsilon_of",
+    "gaussian_units",
+    "laplace_scale_for",
+    "laplace_units",
+    "sigma_for",
+    "units_for",
+]

@@ -127,6 +127,11 @@ def _uniform_below(bound: int, size: int, source: NoiseSource) -> NDArray[np.uin
     return words % np.uint64(bound)
 
 
+def uniform_below(bound: int, size: int, source: NoiseSource) -> NDArray[np.uint64]:
+    """`size` integers, exactly uniform on 0..bound−1, for 1 <= bound <= 2^63."""
+    return _uniform_below(_checked("bound", bound, 1, 2**63), _checked_size(size), source)
+
+
 def _bernoulli_exp(
     numerators: NDArray[np.uint64], denominator: int, source: NoiseSource
 ) -> NDArray[np.bool_]:

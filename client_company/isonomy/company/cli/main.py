@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from isonomy.company.cli import bench
+from isonomy.company.cli.benchmark import benchmark
 from isonomy.company.cli.demo import demo
 from isonomy.company.cli.simulate import simulate
 
@@ -18,6 +19,7 @@ app = typer.Typer(
     "`isonomy-regulator` and `isonomy-server` are the three parties of a real federation.",
 )
 app.add_typer(bench.app, name="bench")
+app.command()(benchmark)
 app.command()(demo)
 app.command()(simulate)
 

@@ -1,0 +1,258 @@
+"""`isonomy bench step`: what a private and fair training step costs (PF-LD's Table 1).
+
+| column | a step is |
+|---|---|
+| plain (N) | forward, loss, backward, Adam |
+| F-LD | the same plus the constraint's gradient, with known groups |
+| Opacus (P) | DP-SGD: the loss itself private, per-sample gradients and all |
+| PF-LD | the plain step plus one private constraint gradient, local oracle |
+| PF-LD, encrypted | the same through the encrypted exchange, both halves in this process |
+
+The steps are the trainer's own. They take turns on one core, so that a machine that slows down
+slows all of them; the figure is the quicker tenth of the turns, what a step takes when nothing
+else wants the processor. Rehearsals keep their ledger in memory where they can: a regulator's disk
+adds one fsync to each PF-LD step.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import cycle, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from threadpoolctl import threadpool_limits
+from torch import Tensor, nn
+
+from isonomy.common.oracle import GroupOracle
+from isonomy.company.bench.step_memory import MEMORY_CASES, measure_memory
+from isonomy.company.datasets import lending, load
+from isonomy.company.gradient.checks import prepare_run
+from isonomy.company.gradient.f_ld import FLD
+from isonomy.company.gradient.pf_ld import PFLD
+from isonomy.company.gradient.strategy import Strategy
+from isonomy.company.gradient.trainer import Trainer
+from isonomy.company.rehearsal import rehearsal_oracle
+from isonomy.company.tilt.columns import ColumnCoder
+
+LAYERS, BATCHES, WIDTH = (2, 10), (16, 64, 256), 100
+TURNS, ENCRYPTED_TURNS, CHUNKS = 120, 12, 4
+QUICK = 0.1  # the quicker tenth of the turns
+EPSILON, DELTA = 20.0, 1e-5  # a budget for the turns; noise takes as long at any level
+
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The people that steps are measured on."""
+
+    inputs: Tensor  # (n, columns)
+    target: Tensor  # (n,)
+    ids: list[str]
+    attribute: str
+    values: list[str | None]
+    groups: tuple[str, ...]
+
+    @classmethod
+    def of(cls, data_dir: Path | None, people: int | None = None) -> Sample:
+        """Bank, with its age groups; without a folder, synthetic lending data."""
+        data = lending(people or 45_211) if data_dir is None else load("bank", data_dir, "age")
+        attribute = next(iter(data.groups))
+        count = min(people or len(data.target), len(data.target))
+        coded = ColumnCoder.fit(data.features).code(data.features)[:count]
+        return cls(
+            torch.tensor(coded, dtype=torch.float32),
+            torch.tensor(np.asarray(data.target)[:count], dtype=torch.int64),
+            [str(number) for number in range(count)],
+            attribute,
+            list(data.attributes[attribute])[:count],
+            tuple(data.groups[attribute]),
+        )
+
+
+def network(inputs: int, layers: int, width: int = WIDTH) -> nn.Module:
+    """The paper's: `layers` hidden layers of 100."""
+    sizes = [inputs, *[width] * layers]
+    hidden = [
+        part for wide, narrow in pairwise(sizes) for part in (nn.Linear(wide, narrow), nn.ReLU())
+    ]
+    return nn.Sequential(*hidden, nn.Linear(width, 2))
+
+
+def measure_row(
+    sample: Sample,
+    layers: int,
+    batch: int,
+    *,
+    turns: int = TURNS,
+    encrypted_turns: int = ENCRYPTED_TURNS,
+) -> dict[str, Any]:
+    """All five kinds of step for one network and batch size, in turns."""
+    torch.manual_seed(0)
+    model = network(sample.inputs.shape[1], layers)
+    with ExitStack() as stack:
+        oracles = [
+            stack.enter_context(
+                rehearsal_oracle(
+                    sample.ids,
+                    {sample.attribute: sample.values},
+                    {sample.attribute: sample.groups},
+                    epsilon=EPSILON,
+                    delta=DELTA,
+                    encrypted=encrypted,
+                )
+            )
+            for encrypted in (False, True)
+        ]
+        local, encrypted = oracles
+        rounds = -(-turns // CHUNKS) + 2
+        steps: dict[str, Step] = {
+            "plain": _step(sample, model, None, local, batch, rounds),
+            "f_ld": _step(sample, model, FLD(), local, batch, rounds),
+            "opacus": _opacus_step(sample, model, batch),
+            "pf_ld": _step(sample, model, PFLD(), local, batch, rounds),
+            "pf_ld_encrypted": _step(sample, model, PFLD(), encrypted, batch, rounds),
+        }
+        times = _in_turns(steps, turns, {"pf_ld_encrypted": encrypted_turns})
+    quick = {f"{name}_ms": float(np.quantile(own, QUICK)) for name, own in times.items()}
+    return {
+        "layers": layers,
+        "batch": batch,
+        **quick,
+        "pf_ld_over_plain": quick["pf_ld_ms"] / quick["plain_ms"],
+    }
+
+
+def _in_turns(
+    steps: dict[str, Step], turns: int, fewer: dict[str, int]
+) -> dict[str, NDArray[np.float64]]:
+    """Milliseconds of each step; the first rounds over the chunks warm up and do not count."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(-CHUNKS, turns):
+        for name, step in steps.items():
+            if turn >= fewer.get(name, turns):
+                continue
+            start = time.process_time()
+            step()
+            if turn >= 0:
+                times[name].append((time.process_time() - start) * 1e3)
+    return {name: np.array(own) for name, own in times.items()}
+
+
+def _step(
+    sample: Sample,
+    model: nn.Module,
+    strategy: Strategy | None,
+    oracle: GroupOracle,
+    batch: int,
+    rounds: int,
+) -> Step:
+    """A step of the trainer on its next chunk, with or without a constraint."""
+    own = copy.deepcopy(model)
+    trainer = Trainer(own, strategy or PFLD(), oracle, rounds=rounds, chunk_size=batch)
+    generator = torch.Generator().manual_seed(0)
+    run = prepare_run(trainer, sample.inputs, sample.target, sample.ids, generator)
+    optimiser = torch.optim.Adam(own.parameters(), lr=1e-3)
+    if strategy is not None:
+        strategy.prepare(run)
+    chunks = cycle(run.chunks[:CHUNKS])
+
+    def step() -> None:
+        chunk, constraint = next(chunks), None
+        if strategy is not None:
+            own.eval()
+            constraint = strategy.constraint_gradient(run, chunk)
+            own.train()
+        trainer._step(run, optimiser, chunk.rows, constraint)
+
+    return step
+
+
+def _opacus_step(sample: Sample, model: nn.Module, batch: int) -> Step:
+    """DP-SGD as Opacus does it: hooks for per-sample gradients, clipping, noise, Adam."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about its own imports
+        from opacus import GradSampleModule
+        from opacus.optimizers import DPOptimizer
+    own = GradSampleModule(copy.deepcopy(model))
+    optimiser = DPOptimizer(
+        torch.optim.Adam(own.parameters(), lr=1e-3),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        expected_batch_size=batch,
+    )
+    order = torch.randperm(len(sample.target), generator=torch.Generator().manual_seed(0))
+    chunks = cycle(torch.split(order[: CHUNKS * batch], batch))
+
+    def step() -> None:
+        rows = next(chunks)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch about Opacus' hooks
+            loss = nn.functional.cross_entropy(own(sample.inputs[rows]), sample.target[rows])
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+
+    return step
+
+
+# --- The command -------------------------------------------------------------------------------
+
+
+def run(data_dir: Path | None, progress: Callable[[str], Any] = lambda _: None) -> dict[str, Any]:
+    """The whole benchmark as the JSON that `--json` prints."""
+    progress("reading the data")
+    sample, rows, before = Sample.of(data_dir), [], torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            for layers in LAYERS:
+                for batch in BATCHES:
+                    progress(f"{layers} hidden layers, batch {batch}")
+                    rows.append(measure_row(sample, layers, batch))
+    finally:
+        torch.set_num_threads(before)
+    memory = []
+    for case in MEMORY_CASES:
+        progress(f"memory: {case.parameters:,} parameters, batch {case.batch}")
+        memory.append(measure_memory(case))
+    return {"schema": 1, "rows": rows, "memory": memory}
+
+
+def step(as_json: bool, data_dir: Path | None) -> None:
+    """Run with a progress line on stderr; print tables, or one JSON object on stdout."""
+    console, errors = Console(), Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True) as progress:
+        task = progress.add_task("starting")
+        result = run(data_dir, lambda text: progress.update(task, description=text))
+    if as_json:
+        console.print_json(data=result)
+        return
+    names = ("layers", "batch", "plain", "F-LD", "Opacus", "PF-LD", "encrypted", "PF-LD / plain")
+    table = Table(*names, title="Milliseconds per step", title_justify="left")
+    for row in result["rows"]:
+        layers, batch, *times = row.values()
+        table.add_row(str(layers), str(batch), *(f"{value:.2f}" for value in times))
+    console.print(table)
+    table = Table(
+        "parameters", "batch", "private MB", "rows MB", title="Memory of a gradient query"
+    )
+    for row in result["memory"]:
+        rows_mb = "–" if row["per_sample_mb"] is None else f"{row['per_sample_mb']:.0f}"
+        table.add_row(
+            f"{row['parameters']:,}", str(row["batch"]), f"{row['private_mb']:.1f}", rows_mb
+        )
+    console.print(table)

@@ -1,0 +1,110 @@
+"""`isonomy benchmark`: every method on every set, resumable, as one table and a set of figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from isonomy.common.errors import ConfigError, IsonomyError
+
+if TYPE_CHECKING:
+    from isonomy.company.benchmark.cells import Cell
+    from isonomy.company.benchmark.runner import Tally
+
+_LIST_HELP = "quick, bar, full, or the path of a TOML list of your own."
+
+
+def benchmark(
+    out: Annotated[Path, typer.Option(help="Folder for results and figures; go on there later.")],
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(envvar="ISONOMY_DATA_DIR", help="Folder with the data; without: online."),
+    ] = None,
+    experiments: Annotated[str | None, typer.Option("--list", help=_LIST_HELP)] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="About five minutes on two cores.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Processes, one thread each.")] = 2,
+    steps: Annotated[
+        Path | None, typer.Option(help="Output of `isonomy bench step --json`, to be drawn too.")
+    ] = None,
+    figures_only: Annotated[
+        bool, typer.Option("--figures-only", help="Run nothing; draw what is there.")
+    ] = False,
+) -> None:
+    """Run a list of experiments and redraw every comparison.
+
+    Interrupt it at any time: the same command goes on where it stopped.
+    Example: isonomy benchmark --quick --data-dir data --out bench
+    """
+    # Here, not above: `isonomy --help` need not wait for scikit-learn.
+    from isonomy.company.benchmark.cells import BUILT_IN, built_in, read_list, unfold
+    from isonomy.company.benchmark.output import read_steps, write
+    from isonomy.company.benchmark.store import read_records
+
+    try:
+        if quick and experiments is not None:
+            raise ConfigError("give --quick or --list, not both")
+        name = "quick" if quick else experiments or "full"
+        drawn_steps = None if steps is None else read_steps(steps)
+        tally = None
+        if not figures_only:
+            listed = built_in(name) if name in BUILT_IN else read_list(Path(name))
+            tally = _run(unfold(listed), out, data_dir, jobs)
+        written = write(read_records(out), out, data_dir=data_dir, steps=drawn_steps)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; finished cells are in {out}: the same command goes on", err=True)
+        raise typer.Exit(130) from None
+    except IsonomyError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2 if isinstance(error, ConfigError) else 1) from None
+    for path in written:
+        typer.echo(f"wrote {path}", err=True)
+    if tally is not None:
+        typer.echo(f"{tally.made} cells run, {tally.kept} found, {len(tally.failed)} failed")
+        for cell, reason in tally.failed:
+            typer.echo(f"failed: {cell}: {reason}", err=True)
+        if tally.failed:
+            raise typer.Exit(1)
+
+
+def _run(cells: list[Cell], out: Path, data_dir: Path | None, jobs: int) -> Tally:
+    from isonomy.company.benchmark.runner import check_data, pending, run
+    from isonomy.company.benchmark.store import Store
+
+    with Store(out) as store:
+        todo = pending(cells, store)
+        check_data(todo, data_dir)
+        with _progress() as progress:
+            bar = progress.add_task("starting", total=len(cells), completed=len(cells) - len(todo))
+            return run(
+                cells,
+                store,
+                data_dir=data_dir,
+                jobs=jobs,
+                on_cell=lambda cell, _line: progress.update(bar, advance=1, description=str(cell)),
+            )
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )

@@ -1,0 +1,11 @@
+"""Gradient strategies for torch models: F-LD, PF-LD and DP-FERMI on the blind group sum.
+
+| you look for | module |
+|---|---|
+| what a strategy must do | `strategy` |
+| the training loop, checkpoints, history, plots | `trainer`, `checkpoint`, `history`, `plots` |
+| fairness notions, and how to write your own | `notions` |
+| PF-LD and its non-private twin F-LD | `pf_ld`, `f_ld`, `schedule` |
+| per-person gradients, never materialised | `ghost`, `subspace` |
+| scikit-learn's interface around it all | `classifier` |
+"""

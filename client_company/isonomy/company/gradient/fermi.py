@@ -1,0 +1,313 @@
+"""DP-FERMI: private training under an exponential Rényi mutual information penalty.
+
+    min_θ  L̂(θ) + λ·D_R(Ŷ_θ; S),   D_R = Σ_{j,a} p(j, a)²/(p(j) p(a)) − 1        (FERMI obj.)
+
+for l classes, k groups, F_ij = P(ŷ_i = j), is the min–max problem (Lowy et al. 2023, Theorem C.1)
+
+    min_θ max_W  L̂(θ) + λ/n Σ_i ψ_i,   ψ_i = −Σ_j ‖W_·j‖² F_ij + 2 Σ_j W_{A_i j}/√P_{A_i} F_ij − 1
+
+    ∇_θ ψ_i = −Σ_j ‖W_·j‖² ∇F_ij  +  Σ_j u_{A_i j} ∇F_ij,      u_aj = 2 W_aj/√P_a     Theorem D.1
+    ∇_W ψ_i = −2 W diag(F_i)      +  2 P^{-1/2} s_i F_iᵀ,      s_i the one-hot group of i
+
+The first terms do not depend on A: the company computes them exactly and for nothing. The second
+ones are a *weighted blind sum* of ∇F and an *open sum* of F. Since Σ_j F_ij = 1, both live in the
+l − 1 dimensions orthogonal to (1, …, 1): with an orthonormal basis B of them and the chunk's own
+mean F̄ (known to the company) as centre,
+
+    h_i = Bᵀ(F_i − F̄),   U = 2 P^{-1/2} W B,   Σ_i s_i F_iᵀ = (Σ_i s_i h_iᵀ) Bᵀ + m P F̄ᵀ
+
+so two classes take one scalar per person, and an error in the released P only scales a difference
+instead of making one up. P is released once, with noise, and used everywhere.
+
+Equalized odds (App. B, F.2.4): D_R(Ŷ; S | Y) = Σ_y p(y) D_R(Ŷ; S | Y = y), one W and one P per
+label. Labels are the company's, so each label's people are asked about apart and a person pays for
+their own label's queries only.
+
+Where this differs from Algorithm 1, and why
+- Both updates share one budget; in the authors' code each spends the whole ε.
+- W is projected to a ball around √P·1ᵀ, where it stands under independence (weights u are then all
+  equal and the θ step is free), not around 0, where no classifier's W ever is.
+- The W step is preconditioned by default: W ← W + η(W* − W), W*_aj = √P_a + S_aj/(m √P_a F̄_j) is
+  the exact maximiser. `ascent="gradient"` takes the plain step of Algorithm 1.
+- The W step follows once a round over everybody (`w_update="round"`): one noise draw instead of
+  one per chunk. `"chunk"` is Algorithm 1's; W moves first and θ uses the new W.
+- Chunks are fixed, not sampled: the company knows whom it asks about (DESIGN.md §2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from isonomy.common.errors import ConfigError
+from isonomy.company.gradient.ermi import Ermi, strata_of, sum_zero_basis
+from isonomy.company.gradient.ghost import ChunkGradients
+from isonomy.company.gradient.paper_epsilon import as_in_papers
+from isonomy.company.gradient.schedule import Schedule, Weights, solve
+from isonomy.company.gradient.sgda import Batch, private_descent, private_moments
+from isonomy.company.gradient.strategy import (
+    Chunk,
+    RoundRecord,
+    Run,
+    State,
+    logits_of,
+    trainable,
+)
+
+_LEAST_CLIP = 1e-6
+_OUTPUT_ROWS = 8192  # rows per forward pass where no gradient is needed
+
+
+@dataclass
+class DpFermi:
+    """DP-FERMI as a strategy of the trainer.
+
+    | parameter | the paper's | meaning |
+    |---|---|---|
+    | notion | – | demographic_parity, equalized_odds, equal_opportunity or equal_fpr |
+    | strength | λ | weight of the penalty |
+    | clip | L_θ | bound on a person's ∇h; None: 9 of 10 of the company's own stay unclipped |
+    | radius | D | of the ball that W is projected to |
+    | ascent, ascent_step | η_w | "newton" (1: W* itself) or "gradient"; its step |
+    | w_update | – | "round" (everybody at once) or "chunk" (Algorithm 1) |
+    | weights | – | how the budget is split over counts, W (`dual`) and θ (`primal`) |
+    | sharpness | – | β: F = softmax(β·logits), nearer to a decision |
+    | epsilon | ε | part of the plan to use; None: all that is left |
+    """
+
+    notion: str = "demographic_parity"
+    strength: float = 10.0
+    clip: float | None = None
+    radius: float = 2.0
+    ascent: Literal["newton", "gradient"] = "newton"
+    ascent_step: float = 1.0
+    w_update: Literal["round", "chunk"] = "round"
+    weights: Weights = field(default_factory=Weights)
+    sharpness: float = 1.0
+    epsilon: float | None = None
+    name: str = field(default="dp_fermi", init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("strength", "radius", "ascent_step", "sharpness"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ConfigError(f"{name} must be a positive number, got {value!r}")
+        if self.ascent not in ("newton", "gradient"):
+            raise ConfigError(f'ascent is "newton" or "gradient", got {self.ascent!r}')
+        if self.w_update not in ("round", "chunk"):
+            raise ConfigError(f'w_update is "round" or "chunk", got {self.w_update!r}')
+        if self.clip is not None and not self.clip >= _LEAST_CLIP:
+            raise ConfigError(f"clip must be at least {_LEAST_CLIP}, got {self.clip!r}")
+        self.problems: list[Ermi] = []
+        self._gap = (float("nan"), float("nan"))
+
+    # --- Before the first round ----------------------------------------------------------------
+
+    def prepare(self, run: Run) -> None:
+        """Checks, noise levels over the whole cap, then P̂ once and the first W."""
+        if len(run.attributes) != 1:
+            raise ConfigError(
+                "DP-FERMI takes one attribute; write several as their intersection, 'sex*race'"
+            )
+        labels = strata_of(self.notion, run.classes)
+        self._norm = self.clip if self.clip is not None else self._own_clip(run)
+        self._set_shares(run, labels)
+        self.problems = self._release_counts(run, labels)
+        if self.w_update == "round":
+            self._ascend(run, run.chunks)
+
+    def _set_shares(self, run: Run, labels: tuple[int | None, ...]) -> None:
+        """One budget for both updates. A person with rows of several labels is in several queries
+        of a kind, so each of these gets that part of the kind's share."""
+        times = _labels_per_person(run, labels)
+        schedule: Schedule = solve(
+            run.oracle,
+            rounds=run.rounds,
+            primal_per_round=times,
+            weights=self.weights,
+            epsilon=self.epsilon,
+        )
+        self._counts = schedule.counts.arguments(1.0)
+        self._share_theta = schedule.primal.arguments(1.0)["share"]
+        self._share_w = schedule.dual.arguments(1.0)["share"] / times
+
+    def _release_counts(self, run: Run, labels: tuple[int | None, ...]) -> list[Ermi]:
+        """P̂_S, or P̂_{S|y} for each label: one open sum of who has which label."""
+        people, person = np.unique(run.people, return_inverse=True)
+        rows = np.zeros((len(people), len(labels)))
+        for column, label in enumerate(labels):
+            own = run.weight.numpy() * _has(run, label)
+            np.add.at(rows[:, column], person, own)
+        asked = rows.any(axis=1)  # chosen by label, never by attribute
+        counts = run.oracle.open_sum(
+            rows[asked],
+            norm=1.0,
+            attribute=run.attribute,
+            people=people[asked],
+            purpose="fermi counts",
+            **self._counts,
+        )
+        return [
+            Ermi.of(
+                counts.values[:, column],
+                counts.deviation,
+                float(rows[:, column].sum()),
+                classes=run.classes,
+                radius=self.radius,
+                sharpness=self.sharpness,
+                label=label,
+            )
+            for column, label in enumerate(labels)
+        ]
+
+    def _own_clip(self, run: Run) -> float:
+        """The 90 % quantile of own |∇h| on some rows, to two digits; no attribute is involved."""
+        rows = run.chunks[0].rows[:2048]
+        own = Ermi(np.ones(1), sum_zero_basis(run.classes), self.radius, self.sharpness)
+        lengths = []
+        for column in range(own.columns):
+
+            def scalar(outputs: Tensor, c: int = column) -> Tensor:
+                return own.moments(logits_of(outputs, run.classes))[:, c]
+
+            gradients = ChunkGradients.of(run.model, scalar, run.inputs[rows].to(run.device))
+            lengths.append(gradients.norms.cpu().numpy())
+        return max(float(f"{np.quantile(np.concatenate(lengths), 0.9):.1e}"), _LEAST_CLIP)
+
+    # --- During a round ------------------------------------------------------------------------
+
+    def constraint_gradient(self, run: Run, chunk: Chunk) -> list[Tensor] | None:
+        """λ/m Σ_{i in chunk} ∇_θ ψ_i plus noise."""
+        if self.w_update == "chunk":
+            self._ascend(run, [chunk])
+        parameters = trainable(run.model)
+        total = [torch.zeros_like(p) for p in parameters]
+        for problem in self.problems:
+            batch = Batch.of(run, chunk, _has(run, problem.label)[chunk.rows.numpy()])
+            if not len(batch):
+                continue
+            outputs = run.outputs(batch.rows)
+            own = (problem.public(outputs, problem.w) * batch.weight.to(outputs)).sum()
+            public = torch.autograd.grad(own, parameters)
+            private = private_descent(
+                problem,
+                run,
+                batch,
+                problem.coupling(problem.w),
+                norm=self._norm,
+                share=self._share_theta,
+                purpose=f"fermi θ{problem.suffix}",
+            )
+            total = [t + p + q for t, p, q in zip(total, public, private, strict=True)]
+        scale = self.strength / float(run.weight[chunk.rows].sum())
+        return [scale * t for t in total]
+
+    def end_round(self, run: Run) -> RoundRecord:
+        """The W step of the round, and the violation that it released."""
+        if self.w_update == "round":
+            self._ascend(run, run.chunks)
+        paper = as_in_papers(run.oracle)
+        return RoundRecord(
+            violation=self._gap[0],
+            deviation=self._gap[1],
+            multipliers=np.concatenate([p.w - p.centre for p in self.problems], axis=1),
+            extra={"epsilon_as_in_papers": paper.epsilon},
+        )
+
+    def _ascend(self, run: Run, chunks: Sequence[Chunk]) -> None:
+        """One step of every W, from one open sum per label."""
+        rows = torch.cat([chunk.rows for chunk in chunks])
+        whole = Chunk(-1, rows, np.concatenate([chunk.people for chunk in chunks]))
+        gaps = []
+        for problem in self.problems:
+            batch = Batch.of(run, whole, _has(run, problem.label)[rows.numpy()])
+            if not len(batch):
+                continue
+            outputs = _outputs(run, batch.rows)
+            problem.centre_on(outputs, batch.weight)
+            sums = private_moments(
+                run.oracle,
+                problem.moments(outputs).numpy(),
+                batch,
+                attribute=run.attribute,
+                norm=problem.bound,
+                share=self._share_w,
+                purpose=f"fermi W{problem.suffix}",
+            )
+            known = (problem.w, sums.values, outputs, batch.mass, batch.weight)
+            step = (
+                problem.newton(*known)
+                if self.ascent == "newton"
+                else self.strength * problem.ascent(*known)
+            )
+            problem.w = problem.project(problem.w + self.ascent_step * step)
+            gaps.append(problem.gap(sums.values, float(sums.deviation[0]), batch.mass))
+        self._gap = max(gaps)
+
+    # --- A break in between --------------------------------------------------------------------
+
+    def state_dict(self) -> State:
+        state: State = {
+            "norm": self._norm,
+            "share_theta": self._share_theta,
+            "share_w": self._share_w,
+            "gap": self._gap[0],
+            "gap_deviation": self._gap[1],
+            "problems": len(self.problems),
+        }
+        for number, problem in enumerate(self.problems):
+            state[f"w{number}"] = torch.from_numpy(problem.w.copy())
+            state[f"shares{number}"] = torch.from_numpy(problem.shares.copy())
+            state[f"label{number}"] = -1 if problem.label is None else problem.label
+        return state
+
+    def load_state_dict(self, state: State) -> None:
+        self._norm = float(state["norm"])
+        self._share_theta, self._share_w = float(state["share_theta"]), float(state["share_w"])
+        self._gap = float(state["gap"]), float(state["gap_deviation"])
+        self.problems = []
+        for number in range(int(state["problems"])):
+            w, shares = state[f"w{number}"], state[f"shares{number}"]
+            label = int(state[f"label{number}"])
+            if not isinstance(w, Tensor) or not isinstance(shares, Tensor):
+                raise ConfigError("the checkpoint is not one of DP-FERMI: W is missing")
+            problem = Ermi(
+                shares.double().numpy().copy(),
+                sum_zero_basis(w.shape[1]),
+                self.radius,
+                self.sharpness,
+                None if label < 0 else label,
+            )
+            problem.w = w.double().numpy().copy()
+            self.problems.append(problem)
+
+
+def _has(run: Run, label: int | None) -> NDArray[np.bool_]:
+    """(n,) which rows are in the stratum of this label."""
+    if label is None:
+        return np.ones(len(run.target), dtype=np.bool_)
+    return np.asarray((run.target == label).cpu().numpy())
+
+
+def _labels_per_person(run: Run, labels: tuple[int | None, ...]) -> int:
+    """The most strata that one person has rows in: 1 without repeated people."""
+    _, person = np.unique(run.people, return_inverse=True)
+    inside = [np.bincount(person, weights=_has(run, label)) > 0 for label in labels]
+    return int(np.sum(inside, axis=0).max())
+
+
+def _outputs(run: Run, rows: Tensor) -> Tensor:
+    """(b, classes) float64 logits without gradients, in parts."""
+    with torch.no_grad():
+        parts = [run.outputs(part).double().cpu() for part in torch.split(rows, _OUTPUT_ROWS)]
+    return torch.cat(parts)
+
+
+__all__ = ["DpFermi"]

@@ -1,0 +1,120 @@
+"""What is public about a run's people: who is in which event, with what weight.
+
+Nothing here knows an attribute. A person's weight in an event is the part of their rows that
+belong to it, so group means are means among persons, and a person's row of weights has norm <= 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isonomy.common.dual import ONE, Multipliers
+from isonomy.common.oracle import Release
+from isonomy.company.gradient.ghost import ChunkGradients
+from isonomy.company.gradient.notions import Event, Notion, checked_events
+from isonomy.company.gradient.primal import CentredGradients, Persons
+from isonomy.company.gradient.strategy import RoundRecord, Run, logits_of
+
+
+@dataclass(frozen=True)
+class Population:
+    """A run's events and the people in them, computed once."""
+
+    run: Run
+    events: tuple[Event, ...]
+    mass: Tensor  # (rows, events) float64: the row's weight in the event, 0 for non-members
+    persons: Persons
+    sizes: tuple[int, ...]  # groups of each attribute
+    overlap: int  # events that one person can be in: primal queries per round about them
+
+    @classmethod
+    def of(cls, run: Run, notion: Notion) -> Population:
+        events = checked_events(notion, run.target, run.classes)
+        members = torch.stack([event.members(run.target) for event in events], dim=1)
+        mass = members.double() * run.weight[:, None]
+        persons = Persons.of(run.people)
+        return cls(
+            run,
+            events,
+            mass,
+            persons,
+            tuple(len(run.oracle.labels(name)) for name in run.attributes),
+            int((persons.fold(mass) > 0).sum(dim=1).max()),
+        )
+
+    def measured(self, *, hard: bool) -> Tensor:
+        """(persons, events) float64 Σ_r w_r·(h_r − h̄), h̄ the mean over the event's members."""
+        run = self.run
+        with torch.no_grad():
+            everyone = torch.split(torch.arange(len(run.target)), 65_536)
+            logits = torch.cat([run.outputs(part) for part in everyone])
+        columns = []
+        for number, event in enumerate(self.events):
+            h = event.measured(logits, run.target.to(logits.device), hard=hard)
+            mass = self.mass[:, number]
+            columns.append(mass * (h - (mass @ h) / mass.sum()))
+        return self.persons.fold(torch.stack(columns, dim=1))
+
+    def inside(self, rows: Tensor, number: int) -> Tensor:
+        """Those of the rows that belong to an event. Labels decide, never groups."""
+        return rows[self.mass[rows, number] > 0]
+
+    def gradients(
+        self, number: int, inside: Tensor, kappa: float | None = None
+    ) -> CentredGradients:
+        """Centred gradients of w·h for rows of one event, added up by person."""
+        run, event = self.run, self.events[number]
+        mass, target = self.mass[inside, number], run.target[inside].to(run.device)
+
+        def scalar(outputs: Tensor) -> Tensor:
+            h = event.h(logits_of(outputs, run.classes), target)
+            return h * mass.to(h)
+
+        people = run.people[inside.numpy()]
+        grads = ChunkGradients.of(run.model, scalar, run.inputs_of(inside), people)
+        return CentredGradients(grads, Persons.of(people).fold(mass), kappa)
+
+    def labels(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of groups and events, for tables and plots."""
+        run = self.run
+        groups = tuple(label for name in run.attributes for label in run.oracle.labels(name))
+        return groups, tuple(event.name for event in self.events)
+
+
+def record_of(lam: Multipliers, release: Release) -> RoundRecord:
+    """The largest released difference between two groups, its noise, and λ."""
+    violation = np.array(lam.violation, dtype=np.float64) / ONE  # (groups, events)
+    counts = np.array(lam.counts, dtype=np.float64) / lam.row_bound
+    worst, deviation, start = 0.0, float("nan"), 0
+    for size in lam.rule.sizes:
+        for event in range(lam.rule.events):
+            groups = [g for g in range(start, start + size) if counts[g, event] > 0]
+            own = violation[groups, event]
+            if len(groups) > 1 and own.max() - own.min() >= worst:
+                worst = float(own.max() - own.min())
+                ends = [groups[int(own.argmax())], groups[int(own.argmin())]]
+                parts = release.deviation[ends] / counts[ends, event]
+                # two groups mirror each other's noise; of more, two are nearly independent
+                deviation = float(parts.sum() if size == 2 else np.hypot(*parts))
+        start += size
+    return RoundRecord(worst, deviation, np.array(lam.values()))
+
+
+def released_integers(
+    release: Release, norm: float, row_bound: int, sizes: tuple[int, ...]
+) -> list[list[int]]:
+    """The integers as released, without each attribute's last group (which was computed here)."""
+    whole = np.rint(release.values * (row_bound / norm)).astype(np.int64)
+    kept: list[list[int]] = []
+    start = 0
+    for size in sizes:
+        kept += whole[start : start + size - 1].tolist()
+        start += size
+    return kept
+
+
+__all__ = ["Population", "record_of", "released_integers"]

@@ -1,0 +1,195 @@
+"""The rows of a primal query: per-person constraint gradients without what they have in common.
+
+    row of person p       g_p = Σ_{rows r of p in the event} w_r ∇h_r,     mass m_p = Σ_r w_r
+    centred               g_p − m_p ḡ,          ḡ = Σ_p g_p / Σ_p m_p      known to the company
+    released              Σ_p u_{A_p}·clip_C(g_p − m_p ḡ) + noise          one weighted blind sum
+
+Centring is ours. The constraint weighs groups against the population, so the weights of all people
+add up to nothing (up to the noise of the counts) and what people have in common cancels anyway.
+Taking it out first makes rows shorter, hence the clipping bound, hence the noise; and it takes the
+noise of the counts out of the answer to first order. Row norms do not depend on the attributes, so
+the bound may be chosen from them for free.
+
+So is the shape of the noise. Round noise hurts most where few people say anything: the loss is flat
+there, and a small push moves the model far. With Σ the second moment of the centred rows, ask for
+
+    rows  M g,   M = (Σ + κ·tr(Σ)/d)^−½,          and take M⁻¹ off the answer
+
+which is the same mechanism on other rows (clipped as they are sent, so nothing changes for
+privacy). The noise then has the covariance ∝ Σ + κ·tr(Σ)/d. Why this M: if the loss has curvature
+H ≈ Σ, noise costs tr(M⁻¹H⁻¹M⁻¹)·C², C² ≈ tr(MΣM), and Cauchy's inequality makes that least for
+M⁴ = Σ⁻¹H⁻¹. κ keeps rare directions from making rows long. For models with d <= b only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from isonomy.common.oracle import GroupOracle
+from isonomy.company.gradient.ghost import ChunkGradients, rounding_of
+from isonomy.company.gradient.subspace import Subspace
+
+DROWNED = 1e3  # times rounding: shorter centred rows are not known well enough
+
+
+@dataclass(frozen=True)
+class Persons:
+    """Who the rows of a query belong to: (rows,) number of the person, and the people in order."""
+
+    index: Tensor  # (b,) int64
+    people: NDArray[np.int64]  # (p,) cohort positions, ascending
+
+    @classmethod
+    def of(cls, people_of_row: NDArray[np.int64]) -> Persons:
+        people, index = np.unique(people_of_row, return_inverse=True)
+        return cls(torch.from_numpy(index.astype(np.int64)), people)
+
+    def __len__(self) -> int:
+        return len(self.people)
+
+    def fold(self, rows: Tensor) -> Tensor:
+        """(p, …) sums of each person's rows."""
+        total = torch.zeros(len(self.people), *rows.shape[1:], dtype=rows.dtype)
+        return total.index_add_(0, self.index, rows)
+
+
+@dataclass(eq=False)
+class CentredGradients:
+    """G − m ḡᵀ = P G with P = I − m 1ᵀ/M.
+
+    With `kappa` (models smaller than the chunk only) rows are M g, and `split` takes M⁻¹ off.
+    """
+
+    inner: ChunkGradients
+    mass: Tensor  # (b,) float64, one per person
+    kappa: float | None = None
+    _undo: Tensor | None = field(default=None, init=False)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    @property
+    def size(self) -> int:
+        return self.inner.size
+
+    @property
+    def people(self) -> NDArray[np.int64] | None:
+        return self.inner.people
+
+    @property
+    def gram(self) -> Tensor:
+        """P K Pᵀ, (b, b) float64."""
+        return self._gram_and_floor[0]
+
+    @property
+    def gram_floor(self) -> Tensor:
+        """(b,) how far rounding reaches on the diagonal: that of K, which is the larger one."""
+        return self._gram_and_floor[1]
+
+    @cached_property
+    def _gram_and_floor(self) -> tuple[Tensor, Tensor]:
+        """Made again in double precision where what people have in common drowns the rest."""
+        floor = self.inner.gram_floor
+        gram = self._centre(self.inner.gram.clone())
+        if (gram.diagonal() < DROWNED * floor).double().mean() > 0.5:
+            floor = floor * (rounding_of(torch.float64) / rounding_of(self.inner.outputs.dtype))
+            gram = self._centre(self.inner.gram_in(torch.float64))
+        return gram, floor
+
+    def _centre(self, gram: Tensor) -> Tensor:
+        """In place."""
+        mass = self._mass
+        mean = gram.sum(dim=1) / mass.sum()  # (b,) g_i · ḡ
+        gram.addr_(mass, mean, alpha=-1.0).addr_(mean, mass, alpha=-1.0)
+        gram.addr_(mass, mass, alpha=float(mean.sum() / mass.sum()))
+        return gram
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """(b,) float64."""
+        if self.size <= len(self):
+            return self.rows.square().sum(dim=1).sqrt()
+        return self.gram.diagonal().clamp(min=0).sqrt()
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """(b, d) float64, in the coordinates of M."""
+        rows = self.inner.rows()
+        rows = rows - self._mass[:, None] * (rows.sum(dim=0) / self._mass.sum())
+        if self.kappa is None or not rows.any():
+            return rows
+        values, vectors = torch.linalg.eigh(rows.T @ rows / len(rows))  # Σ = V diag(values) Vᵀ
+        values = values.clamp(min=0)
+        root = (values + self.kappa * values.mean()).sqrt()
+        self._undo = vectors * root  # M⁻¹ in the coordinates of V, (d, d)
+        shaped: Tensor = rows @ (vectors / root)
+        return shaped
+
+    def combine(self, weights: Tensor) -> list[Tensor]:
+        """Σ_i w_i (g_i − m_i ḡ) = Σ_i (w_i − Σ_j m_j w_j/M) g_i."""
+        mass = self.mass.cpu()
+        return self.inner.combine(weights - (mass @ weights.cpu()) / mass.sum())
+
+    def split(self, flat: ArrayLike) -> list[Tensor]:
+        if self._undo is None:
+            return self.inner.split(flat)
+        vector = torch.as_tensor(np.asarray(flat, dtype=np.float64)).to(self._undo.device)
+        return self.inner.split((self._undo @ vector).cpu().numpy())
+
+    @property
+    def _mass(self) -> Tensor:
+        return self.mass.to(self.inner.values.device)
+
+
+def private_sum(
+    oracle: GroupOracle,
+    grads: CentredGradients,
+    weights: Sequence[float],
+    *,
+    norm: float,
+    attribute: str,
+    noise: Mapping[str, float],
+    rank: int | None = None,
+    keep: float = 1.0,
+    purpose: str,
+) -> list[Tensor]:
+    """Σ_p u_{A_p}·clip_C(g_p − m_p ḡ) + noise, one tensor per parameter.
+
+    In d columns where the model is smaller than the chunk, else in the coordinates of the chunk's
+    own span, or of a part of it (`rank`, `keep`: subspace.py). `noise`: share=… or sigma=….
+    """
+
+    def ask(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        release = oracle.weighted_sum(
+            rows,
+            weights,
+            norm=norm,
+            attribute=attribute,
+            people=grads.people,
+            purpose=purpose,
+            share=noise.get("share"),
+            sigma=noise.get("sigma"),
+        )
+        return release.values
+
+    if grads.size <= len(grads):
+        return grads.split(ask(grads.rows.cpu().numpy()))
+    subspace = Subspace.of(grads.gram, norm=norm, rank=rank, keep=keep, floor=grads.gram_floor)
+    return grads.combine(subspace.weights(ask(subspace.rows)))
+
+
+def clipping_bound(norms: Tensor, quantile: float) -> float:
+    """C_p: a quantile of the company's own row norms. Independent of the attributes, so free."""
+    own = norms.detach().cpu().numpy()
+    bound = float(np.quantile(own, quantile))
+    return bound if bound > 0 else max(float(own.max(initial=0.0)), 1e-12)
+
+
+__all__ = ["CentredGradients", "Persons", "clipping_bound", "private_sum"]

@@ -1,0 +1,238 @@
+"""A chunk's clipped gradients in coordinates of their own span, and the way back.
+
+With c_i = min(1, C/|g_i|) the clipped gradients ḡ_i = c_i g_i have the Gram matrix K̄ = c K c. A
+factor K̄ = R Rᵀ with R of size b × r, r = rank, gives rows ρ_i with the same lengths and angles as
+the ḡ_i: there is Q (d × r, orthonormal columns) with ḡ_i = Q ρ_i, and Q = Ḡᵀ W for a b × r matrix W
+that is computed from R alone. So
+
+    the oracle sums ρ_i in r columns:    z = Σ_i u_{A_i} ρ_i + N(0, s² I_r)
+    combine(c ∘ W z)              =  Q z = Σ_i u_{A_i} ḡ_i + Q N(0, s² I_r)
+
+which is the d-dimensional answer with its noise projected onto the span. Same sensitivity (lengths
+and differences are equal), same guarantee (leaving out directions that hold noise only is
+post-processing), noise energy s²·r instead of s²·d.
+
+R is a Cholesky factor with pivots, which shows the rank: W = [R₁₁⁻ᵀ; 0] in pivot order. What it
+leaves out of a row is shorter than √(rounding) of the longest. Truncation to the leading `rank`
+directions (`_leading`) trades bias for noise: rows are projected, never lengthened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import blas, lapack, solve_triangular
+from torch import Tensor
+
+from isonomy.common.errors import ConfigError
+from isonomy.common.oracle import GroupOracle, Release
+from isonomy.common.quantise import checked_norm
+from isonomy.company.gradient.ghost import ChunkGradients, rounding_of
+
+_INSIDE = 1.0 - 2.0**-30  # clip a hair inside, so that the oracle need not clip again
+_MIXED = 100.0  # mixed rows are nearly parallel: weak directions among them are rounding sooner
+_SKETCH = 4  # `keep` tries a quarter of the directions
+_Solve = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """Rows for the oracle and the map from its answer to weights of gradients."""
+
+    rows: NDArray[np.float64]  # (b, r), |row_i| = min(|g_i|, norm)
+    clipped: int
+    _scale: NDArray[np.float64]  # (b,) clipping factors c
+    _solve: _Solve  # z (r,) -> W z (b,)
+
+    @classmethod
+    def of(
+        cls,
+        gram: Tensor,
+        *,
+        norm: float,
+        rank: int | None = None,
+        keep: float = 1.0,
+        floor: Tensor | None = None,
+    ) -> Subspace:
+        """Clip to `norm` and choose coordinates.
+
+        `rank` keeps that many leading directions. `keep` below 1 takes a quarter as many
+        directions as there are people if they hold that part of Σ|ḡ_i|², else all. `floor` (b,):
+        how far rounding reaches on the diagonal of `gram`; directions below it are left out.
+        """
+        norm = checked_norm(norm)
+        kernel = gram.detach().cpu().numpy()
+        lengths = np.sqrt(np.maximum(kernel.diagonal(), 0.0))
+        scale = _INSIDE * norm / np.maximum(lengths, _INSIDE * norm)  # at most 1
+        relative = rounding_of(torch.float64) * kernel.diagonal()
+        least = relative if floor is None else np.maximum(floor.detach().cpu().numpy(), relative)
+        kernel = kernel * (scale[:, None] * scale)
+        if rank is not None and rank < 1:
+            raise ConfigError(f"rank is the number of directions to keep, at least 1; got {rank}")
+        if not 0 < keep <= 1:
+            raise ConfigError(f"keep is a part of the gradients' energy, above 0 to 1; got {keep}")
+        rows, solve = _factor(kernel, float((least * scale * scale).max()), rank, keep)
+        return cls(rows, int((lengths > norm).sum()), scale, solve)
+
+    @property
+    def rank(self) -> int:
+        return int(self.rows.shape[1])
+
+    def weights(self, z: ArrayLike) -> Tensor:
+        """(b,) weights w with Σ_i w_i g_i = Q z; clipping is in them."""
+        answer = np.asarray(z, dtype=np.float64)
+        if answer.shape != (self.rank,):
+            raise ConfigError(f"expected {self.rank} coordinates, got shape {answer.shape}")
+        return torch.from_numpy(self._scale * self._solve(answer))
+
+
+def private_gradient(
+    oracle: GroupOracle,
+    grads: ChunkGradients,
+    weights: ArrayLike,
+    *,
+    norm: float,
+    share: float | None = None,
+    sigma: float | None = None,
+    people: ArrayLike | None = None,
+    attribute: str | None = None,
+    rank: int | None = None,
+    keep: float = 1.0,
+    purpose: str = "gradient",
+) -> tuple[list[Tensor], Release]:
+    """Σ_i u_{A_i} clip_C(g_i) + noise: one tensor per parameter, and the release.
+
+    `weights` u: one per group. `people`: cohort positions along the rows of `grads`; not needed if
+    it was made with `people_of_row`. Takes d columns if that is fewer than the chunk has people
+    (then the release's values are the gradient itself), else coordinates in the chunk's span, all
+    of it unless `rank` or `keep` says how much (see `Subspace.of`).
+    """
+    positions = _positions(grads, people)
+
+    def ask(rows: NDArray[np.float64]) -> Release:
+        return oracle.weighted_sum(
+            rows,
+            weights,
+            norm=norm,
+            attribute=attribute,
+            people=positions,
+            sigma=sigma,
+            share=share,
+            purpose=purpose,
+        )
+
+    if rank is None and grads.size <= len(grads):
+        release = ask(grads.rows().cpu().numpy())
+        return grads.split(release.values), release
+    subspace = Subspace.of(grads.gram, norm=norm, rank=rank, keep=keep, floor=grads.gram_floor)
+    release = ask(subspace.rows)
+    return grads.combine(subspace.weights(release.values)), release
+
+
+def _positions(grads: ChunkGradients, people: ArrayLike | None) -> NDArray[np.int64]:
+    if people is None and grads.people is None:
+        raise ConfigError("name the people of the chunk: people=…, or people_of_row=… in of()")
+    if people is None:
+        return np.asarray(grads.people)
+    given = np.asarray(people)
+    distinct = np.unique(given)
+    if grads.people is not None:
+        if not np.array_equal(distinct, grads.people):
+            raise ConfigError("people are not those that the gradients were made with")
+        return grads.people
+    if given.shape != (len(grads),):
+        raise ConfigError(f"{len(grads)} gradients, but {given.size} people were named")
+    if len(distinct) != len(given):
+        raise ConfigError(
+            "rows of one person are added before they are clipped: make the gradients with "
+            "people_of_row=…, then leave people out"
+        )
+    return given
+
+
+def _factor(
+    kernel: NDArray[np.float64], floor: float, rank: int | None, keep: float
+) -> tuple[NDArray[np.float64], _Solve]:
+    """R (b, r) with R Rᵀ = kernel up to rounding (or its leading part), and z -> W z."""
+    people = len(kernel)
+    if kernel.diagonal().max() <= floor:  # nobody has a gradient: one column of zeros
+        return np.zeros((people, 1)), lambda z: np.zeros(people)
+    if rank is not None and rank < people:
+        return _leading(kernel, floor, rank)
+    if keep < 1.0 and rank is None:
+        rows, solve = _leading(kernel, floor, -(-people // _SKETCH))
+        if np.einsum("ij,ij->", rows, rows) >= keep * kernel.trace():
+            return rows, solve
+    factor, order, rows = _pivoted(kernel, floor)
+
+    def exact(z: NDArray[np.float64]) -> NDArray[np.float64]:
+        weights = np.empty(people)
+        weights[order] = _turned(factor, z)
+        return weights
+
+    return rows, exact
+
+
+def _leading(
+    kernel: NDArray[np.float64], floor: float, rank: int
+) -> tuple[NDArray[np.float64], _Solve]:
+    """The leading directions, nearly: random combinations of the rows, multiplied by K̄ once more.
+
+    With Ω (b × rank) and Ωᵀ K̄ Ω = L Lᵀ, the columns of Q = Ḡᵀ Ω L⁻ᵀ are orthonormal, R = K̄ Ω L⁻ᵀ
+    holds the rows projected onto them, and W = Ω L⁻ᵀ. (Halko, Martinsson & Tropp 2011; far quicker
+    than eigenvectors, and whatever the basis is worth, R and W belong together.) What Ω starts from
+    is fixed: which directions are kept is no secret, and a run must repeat.
+    """
+    largest = float(kernel.diagonal().max())
+    rough = (kernel / largest).astype(np.float32) @ _start(len(kernel), rank)
+    mixed = rough.astype(np.float64) / np.sqrt(np.einsum("ij,ij->j", rough, rough))
+    image = kernel @ mixed
+    factor, order, part = _pivoted(mixed.T @ image, _MIXED * floor)
+    found = part.shape[1]
+    basis, image = mixed[:, order], image[:, order[:found]]
+    corner = factor[:found, :found]
+    rows = solve_triangular(corner, image.T, lower=True, check_finite=False).T
+
+    def back(z: NDArray[np.float64]) -> NDArray[np.float64]:
+        made: NDArray[np.float64] = basis @ _turned(factor, z)
+        return made
+
+    return np.ascontiguousarray(rows), back
+
+
+@lru_cache(maxsize=8)
+def _start(people: int, rank: int) -> NDArray[np.float32]:
+    return np.random.default_rng(0).standard_normal((people, rank), dtype=np.float32)
+
+
+def _pivoted(
+    matrix: NDArray[np.float64], floor: float
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    """Cholesky with pivots down to `floor`: L (n, n), the order of its rows, and L (n, r) in ours.
+
+    The first pivot is always taken, so r >= 1.
+    A symmetric matrix's transpose is the column order that LAPACK wants, without a copy. Beyond
+    the rank r the factor is made that of an identity, so that one can solve with all of it.
+    """
+    factor, pivots, rank, _ = lapack.dpstrf(matrix.T, tol=floor, lower=1, overwrite_a=1)
+    torch.from_numpy(factor.T).triu_()  # LAPACK leaves the other triangle as it was
+    rows = np.empty((len(matrix), rank))
+    rows[pivots - 1] = factor[:, :rank]
+    factor[rank:, rank:] = np.eye(len(matrix) - rank)
+    return factor, pivots - 1, rows
+
+
+def _turned(factor: NDArray[np.float64], z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """L₁₁⁻ᵀ z, followed by zeros."""
+    whole = np.zeros(len(factor))
+    whole[: len(z)] = z
+    made: NDArray[np.float64] = blas.dtrsv(factor, whole, lower=1, trans=1)
+    return made
+
+
+__all__ = ["Subspace", "private_gradient"]

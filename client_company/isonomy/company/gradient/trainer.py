@@ -1,0 +1,289 @@
+"""The training loop for any torch classifier and any gradient strategy.
+
+    trainer = Trainer(model, PFLD(), oracle=oracle, rounds=15)
+    result = trainer.fit(inputs, target, ids=ids)
+    result.history.table()
+
+    warm-up: loss steps without constraint                      free: no attribute is touched
+    for each round:                                             asks about each person once
+        for each chunk:  g ← strategy                           a private release
+                         local_steps times  θ ← opt(∇J(θ) + g)  several local steps per release
+        passes − 1 times: the same with the round's mean g      the last release reused
+        strategy.end_round → history, callbacks, checkpoint
+
+A budget that runs out ends the run with the model as it then is. A break between two rounds, or in
+the middle of one, is made good by `fit(..., resume=folder)`: the answers asked for twice are the
+stored ones, so the result is the same as without the break.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from isonomy.common.errors import BudgetExceeded, ConfigError
+from isonomy.common.oracle import GroupOracle
+from isonomy.company.gradient import checkpoint
+from isonomy.company.gradient.checks import check_finite_loss, check_model, prepare_run
+from isonomy.company.gradient.history import History
+from isonomy.company.gradient.strategy import Chunk, RoundRecord, Run, Strategy, trainable
+
+Optimiser = Callable[[Iterable[nn.Parameter]], Optimizer]
+Loss = Callable[[Tensor, Tensor], Tensor]  # (logits (b, classes), target (b,)) -> mean loss
+Callback = Callable[["Trainer", RoundRecord], bool | None]  # True: stop here
+
+
+def adam(parameters: Iterable[nn.Parameter]) -> Optimizer:
+    """The default optimiser."""
+    return torch.optim.Adam(parameters, lr=0.02)
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """A callback: stop when the *released* violation was small enough `patience` times running."""
+
+    violation: float
+    patience: int = 2
+
+    def __call__(self, trainer: Trainer, record: RoundRecord) -> bool:
+        last = trainer.history.records[-self.patience :]
+        return len(last) == self.patience and all(r.violation <= self.violation for r in last)
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The trained model. `stopped`: "rounds", "budget" or "callback"."""
+
+    model: nn.Module
+    history: History
+    stopped: str
+
+
+@dataclass
+class Trainer:
+    """Trains `model` in place under a strategy.
+
+    | parameter | meaning |
+    |---|---|
+    | attribute | an attribute, an intersection "sex*race", or several; None: the only one |
+    | optimiser | makes an optimiser from parameters |
+    | rounds | how often every person is asked about |
+    | chunk_size | people per private sum; None: all at once if the model is small, else 1,024 |
+    | local_steps | loss steps per constraint gradient |
+    | passes | passes over the chunks per round; only the first asks, the rest reuse the mean |
+    | loss_batch | rows per loss step, drawn anew; None: the chunk's own rows |
+    | warmup_steps | loss steps before the first question |
+    | average | part of the last rounds whose parameters are averaged into the result |
+    | device | None: a GPU if there is one |
+    | checkpoint | folder written after every round |
+    """
+
+    model: nn.Module
+    strategy: Strategy
+    oracle: GroupOracle
+    attribute: str | Sequence[str] | None = None
+    optimiser: Optimiser = adam
+    rounds: int = 15
+    chunk_size: int | None = None
+    local_steps: int = 10
+    passes: int = 1
+    loss_batch: int | None = None
+    warmup_steps: int = 0
+    average: float = 0.0
+    loss: Loss = nn.functional.cross_entropy
+    device: str | torch.device | None = None
+    seed: int = 0
+    callbacks: Sequence[Callback] = ()
+    progress: bool = False
+    checkpoint: str | Path | None = None
+    history: History = field(default_factory=History, init=False)
+
+    def __post_init__(self) -> None:
+        for name, least in (("rounds", 1), ("local_steps", 1), ("passes", 1), ("warmup_steps", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
+        if not 0 <= self.average < 1:
+            raise ConfigError(f"average is a part of the rounds, 0 to below 1; got {self.average}")
+        if self.loss_batch is not None and self.loss_batch < 1:
+            raise ConfigError(f"loss_batch must be at least 1, got {self.loss_batch}")
+        check_model(self.model)
+
+    def fit(
+        self,
+        inputs: Any,
+        target: Any,
+        *,
+        ids: Sequence[object] | None = None,
+        resume: str | Path | None = None,
+    ) -> TrainingResult:
+        """Train; `resume` names a checkpoint folder of the same run."""
+        generator = torch.Generator().manual_seed(self.seed)
+        self.model.to(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        run = prepare_run(self, inputs, target, ids, generator)
+        optimiser = self.optimiser(trainable(self.model))
+        self.history = History()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            averaged = _Average(self.model, self.rounds - math.ceil(self.average * self.rounds))
+            if resume is not None:
+                self.history = checkpoint.restore(
+                    Path(resume), self, run, optimiser, averaged.state
+                )
+            else:
+                self._warm_up(run, optimiser)
+            stopped = self._train(run, optimiser, averaged, fresh=resume is None)
+        self.model.eval()
+        return TrainingResult(self.model, self.history, stopped)
+
+    # --- The loop ------------------------------------------------------------------------------
+
+    def _warm_up(self, run: Run, optimiser: Optimizer) -> None:
+        self.model.train()
+        for number in range(self.warmup_steps):
+            chunk = run.chunks[number % len(run.chunks)]
+            self._step(run, optimiser, self._loss_rows(run, chunk), None)
+        self.model.eval()
+        with torch.no_grad():
+            for part in torch.split(torch.arange(len(run.target)), 8192):
+                check_finite_loss(self.loss(run.outputs(part), run.target[part].to(run.device)))
+
+    def _train(self, run: Run, optimiser: Optimizer, averaged: _Average, *, fresh: bool) -> str:
+        if fresh:
+            self.model.eval()
+            self.strategy.prepare(run)  # a budget too small for this is an error, not an end
+            self._label(run)
+            self._save(run, optimiser, averaged)
+        with _bar(self.progress) as bar:
+            task = bar.add_task(self.strategy.name, total=self.rounds, completed=run.round)
+            try:
+                while run.round < self.rounds:
+                    stop = self._round(run, optimiser, averaged)
+                    bar.advance(task)
+                    self._save(run, optimiser, averaged)
+                    if stop:
+                        averaged.apply(self.model)
+                        return "callback"
+            except BudgetExceeded:
+                averaged.apply(self.model)
+                return "budget"
+        return "rounds"
+
+    def _round(self, run: Run, optimiser: Optimizer, averaged: _Average) -> bool:
+        begin, losses = time.perf_counter(), []
+        kept: list[list[Tensor]] = []
+        for number in range(self.passes):
+            order = torch.randperm(len(run.chunks), generator=run.generator).tolist()
+            for index in order:
+                chunk = run.chunks[index]
+                if number == 0:
+                    self.model.eval()
+                    constraint = self.strategy.constraint_gradient(run, chunk)
+                    if constraint is not None and self.passes > 1:
+                        kept.append(constraint)
+                else:
+                    constraint = _mean(kept)
+                self.model.train()
+                for _ in range(self.local_steps):
+                    rows = self._loss_rows(run, chunk)
+                    losses.append(self._step(run, optimiser, rows, constraint))
+        run.round += 1
+        averaged.add(self.model, run.round)
+        if run.round == self.rounds:
+            averaged.apply(self.model)  # so that the last release is about the result
+        self.model.eval()
+        record = replace(
+            self.strategy.end_round(run),
+            round=run.round,
+            loss=sum(losses) / len(losses),
+            epsilon_spent=run.oracle.budget.spent_epsilon,
+            seconds=time.perf_counter() - begin,
+        )
+        self.history.append(record)
+        wishes = [callback(self, record) for callback in self.callbacks]  # every one is called
+        return any(wishes)
+
+    def _loss_rows(self, run: Run, chunk: Chunk) -> Tensor:
+        if self.loss_batch is None:
+            return chunk.rows
+        return torch.randint(len(run.target), (self.loss_batch,), generator=run.generator)
+
+    def _step(
+        self, run: Run, optimiser: Optimizer, rows: Tensor, constraint: list[Tensor] | None
+    ) -> float:
+        """One optimiser step on ∇J + constraint; the model stays finite or the run ends."""
+        loss = self.loss(run.outputs(rows), run.target[rows].to(run.device))
+        value = check_finite_loss(loss)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        if constraint is not None:
+            for parameter, extra in zip(trainable(self.model), constraint, strict=True):
+                extra = extra.to(parameter)
+                parameter.grad = extra if parameter.grad is None else parameter.grad + extra
+        optimiser.step()
+        return value
+
+    def _label(self, run: Run) -> None:
+        """Names for the history's columns, where the strategy has them."""
+        describe = getattr(self.strategy, "describe", None)
+        if describe is not None:
+            self.history.groups, self.history.events = describe(run)
+
+    def _save(self, run: Run, optimiser: Optimizer, averaged: _Average) -> None:
+        if self.checkpoint is not None:
+            checkpoint.save(Path(self.checkpoint), self, run, optimiser, averaged.state)
+
+
+class _Average:
+    """The mean of the parameters at the ends of the last rounds."""
+
+    def __init__(self, model: nn.Module, after: int) -> None:
+        self.after = after  # rounds that do not enter
+        self.state: dict[str, Tensor] = {}
+
+    def add(self, model: nn.Module, number: int) -> None:
+        weight = 1.0 / max(number - self.after, 1)
+        if number <= self.after:
+            return
+        for name, parameter in model.named_parameters():
+            own = parameter.detach().double()
+            old = self.state.get(name, own)
+            self.state[name] = old + weight * (own - old)
+
+    def apply(self, model: nn.Module) -> None:
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name in self.state:
+                    parameter.copy_(self.state[name])
+
+
+def _mean(kept: list[list[Tensor]]) -> list[Tensor] | None:
+    """The round's constraint gradients, averaged over its chunks."""
+    if not kept:
+        return None
+    return [torch.stack(parts).mean(dim=0) for parts in zip(*kept, strict=True)]
+
+
+def _bar(shown: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not shown,
+    )
+
+
+__all__ = ["Callback", "EarlyStopping", "Loss", "Optimiser", "Trainer", "TrainingResult", "adam"]
