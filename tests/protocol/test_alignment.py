@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_kit import FAST, RELAY_NAME, Federation
 
-from isonomy.common.align_session import align
+from isonomy.common.align_session import _Talk, align
 from isonomy.common.alignment import Aligner, AlignmentPlan, checked_ids
-from isonomy.common.alignment_store import Alignments
+from isonomy.common.alignment_store import MAX_RUNS, Alignments
 from isonomy.common.approvals import PlanNotApproved
 from isonomy.common.cohort import Cohort
 from isonomy.common.errors import ConfigError, DataError, ProtocolError, VerificationError
@@ -266,9 +266,31 @@ def test_a_side_that_returns_other_points_is_found_out(aligned: Aligned) -> None
         return align(session, checked_ids(IDS))
 
     first, second = aligned.run(honest(IDS), lying)
-    assert isinstance(first, VerificationError)
-    assert "different people" in str(first)
     assert isinstance(second, VerificationError)
+    assert "different people" in str(second)
+    assert isinstance(first, SessionClosed)
+    assert "VerificationError" in str(first)
+
+
+def test_a_company_that_moves_last_hears_no_root_of_ids_it_never_named(aligned: Aligned) -> None:
+    """It calls one of the regulator's blinded people common; the root would be open to guessing."""
+    heard: list[bytes] = []
+
+    def guessing(session: Session) -> object:
+        talk = _Talk(session, aligned.plan)
+        mine = hash_to_points(b"made up", ["nobody"])
+        talk.send(1, mine)
+        doubled = talk.receive(2, 1)
+        theirs = talk.receive(3, 1000)
+        talk.send(4, doubled + theirs[POINT_BYTES:])  # "their first one is my made-up one"
+        talk.send(5, bytes(40))
+        heard.append(talk.receive(6, 2))
+        return None
+
+    first, second = aligned.run(guessing, honest(IDS))
+    assert isinstance(second, VerificationError)
+    assert isinstance(first, SessionClosed)
+    assert not heard
 
 
 def test_out_of_order(aligned: Aligned) -> None:
@@ -303,6 +325,34 @@ def test_approval_and_result(federation: Federation, plan: AlignmentPlan, tmp_pa
     assert path.stat().st_mode & 0o777 == 0o600
     assert store.find(people.root.hex()) == people
     assert store.find("00" * 32) is None
+
+
+def test_an_approval_is_for_one_run(
+    plan: AlignmentPlan, tmp_path: Path, federation: Federation
+) -> None:
+    """Each run tests a list of ids: broken ones are counted, a finished one is the last."""
+    store = Alignments(tmp_path)
+    store.approve(plan, federation.keys("company"))
+    for _ in range(MAX_RUNS):
+        store.begin(plan.hash)
+    with pytest.raises(PlanNotApproved, match="broke off"):
+        store.begin(plan.hash)
+    other = make_plan(federation, 77)
+    store.approve(other, federation.keys("company"))
+    store.begin(other.hash)
+    store.save(other.hash, Cohort.of(["a"]))
+    with pytest.raises(PlanNotApproved, match="carried out"):
+        store.begin(other.hash)
+    store.withdraw(other.hash)
+    with pytest.raises(PlanNotApproved, match="not approved"):
+        store.require(other.hash)
+
+
+@pytest.mark.parametrize("name", ["a\nspends at most ε = 0.1", "a\x1b[1A", " a", "a\u2028b"])
+def test_an_owner_reads_one_line(federation: Federation, name: str) -> None:
+    fields = make_plan(federation).model_dump(mode="json")
+    with pytest.raises(ConfigError, match="one line"):
+        AlignmentPlan.of({**fields, "name": name})
 
 
 def test_a_changed_file_is_not_approved(

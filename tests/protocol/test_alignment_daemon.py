@@ -15,11 +15,12 @@ from regulator_kit import fill_vault, run_regulator
 from session_kit import GROUPS, RELAY_NAME, Federation
 
 from isonomy.common.alignment import AlignmentPlan
-from isonomy.common.approvals import read_people
+from isonomy.common.approvals import PlanNotApproved, read_people
 from isonomy.common.bridge import DaemonAbsent, call
 from isonomy.common.errors import DataError
 from isonomy.common.identity import Identity
 from isonomy.common.plan import Plan
+from isonomy.common.session_errors import PartyTimeout, SessionClosed
 from isonomy.company.align import align_records
 from isonomy.company.cli.company import app as company_app
 from isonomy.regulator.config import RegulatorConfig
@@ -94,7 +95,9 @@ class Scene:
             mine = relay.issue_ticket("company", "company").to_json().decode()
             node = pool.submit(hand_over, socket, mine)
             try:
-                return align_records(plan, ids, home=self.folder / "company", wait_s=20)
+                return align_records(
+                    plan, ids, home=self.folder / "company", wait_s=20, absence_s=3
+                )
             finally:
                 self.said = (served.exception(30), node.exception(30))
                 self.replies = None if self.said[0] else served.result()
@@ -110,6 +113,8 @@ def test_from_alignment_to_an_approved_plan(scene: Scene) -> None:
     common = scene.run(alignment, MINE)
     assert set(common.ids) == set(MINE) & set(THEIRS)
     assert scene.replies == {}  # the node next door is not told how many
+    with pytest.raises(SessionClosed, match="has not approved"):  # an approval is for one run
+        scene.run(alignment, MINE[:1])
     kept = scene.folder / "company" / "alignments" / f"{alignment.hash.hex()}.people"
     made = company(
         *("plan", "--regulator", scene.card, "--people", kept, "--relay", RELAY_NAME),
@@ -149,6 +154,11 @@ def test_nobody_in_common(scene: Scene) -> None:
     with pytest.raises(DataError, match="nobody in common"):
         scene.run(alignment, ["0", "1"])
     assert not (scene.config.home / "alignments" / f"{alignment.hash.hex()}.people").exists()
+    file = scene.folder / "alignment.json"
+    assert run_regulator("reject", file, "--yes", "--home", scene.config.home).code == 0
+    with pytest.raises(PartyTimeout):
+        scene.run(alignment, MINE)
+    assert isinstance(scene.said[0], PlanNotApproved)
 
 
 def test_bad_ids_are_found_before_anything_is_sent(scene: Scene) -> None:

@@ -121,3 +121,33 @@ def test_through_a_session_and_a_restart(tmp_path: Path) -> None:
             wrong = replace(lam, lam=tuple((v + 1,) for (v,) in lam.lam))
             assert wrong.weights(0, 0) != lam.weights(0, 0)
             step(second, lam)
+
+
+def test_a_whole_training_through_a_session(tmp_path: Path) -> None:
+    """PF-LD through relay and TLS: every λ confirmed, every weight accepted, the cap kept."""
+    from isonomy.company import GradientFairClassifier
+
+    federation = Federation.create(tmp_path, size=300)
+    rng = np.random.default_rng(7)
+    sex = np.array([int(name.split("-")[1]) % 3 > 0 for name in federation.cohort.ids])
+    x = rng.normal(size=(300, 3)) + 0.8 * sex[:, None]
+    y = (x.sum(axis=1) + rng.normal(size=300) > 1).astype(np.int64)
+    confirmed: list[str] = []
+
+    class Listening(RemoteOracle):
+        def confirm_multipliers(self, query_id: str, values: tuple[float, ...]) -> None:
+            assert self._port.multipliers(query_id) == values
+            confirmed.append(query_id)
+
+    with (
+        federation.relay() as relay,
+        serving(federation, relay.issue_ticket("regulator", "regulator"), timing=FAST),
+        federation.session(relay.issue_ticket("company", "company")).start() as session,
+    ):
+        oracle = Listening(session, federation.cohort)
+        model = GradientFairClassifier(
+            "logistic", oracle=oracle, trainer_options={"rounds": 3}, random_state=0
+        )
+        model.fit(x, y, ids=list(federation.cohort.ids))
+    assert len(confirmed) == 4  # one before the first round, one after each
+    assert 0.9 < oracle.budget.spent_epsilon <= 1.0

@@ -97,7 +97,8 @@ def changed_header(**changes: object) -> object:
     ("changes", "message"),
     [
         ({"attempt": b"\x01" * 16}, "no key is open"),
-        ({"query_id": f"{PLAN.hex()[:16]}-other"}, "no key is open"),
+        ({"query_id": f"{PLAN.hex()[:16]}-999999"}, "no key is open"),
+        ({"query_id": f"{PLAN.hex()[:16]}-unknowns-sex"}, "six digits"),
         ({"query_id": "other"}, "begins with"),
         ({"query_hash": b"\x02" * 32}, "another query"),
         ({"columns_hash": b"\x03" * 32}, "not made from the columns"),
@@ -181,7 +182,7 @@ def test_an_old_answer_is_refused(fed: Federation) -> None:
 # --- Queries that the regulator must refuse ------------------------------------------------------
 
 QUERY = Query(
-    query_id=f"{PLAN.hex()[:16]}-q",
+    query_id=f"{PLAN.hex()[:16]}-900000",
     plan=PLAN,
     purpose="test",
     kind="blind",

@@ -28,17 +28,27 @@ def alignments(config: RegulatorConfig) -> Alignments:
 
 
 def approve_alignment(config: RegulatorConfig, plan: AlignmentPlan) -> None:
-    """Store the officer's approval; the policy says which companies may come at all."""
-    (company,) = plan.companies
-    if config.policy.companies and fingerprint(company) not in config.policy.companies:
-        raise PolicyRefused(f"{company.name} may not ask (policy.companies in regulator.toml)")
+    """Store the officer's approval, within the policy."""
+    check_policy(config, plan)
     alignments(config).approve(plan, PartyKeys.load(config.keys_folder))
 
 
-def attend(session: Session, plan: AlignmentPlan, vault: VaultTable, store: Alignments) -> None:
+def check_policy(config: RegulatorConfig, plan: AlignmentPlan) -> None:
+    """Raise PolicyRefused for a company that may not come at all."""
+    (company,) = plan.companies
+    if config.policy.companies and fingerprint(company) not in config.policy.companies:
+        raise PolicyRefused(f"{company.name} may not ask (policy.companies in regulator.toml)")
+
+
+def attend(
+    config: RegulatorConfig, session: Session, plan: AlignmentPlan, vault: VaultTable
+) -> None:
     """Carry an alignment out and keep its result."""
+    store = alignments(config)
     with session:
+        check_policy(config, plan)  # it may have changed since the approval
         cohort = checked_ids(vault.ids, limit=plan.regulator_people)
+        store.begin(plan.hash)
         store.save(plan.hash, align(session, cohort))
 
 

@@ -201,7 +201,7 @@ class Daemon:
 
     def _attend(self, session: Session) -> Message:
         if isinstance(session.agreement, AlignmentPlan):
-            attend(session, session.agreement, self._people(), alignments(self._config))
+            attend(self._config, session, session.agreement, self._people())
             self._log.info("aligned", alignment=session.agreement.hash.hex()[:16])
             return {}  # not even how many: the node next door runs foreign code
         answered: set[str] = set()  # several companies get the answer to one query

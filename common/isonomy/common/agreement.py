@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -34,7 +35,15 @@ from isonomy.common.party import Card
 SERVER = "server"  # how the relay signs what it says itself: envelopes.SERVER
 MAX_PLAN_BYTES = 1 << 18
 
-Word = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+
+def _one_line(text: str) -> str:
+    """An owner reads these words before approving: no line breaks or escape codes among them."""
+    if not text.isprintable() or text != text.strip():
+        raise ValueError("must be printable text in one line, without blanks at its ends")
+    return text
+
+
+Word = Annotated[str, StringConstraints(min_length=1, max_length=128), AfterValidator(_one_line)]
 
 
 class Agreement(BaseModel):

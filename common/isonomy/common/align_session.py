@@ -5,7 +5,8 @@
     2           regulator    those, blinded twice, in the same order
     3           regulator    own ids, blinded
     4           company      those, blinded twice, in the same order
-    5, 6        both         how many are common, and the Merkle root of their ids
+    5           company      how many are common, and the Merkle root of their ids
+    6           regulator    the same, if it is the same; else the session ends
 
 Every frame is sealed to the other party. A side that restarts ends the alignment with
 `PeerRestarted`: it is run again, with new secrets, and nothing was spent.
@@ -83,17 +84,24 @@ class _Talk:
         raise AssertionError  # count() does not end
 
     def compare(self, common: Cohort) -> None:
-        """Both sides must hold the same people in the same order, before a plan is built on it."""
+        """Both sides must hold the same people in the same order, before a plan is built on it.
+
+        The company says its result first, and hears the regulator's only if it is the same. The
+        company moved last, so it chose what the regulator takes for common; a root that it could
+        not have computed itself would let it guess at ids that it never named.
+        """
         mine = _RESULT.pack(len(common), common.root)
-        self.send(5 if self._company else 6, mine)
+        if self._company:
+            self.send(5, mine)
         theirs = self.receive(6 if self._company else 5, 2)
         if len(theirs) != _RESULT.size:
             raise ProtocolError("the result of an alignment has a fixed size")
         if theirs != mine:
             raise VerificationError(
-                f"the two sides found different people: {len(common):,} here, "
-                f"{_RESULT.unpack(theirs)[0]:,} there. One of them did not follow the protocol."
+                "the two sides found different people: one of them did not follow the protocol"
             )
+        if not self._company:
+            self.send(6, mine)
 
 
 __all__ = ["align"]

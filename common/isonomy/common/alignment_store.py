@@ -2,6 +2,7 @@
 
     folder/<hash>.json      the alignment, byte for byte as its owner approved it
     folder/<hash>.people    the common people in the common order, one id per line
+    folder/<hash>.runs      how often it was begun
 
 A plan is then made about the people of a result; the other owner finds them here by the Merkle root
 that the plan binds, so no list of ids travels with a plan.
@@ -17,6 +18,8 @@ from isonomy.common.cohort import Cohort
 from isonomy.common.errors import ConfigError
 from isonomy.common.party import PartyKeys
 from isonomy.common.private_files import write_private
+
+MAX_RUNS = 5
 
 
 class Alignments:
@@ -50,6 +53,25 @@ class Alignments:
         if plan.hash != plan_hash:
             raise PlanNotApproved(f"{path} was changed after its approval; approve it again")
         return plan
+
+    def begin(self, plan_hash: bytes) -> None:
+        """Count a run. A run tests the other side's ids against ours: approved once, not for ever.
+
+        One that succeeded was the last; of those that broke off there are MAX_RUNS.
+        """
+        path = self._path(plan_hash, "runs")
+        runs = int(path.read_text()) if path.exists() else 0
+        if self.people(plan_hash).exists() or runs >= MAX_RUNS:
+            raise PlanNotApproved(
+                f"alignment {plan_hash.hex()[:16]}… was carried out already, or broke off "
+                f"{MAX_RUNS} times; agree on a new one"
+            )
+        write_private(path, str(runs + 1).encode())
+
+    def withdraw(self, plan_hash: bytes) -> None:
+        """Take an approval back; what was found under it stays."""
+        self.require(plan_hash)
+        self._path(plan_hash, "json").unlink()
 
     def people(self, plan_hash: bytes) -> Path:
         """Where the people that an alignment found are kept."""

@@ -8,13 +8,14 @@ encryption, frames or transport.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common import randomised_response
 from isonomy.common.canonical import hash_bytes
 from isonomy.common.cohort import AttributeTable, group_count
 from isonomy.common.dual_keeper import DualKeeper
@@ -31,6 +32,8 @@ from isonomy.common.noise import (
 from isonomy.common.packing import centre
 from isonomy.common.queries import Query, Shapes, cost_of, query_id_prefix, shapes_of
 
+OWN_PURPOSE = "unknowns:"
+_NUMBER = re.compile(r"[0-9]{6,12}")
 Limits = Callable[[Query, int], None]
 """Raises PolicyRefused for a query of this cost that may not be answered."""
 
@@ -106,6 +109,8 @@ class Custodian:
         if query.plan != self._plan:
             raise ProtocolError("the query names another plan than the one that was approved")
         self._check_id(query.query_id)
+        if query.purpose.startswith(OWN_PURPOSE):
+            raise ProtocolError(f"purposes that begin with {OWN_PURPOSE!r} are the regulator's own")
         if query.mechanism == "gaussian" and query.noise < MIN_SIGMA:
             raise ProtocolError(f"Gaussian noise must have σ ≥ {MIN_SIGMA} units")
         if query.positions is not None and query.positions[-1] >= len(self._table.cohort):
@@ -179,6 +184,7 @@ class Custodian:
         passes t/2, and the company chooses the mask.
         """
         query, t = authorised.query, authorised.query.params.plain_modulus
+        self._check_again(authorised)
         noisy = sums.reshape(-1) + self._noise(query, sums.size)
         values = centre(noisy % t, t)
         root, positions = self._root, query.positions
@@ -207,13 +213,32 @@ class Custodian:
         self.dual.observe(query, authorised.group_counts, values)
         return record
 
+    def release_reports(self, attribute: str, epsilon_millionths: int) -> DebitRecord:
+        """Everybody's group by randomised response, once: a baseline; no message asks for it."""
+        return randomised_response.release(
+            self._ledger,
+            plan=self._plan,
+            root=self._root,
+            attribute=attribute,
+            codes=self._codes(attribute),
+            groups=group_count(attribute, self._table.groups),
+            epsilon_millionths=epsilon_millionths,
+            source=self._source,
+        )
+
+    def _check_again(self, authorised: Authorised) -> None:
+        """Other queries may have been answered since the columns left: λ and limits moved on."""
+        self.dual.check(authorised.query, authorised.group_counts)
+        if self.limits is not None:
+            self.limits(authorised.query, authorised.units)
+
     def _replay(self) -> None:
         """λ of the multipliers follows from the answers: after a restart, from the ledger's."""
         groups = self._table.groups
-        for number in count():
-            record = self._ledger.find(f"{query_id_prefix(self._plan)}{number:06d}")
-            if record is None:
-                return
+        prefix = query_id_prefix(self._plan)
+        for record in self._ledger.debits_of(self._plan):
+            if not _NUMBER.fullmatch(record.query_id.removeprefix(prefix)):
+                continue  # the regulator's own
             event = record.event
             names = tuple(str(event["attributes"]).split(","))
             query = Query(
@@ -232,11 +257,14 @@ class Custodian:
             self.dual.observe(query, sizes, np.frombuffer(record.answer, "<i8").astype(np.int64))
 
     def _check_id(self, query_id: str) -> None:
-        """Ids carry their plan, so that one plan cannot take or probe another plan's ids."""
-        if not query_id.startswith(query_id_prefix(self._plan)):
-            raise ProtocolError(
-                f"a query id of this plan begins with {query_id_prefix(self._plan)}"
-            )
+        """Ids carry their plan, so that one plan cannot take or probe another plan's ids.
+
+        A number follows and nothing else: other ids belong to what the regulator releases itself.
+        """
+        prefix = query_id_prefix(self._plan)
+        number = query_id.removeprefix(prefix)
+        if number == query_id or not _NUMBER.fullmatch(number):
+            raise ProtocolError(f"a query id of this plan begins with {prefix}, then six digits")
 
     def _codes(self, expression: str) -> NDArray[np.int64]:
         if expression not in self._known_codes:

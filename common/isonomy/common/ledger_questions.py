@@ -59,6 +59,11 @@ class LedgerQuestions(ABC):
         with self._mutex:
             return self._ready().find(query_id)
 
+    def debits_of(self, plan: bytes) -> list[DebitRecord]:
+        """List a plan's debits in the order in which they were written."""
+        with self._mutex:
+            return self._ready().debits_of(plan)
+
     def inspections(self, plan: bytes) -> tuple[Inspection, ...]:
         """List a plan's inspected requests by time of demand, each with its last step."""
         with self._mutex:

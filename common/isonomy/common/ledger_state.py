@@ -251,6 +251,10 @@ class LedgerState:
         """Return the debit of that query id, if there is one."""
         return self._debits.get(query_id)
 
+    def debits_of(self, plan: bytes) -> list[DebitRecord]:
+        """List a plan's debits in the order in which they were written."""
+        return [record for record in self._debits.values() if record.plan == plan]
+
     def inspections(self, plan: bytes) -> tuple[Inspection, ...]:
         """List a plan's inspected requests by time of demand, each with its last step."""
         return self._inspections.of_plan(plan)

@@ -14,7 +14,7 @@ from isonomy.common.errors import PolicyRefused
 from isonomy.common.party import fingerprint
 from isonomy.common.plan import MILLION, Plan
 from isonomy.regulator import plan_files
-from isonomy.regulator.aligning import approve_alignment, people_of
+from isonomy.regulator.aligning import alignments, approve_alignment, people_of
 from isonomy.regulator.approval import describe
 from isonomy.regulator.cli.output import (
     HERE,
@@ -113,6 +113,13 @@ def reject(
     isonomy-regulator reject 3f9c21ab
     """
     config = RegulatorConfig.load(home)
+    if Path(plan).is_file() and is_alignment(Path(plan)):
+        aligning = AlignmentPlan.load(Path(plan))
+        agree("Withdraw the approval of this alignment?", yes=yes)
+        alignments(config).withdraw(aligning.hash)
+        fields = {"rejected": aligning.hash.hex(), "alignment": True}
+        emit("reject", fields, f"Withdrawn: {aligning.hash.hex()}.", as_json=as_json)
+        return
     loaded = plan_files.named_plan(config, plan)
     say(loaded.describe())
     agree("Reject this plan?", yes=yes)
