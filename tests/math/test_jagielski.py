@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from isonomy.common.decision_rule import DecisionRule
 from isonomy.common.errors import ConfigError, DataError
 from isonomy.common.local import LocalOracle
 from isonomy.company.jagielski.game import Auditor, paper_rounds, paper_step
 from isonomy.company.jagielski.oracle_learner import OracleLearner
+from isonomy.company.jagielski.players import AwareGame, Table
 from isonomy.company.jagielski.postprocess import AttributeNeededWarning, PostprocessedClassifier
 from isonomy.company.jagielski.rule import solve
 
@@ -208,6 +210,94 @@ def test_the_game_finds_the_fair_mixture_without_noise(lending, tmp_path) -> Non
             for v in (0, 1)
         )
     assert gaps[2.0] < 0.5 * gaps[1e-6]
+
+
+def test_the_aware_game_sees_the_group(lending, tmp_path) -> None:
+    """§4.1 at an ε where noise vanishes: its gram and moments are those of the augmented table."""
+    x, y, group, ids = lending
+    values = {"sex": ["f" if g else "m" for g in group]}
+    free = LocalOracle.rehearse(
+        ids, values, epsilon=2000.0, delta=1e-6, groups={"sex": ["m", "f"]}, folder=tmp_path
+    )
+    rows = np.column_stack([np.ones(len(x)), x])
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)  # nothing is clipped
+    game = AwareGame(free, "sex", Table(rows, y, np.arange(len(y)), (0, 1)), 1.0, 3)
+    augmented = np.column_stack([rows, group])
+    gram = augmented.T @ augmented
+    np.testing.assert_allclose(np.linalg.inv(game._inverse), gram, atol=0.003 * len(x))
+    costs = np.array([[0.3, -0.2], [-0.5, 0.7]])  # (label, group)
+    expected = augmented.T @ ((1 - 2 * y) + costs[y, group])
+    np.testing.assert_allclose(game._moments(costs), expected, atol=0.005 * len(x))
+    rule = np.array([0.2, -1.0, -0.5, 0.1, 0.0, 0.4])
+    decided = augmented @ rule < 0
+    for label in (0, 1):
+        for a in (0, 1):
+            share = decided[(y == label) & (group == a)].mean()
+            assert game.rates(rule)[label, a] == pytest.approx(share, abs=0.02)
+
+
+def test_aware_predictions_need_the_attribute(lending, oracle: LocalOracle) -> None:
+    x, y, group, ids = lending
+    model = OracleLearner(
+        oracle=oracle, notion="equal_fpr", rounds=4, attribute_aware=True, random_state=0
+    ).fit(x, y, ids=ids)
+    assert oracle.budget.spent_epsilon <= 1.0
+    with pytest.raises(ConfigError, match="sensitive_features"):
+        model.predict(x)
+    with pytest.warns(AttributeNeededWarning):
+        chances = model.predict_proba(x, sensitive_features=[("m", "f")[g] for g in group])[:, 1]
+    with pytest.warns(AttributeNeededWarning):
+        other = model.predict_proba(x, sensitive_features=["m"] * len(x))[:, 1]
+    assert (chances == other)[group == 0].all()
+    assert (chances != other)[group == 1].any()
+    blind = OracleLearner(oracle=oracle, rounds=1)
+    blind.rules_, blind.encoder_ = np.zeros((1, 5)), None
+    with pytest.raises(ConfigError, match="do not see"):
+        blind.predict_proba(x, sensitive_features=["m"] * len(x))
+
+
+class TestRuleAsAFile:
+    def test_round_trip(self, lending, oracle: LocalOracle) -> None:
+        x, y, _, ids = lending
+        model = PostprocessedClassifier(LogisticRegression(), oracle=oracle).fit(x, y, ids=ids)
+        rule = model.export_rule()
+        assert DecisionRule.from_json(rule.to_json()) == rule
+        assert (rule.attribute, rule.groups) == ("sex", ("m", "f"))
+        chances = np.array([rule.if_zero, rule.if_one]) / 1e6
+        np.testing.assert_allclose(chances, model.rule_.probabilities, atol=5.1e-7)
+
+    def test_apply_is_exact(self) -> None:
+        rule = DecisionRule(
+            attribute="sex", groups=("m", "f"), notion="equal_fpr",
+            if_zero=(0, 250_000), if_one=(1_000_000, 999_999),
+        )  # fmt: skip
+        base, groups = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 1, 1, 0, 1, 1])
+        draws = np.array([0, 249_999, 250_000, 999_999, 999_998, 999_999])
+        assert rule.apply(base, groups, draws).tolist() == [0, 1, 0, 1, 1, 0]
+        assert rule.largest_difference == 250_000
+        with pytest.raises(DataError, match="0 or 1"):
+            rule.apply(base * 2, groups, draws)
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            (b"1000000", b"1000001"),
+            (b"1000000", b"0.5"),
+            (b"[0,250000]", b"[0]"),
+            (b'["m","f"]', b'["m","m"]'),
+            (b"rule/v1", b"rule/v9"),
+            (b'"notion"', b'"notion2"'),
+        ],
+    )
+    def test_what_is_no_rule(self, old: bytes, new: bytes) -> None:
+        rule = DecisionRule(
+            attribute="sex", groups=("m", "f"), notion="equal_fpr",
+            if_zero=(0, 250_000), if_one=(1_000_000, 999_999),
+        )  # fmt: skip
+        raw = rule.to_json()
+        assert old in raw
+        with pytest.raises(ConfigError, match="not a decision rule"):
+            DecisionRule.from_json(raw.replace(old, new))
 
 
 class TestBadInput:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from isonomy.company.estimator import FairClassifier
     from isonomy.company.gradient.classifier import GradientFairClassifier
     from isonomy.company.gradient.f_ld import FLD
+    from isonomy.company.gradient.fermi import DpFermi
+    from isonomy.company.gradient.filters import FilteredOracle
     from isonomy.company.gradient.pf_ld import PFLD
     from isonomy.company.gradient.trainer import Trainer
     from isonomy.company.joining import join
@@ -31,7 +33,9 @@ __all__ = [
     "NOTIONS",
     "PFLD",
     "Dataset",
+    "DpFermi",
     "FairClassifier",
+    "FilteredOracle",
     "GradientFairClassifier",
     "LocalOracle",
     "TorchClassifier",
@@ -52,6 +56,8 @@ _HOMES = {
     "FairClassifier": ("isonomy.company.estimator", "FairClassifier"),
     "FLD": ("isonomy.company.gradient.f_ld", "FLD"),
     "GradientFairClassifier": ("isonomy.company.gradient.classifier", "GradientFairClassifier"),
+    "DpFermi": ("isonomy.company.gradient.fermi", "DpFermi"),
+    "FilteredOracle": ("isonomy.company.gradient.filters", "FilteredOracle"),
     "PFLD": ("isonomy.company.gradient.pf_ld", "PFLD"),
     "Trainer": ("isonomy.company.gradient.trainer", "Trainer"),
     "LocalOracle": ("isonomy.common.local", "LocalOracle"),

@@ -10,6 +10,8 @@ With ŷ the decision, y the label, s the group (Lowy et al. 2023, App. F.1):
 | `equal_fpr` | the half of (11) with y' = 1, y ≠ 1: false positive rates | – |
 | `accuracy_parity` | max over s₁, s₂ of abs(P[ŷ≠y given s₁] − P[ŷ≠y given s₂]) | DESIGN.md §8 |
 
+Tran et al. (2021) measure "the maximal difference between any two protected groups": these maxima.
+
 A **cell** is one event (whom we look at, what we count) in one group. A cell without people has no
 rate: it is left out of the comparison and listed in `Violation.empty`, never counted as zero.
 """
@@ -70,6 +72,29 @@ def violation(
 ) -> float:
     """`measure(…).value`: the number that results tables hold."""
     return measure(notion, target, decisions, groups, n_groups).value
+
+
+def group_fairness(decisions: ArrayLike, groups: ArrayLike) -> float:
+    """GF of Wang et al. 2024, for two groups; 1 is fair, NaN if nobody of group 1 is selected.
+
+        GF = P[ŷ=1 given A=0] / P[ŷ=1 given A=1]                                            (24)
+
+    It depends on which group is 0 and which label is 1.
+    """
+    own, other = measure("demographic_parity", decisions, decisions, groups, 2).rates[0]
+    return float(own / other) if other > 0 else float("nan")
+
+
+def equalized_odds_sum(target: ArrayLike, decisions: ArrayLike, groups: ArrayLike) -> float:
+    """EO of Wang et al. 2024, for two groups; 0 is fair, NaN if a (group, label) cell is empty.
+
+        EO = TPR_0 − TPR_1 + FPR_0 − FPR_1                                                  (26)
+
+    Differs from the print, which has y=0 in the second term, P[ŷ=1 given A=1, y=0]: that would not
+    be 0 for equal rates. The two differences may cancel: (11) is the stricter measure.
+    """
+    found = measure("equalized_odds", target, decisions, groups, 2)
+    return float((found.rates[:, 0] - found.rates[:, 1]).sum())
 
 
 def noise_floor(
@@ -202,4 +227,12 @@ def _checked(
     return truth.astype(np.int64), chosen.astype(np.int64), group.astype(np.int64)
 
 
-__all__ = ["NOTIONS", "Violation", "measure", "noise_floor", "violation"]
+__all__ = [
+    "NOTIONS",
+    "Violation",
+    "equalized_odds_sum",
+    "group_fairness",
+    "measure",
+    "noise_floor",
+    "violation",
+]

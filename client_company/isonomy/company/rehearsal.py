@@ -212,7 +212,7 @@ def is_pure(strategy: str, options: Mapping[str, Any]) -> bool:
     there it must compose with anything; alone it must not be handicapped by that in a comparison.
     """
     if strategy == "dp_postprocess":
-        return options.get("mechanism", "laplace") == "laplace"
+        return bool(options.get("mechanism", "laplace") == "laplace")
     return strategy == "randomised_response"
 
 

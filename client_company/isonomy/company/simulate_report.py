@@ -27,7 +27,8 @@ def table(simulation: Simulation) -> Table:
         title=f"{first.dataset}, {first.attribute}: {settings.strategy} for "
         f"{settings.notion.replace('_', ' ')} (tolerance {settings.tolerance:g}) on "
         f"{settings.base}, {len(first.runs)} seeds, δ = {settings.delta:g}",
-        caption="means on test people; floor: violation expected from sampling alone",
+        caption="means on test people; floor: violation expected from sampling alone"
+        + "".join(f"\n{note}" for note in _notes(first)),
     )
     for name in ("ε", "error", "violation", "floor", "selected", "ε spent", "returned", "seconds"):
         shown.add_column(name, justify="left" if name == "returned" else "right")
@@ -51,6 +52,14 @@ def table(simulation: Simulation) -> Table:
             f"{result.average('seconds'):.1f}",
         )
     return shown
+
+
+def _notes(result: Result) -> list[str]:
+    """What must stand beside the numbers of strategies under other assumptions."""
+    notes = [f"accounting: {result.accounting}"] if result.accounting else []
+    if result.attribute_at_prediction:
+        notes.append("decisions need, and reveal, the attribute of the person decided about")
+    return notes
 
 
 def _returned(result: Result) -> str:
@@ -128,7 +137,8 @@ def _plots(simulation: Simulation) -> str:
     figure.update_layout(
         template="simple_white",
         title=f"{first.dataset}, {first.attribute}: {first.settings.strategy}, "
-        f"{first.settings.notion.replace('_', ' ')}, base {first.settings.base}",
+        f"{first.settings.notion.replace('_', ' ')}, base {first.settings.base}"
+        + "".join(f"<br><sub>{note}</sub>" for note in _notes(first)),
         legend={"orientation": "h", "y": -0.18},
     )
     return str(figure.to_html(include_plotlyjs=True, full_html=True))

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from isonomy.common.errors import ConfigError, DataError
-from isonomy.company.measures import NOTIONS, measure, noise_floor, violation
+from isonomy.company.measures import (
+    NOTIONS,
+    equalized_odds_sum,
+    group_fairness,
+    measure,
+    noise_floor,
+    violation,
+)
 
 Ints = NDArray[np.int64]
 
@@ -157,3 +164,50 @@ def test_floor_is_reproducible_and_zero_without_choice() -> None:
     some = (np.arange(100) < 30).astype(int)
     first = noise_floor("demographic_parity", some, some, group, 2)
     assert first == noise_floor("demographic_parity", some, some, group, 2) > 0
+
+
+# --- The measures of Wang et al. 2024 ------------------------------------------------------------
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32), people=st.integers(0, 200))
+def test_group_fairness_is_24(seed: int, people: int) -> None:
+    _, decisions, group = _sample(seed, people, 2)
+    rates = [decisions[group == a].mean() for a in (0, 1)]
+    found = group_fairness(decisions, group)
+    if rates[1] == 0:
+        assert np.isnan(found)
+    else:
+        assert found == pytest.approx(rates[0] / rates[1])
+    if min(rates) > 0:
+        theirs = fairlearn.demographic_parity_ratio(decisions, decisions, sensitive_features=group)
+        assert min(found, 1 / found) == pytest.approx(theirs)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32), people=st.integers(0, 200))
+def test_equalized_odds_sum_is_26(seed: int, people: int) -> None:
+    truth, decisions, group = _sample(seed, people, 2)
+    expected = sum(
+        sign * decisions[(group == a) & (truth == y)].mean()
+        for y in (0, 1)
+        for a, sign in ((0, 1), (1, -1))
+    )
+    assert equalized_odds_sum(truth, decisions, group) == pytest.approx(expected, abs=1e-12)
+    assert abs(expected) <= 2 * violation("equalized_odds", truth, decisions, group, 2) + 1e-12
+
+
+def test_equalized_odds_sum_may_cancel_where_11_does_not() -> None:
+    group = np.array([0, 0, 1, 1])
+    truth = np.array([1, 0, 1, 0])
+    chosen = np.array([1, 0, 0, 1])
+    assert equalized_odds_sum(truth, chosen, group) == 0.0
+    assert violation("equalized_odds", truth, chosen, group, 2) == 1.0
+
+
+def test_max_pairwise_is_over_all_pairs() -> None:
+    """Tran et al. 2021: the largest difference between any two groups, not to the population."""
+    group = np.repeat([0, 1, 2], 10)
+    chosen = np.concatenate([np.arange(10) < k for k in (2, 5, 9)]).astype(int)
+    truth = np.zeros(30, int)
+    assert violation("demographic_parity", truth, chosen, group, 3) == pytest.approx(0.7)

@@ -169,7 +169,7 @@ def test_base_models_take_mixed_tables_with_gaps(base: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"strategy": "magic"}, "unknown strategy 'magic'; there are tilt, unconstrained"),
+        ({"strategy": "magic"}, "unknown strategy 'magic'; there are tilt, "),
         ({"notion": "kindness"}, "unknown notion"),
         ({"base": "svm"}, "unknown base model"),
         ({"epsilons": (0.0,)}, "epsilon must be a number above 0"),

@@ -42,11 +42,11 @@ class Auditor:
         signed = lam[..., 0] - lam[..., 1]  # (label, a − 1)
         return np.concatenate([-signed.sum(axis=1, keepdims=True), signed], axis=1) / shares
 
-    def learn(self, rates: NDArray[np.float64]) -> None:
-        """One step on released rates (labels, groups)."""
+    def learn(self, rates: NDArray[np.float64], factor: float = 1.0) -> None:
+        """One step of size η·factor on released rates (labels, groups)."""
         difference = rates[:, 1:] - rates[:, :1]
         violation = np.stack([difference, -difference], axis=-1) - self._gamma
-        self.theta = self.theta + self._step * violation
+        self.theta = self.theta + self._step * factor * violation
 
 
 def paper_rounds(

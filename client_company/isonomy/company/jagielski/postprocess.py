@@ -23,8 +23,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from isonomy.common.accounting import laplace_scale_for
+from isonomy.common.decision_rule import DecisionRule
 from isonomy.common.errors import ConfigError, DataError
 from isonomy.common.oracle import GroupOracle
+from isonomy.common.plan import MILLION
 from isonomy.common.queries import cost_of
 from isonomy.company.jagielski.rule import LABELS_OF, solve
 
@@ -77,6 +79,7 @@ class PostprocessedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.estimator_ = clone(self.estimator).fit(X, target)
         decided = self._base(X)
         noise = self._noise(oracle)
+        self.pure_epsilon_ = noise.get("epsilon")  # None: Gaussian noise, (ε, δ) by the ledger
         released = oracle.counts(
             decided * 2 + label,
             attribute=self.attribute,
@@ -89,34 +92,34 @@ class PostprocessedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.counts_ = counts.reshape(-1, 2, 2).transpose(1, 0, 2)  # (ŷ, a, y)
         self.rule_ = solve(self.counts_, self.tolerance, self.notion)
         self.groups_ = released.groups
+        self.attribute_ = self.attribute or next(iter(oracle.groups))
         self.epsilon_spent_ = oracle.budget.spent_epsilon
         return self
 
     def predict(self, X: Any, *, sensitive_features: ArrayLike | None = None) -> NDArray[Any]:
         """Randomised decisions; `sensitive_features` holds each row's group label."""
         check_is_fitted(self, "rule_")
-        if sensitive_features is None:
-            raise ConfigError(
-                "this rule needs the sensitive attribute of every person it decides about; pass "
-                "sensitive_features=…, or use a strategy that does without (tilt)"
-            )
-        warnings.warn(
-            "decisions now depend on the sensitive attribute: whoever sees them learns about it, "
-            "outside the (ε, δ) guarantee, and treating groups differently may be unlawful",
-            AttributeNeededWarning,
-            stacklevel=2,
-        )
-        code = {label: number for number, label in enumerate(self.groups_)}
-        given = [str(value) for value in np.asarray(sensitive_features)]
-        unknown = sum(value not in code for value in given)
-        if unknown:
-            raise DataError(f"{unknown} values are no group; groups are {', '.join(self.groups_)}")
-        groups = np.array([code[value] for value in given], dtype=np.int64)
+        groups = group_numbers(sensitive_features, self.groups_)
         draws = np.random.default_rng(self.random_state).random(len(groups))
         return np.asarray(self.classes_[self.rule_.decide(self._base(X), groups, draws)])
 
+    def export_rule(self) -> DecisionRule:
+        """The rule for the regulator, who has the attributes: `isonomy-regulator apply-rule`.
+
+        It holds released numbers only; the company sends its base decisions along.
+        """
+        check_is_fitted(self, "rule_")
+        millionths = np.rint(self.rule_.probabilities * MILLION).astype(int).tolist()
+        return DecisionRule(
+            attribute=self.attribute_,
+            groups=tuple(self.groups_),
+            notion=self.notion,
+            if_zero=tuple(millionths[0]),
+            if_one=tuple(millionths[1]),
+        )
+
     def _base(self, X: Any) -> NDArray[np.int64]:
-        return (np.asarray(self.estimator_.predict(X)) == self.classes_[1]).astype(np.int64)
+        return np.asarray(self.estimator_.predict(X) == self.classes_[1], dtype=np.int64)
 
     def _checked(self) -> GroupOracle:
         if self.oracle is None or self.estimator is None:
@@ -138,4 +141,25 @@ class PostprocessedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return {"epsilon": cost.l1 / laplace_scale_for(units, cost.l1)}
 
 
-__all__ = ["AttributeNeededWarning", "PostprocessedClassifier"]
+def group_numbers(given: ArrayLike | None, groups: Sequence[str]) -> NDArray[np.int64]:
+    """(n,) group numbers of labels that a decision is to depend on; warns what that means."""
+    if given is None:
+        raise ConfigError(
+            "this rule needs the sensitive attribute of every person it decides about; pass "
+            "sensitive_features=…, or use a strategy that does without (tilt)"
+        )
+    warnings.warn(
+        "decisions now depend on the sensitive attribute: whoever sees them learns about it, "
+        "outside the (ε, δ) guarantee, and treating groups differently may be unlawful",
+        AttributeNeededWarning,
+        stacklevel=3,
+    )
+    code = {label: number for number, label in enumerate(groups)}
+    labels = [str(value) for value in np.asarray(given)]
+    unknown = sum(value not in code for value in labels)
+    if unknown:
+        raise DataError(f"{unknown} values are no group; groups are {', '.join(groups)}")
+    return np.array([code[value] for value in labels], dtype=np.int64)
+
+
+__all__ = ["AttributeNeededWarning", "PostprocessedClassifier", "group_numbers"]

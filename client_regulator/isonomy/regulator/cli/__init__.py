@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from isonomy.common.command_line import CommandLine
-from isonomy.regulator.cli import books, inspect, plans, report, serving, setup, upkeep
+from isonomy.regulator.cli import books, inspect, plans, report, rules, serving, setup, upkeep
 
 app = CommandLine(
     help="The regulator's side of Isonomy. Attributes stay on this machine, encrypted: they leave "
@@ -29,6 +29,7 @@ app.command()(report.verify)
 app.command()(inspect.inspect)
 app.command()(inspect.verdict)
 app.command()(inspect.auditor_key)
+app.command("apply-rule")(rules.apply_rule)
 app.command()(books.forget)
 app.command()(upkeep.doctor)
 app.command()(upkeep.backup)

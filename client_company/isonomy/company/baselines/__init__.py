@@ -1,0 +1,9 @@
+"""Other people's methods, for comparison only: none of them is a protocol of this product.
+
+| strategy | who must see what | private? |
+|---|---|---|
+| `exponentiated_gradient` | the trainer sees true attributes | no |
+| `zafar` | the trainer sees true attributes | no |
+| `randomised_response` | the trainer sees randomised attributes | ε per attribute, in the ledger |
+| `dp_sgd_penalty` | the trainer sees true attributes and everything else | (ε, δ) for outsiders |
+"""

@@ -1,0 +1,70 @@
+"""`apply-rule`: decide by a rule that needs attributes which only the regulator has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isonomy.common.errors import ConfigError
+from isonomy.common.plan import MILLION
+from isonomy.regulator.cli.output import (
+    HERE,
+    Home,
+    Json,
+    UnlockFile,
+    Yes,
+    agree,
+    emit,
+    open_vault,
+    say,
+)
+from isonomy.regulator.config import RegulatorConfig
+from isonomy.regulator.member_key import member_key
+from isonomy.regulator.officer import ask
+from isonomy.regulator.rule_application import apply_rule as decide
+from isonomy.regulator.rule_application import (
+    check_allowed,
+    read_base_decisions,
+    read_rule,
+    write_decisions,
+)
+
+
+def apply_rule(
+    rule_file: Annotated[Path, typer.Argument(metavar="RULE", help="The company's rule, JSON.")],
+    decisions: Annotated[Path, typer.Option(help="CSV with columns id and decision (0 or 1).")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new CSV for the final decisions.")],
+    home: Home = HERE,
+    unlock_file: UnlockFile = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Apply a rule of DP-postprocessing to a company's base decisions.
+
+    WARNING: the decisions depend on attributes and reveal them, outside the ledger's budget. The
+    policy forbids it unless apply_rules = true. It is noted in the ledger.
+
+    \b
+    Examples:
+    isonomy-regulator apply-rule rule.json --decisions base.csv -o final.csv
+    """
+    config = RegulatorConfig.load(home)
+    check_allowed(config)
+    rule, given = read_rule(rule_file), read_base_decisions(decisions)
+    if out.exists():
+        raise ConfigError(f"{out} exists already; name a new file")
+    vault = open_vault(config, unlock_file)
+    final = decide(rule, given, vault.read(), member_key(config))
+    say(
+        f"WARNING: {len(given.ids):,} decisions will depend on {rule.attribute!r}. Chances of two "
+        f"groups differ by up to {rule.largest_difference / MILLION:.1%}; whoever sees base and "
+        "final decision learns about the attribute. No ε covers this."
+    )
+    agree("Write these decisions?", yes=yes)
+    event = {"rule": rule.hash, "attribute": rule.attribute, "people": len(given.ids)}
+    ask(config, {"type": "note", "kind": "rule", "event": event}, lambda: vault)
+    write_decisions(out, given.ids, final)
+    fields = {"out": str(out), "rule": rule.hash, "people": len(given.ids), "reveals": True}
+    emit("apply-rule", fields, f"Wrote {len(given.ids):,} decisions to {out}.", as_json=as_json)
