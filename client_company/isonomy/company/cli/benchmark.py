@@ -17,6 +17,7 @@ from rich.progress import (
 )
 
 from isonomy.common.errors import ConfigError, IsonomyError
+from isonomy.common.exit_codes import code_of
 
 if TYPE_CHECKING:
     from isonomy.company.benchmark.cells import Cell
@@ -63,12 +64,12 @@ def benchmark(
             listed = built_in(name) if name in BUILT_IN else read_list(Path(name))
             tally = _run(unfold(listed), out, data_dir, jobs)
         written = write(read_records(out), out, data_dir=data_dir, steps=drawn_steps)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         typer.echo(f"interrupted; finished cells are in {out}: the same command goes on", err=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(code_of(error)) from None
     except IsonomyError as error:
         typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2 if isinstance(error, ConfigError) else 1) from None
+        raise typer.Exit(code_of(error)) from None
     for path in written:
         typer.echo(f"wrote {path}", err=True)
     if tally is not None:

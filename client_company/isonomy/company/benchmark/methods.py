@@ -1,0 +1,76 @@
+"""Every method's name, colour and mark, the same in every figure.
+
+Colours are the Okabe–Ito palette, which people with any of the usual colour blindnesses can tell
+apart (a dark purple and a brown for its yellow, which is too light for thin marks); marks differ as
+well, so that a figure survives a black-and-white printer. A strategy that is
+registered later appears by itself, with the first free colour of the reserve.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+BLUE, ORANGE, GREEN, RED = "#0072b2", "#e69f00", "#009e73", "#d55e00"
+PINK, SKY, PURPLE, INK, GREY = "#cc79a7", "#56b4e9", "#5b2a86", "#222222", "#767676"
+BROWN = "#8c510a"
+_RESERVE = ("#01665e", "#9e0142", "#4d4d4d", "#666633")
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a strategy is shown, and what kind of thing it is.
+
+    | name | meaning |
+    |---|---|
+    | private | it has a budget; otherwise it is a reference that sees the true attributes or none |
+    | ours | designed here, rather than re-implemented from a paper |
+    | attribute_needed | decides with the attribute in hand: more power, and it reveals it |
+    """
+
+    label: str
+    colour: str
+    mark: str
+    private: bool = True
+    ours: bool = False
+    attribute_needed: bool = False
+
+
+_METHODS = {
+    "tilt": Method("tilt (ours)", BLUE, "circle", ours=True),
+    "pf_ld": Method("PF-LD, our code", ORANGE, "square"),
+    "dp_fermi": Method("DP-FERMI, our code", GREEN, "triangle"),
+    "dp_oracle": Method("DP-oracle, our code", PINK, "diamond"),
+    "dp_postprocess": Method("DP-postprocess. (needs A)", RED, "down", attribute_needed=True),
+    "randomised_response": Method("randomised response", SKY, "square"),
+    "dp_sgd_penalty": Method("DP-SGD + penalty", PURPLE, "cross"),
+    "unconstrained": Method("no constraint", INK, "plus", private=False),
+    "f_ld": Method("F-LD, not private", ORANGE, "square", private=False),
+    "exponentiated_gradient": Method("exp. gradient, not private", GREY, "diamond", private=False),
+    "zafar": Method("Zafar, not private", GREY, "triangle", private=False),
+}
+
+# The papers' own curves: the method's colour, drawn hollow.
+_PUBLISHED = {
+    "DP-FERMI": Method("DP-FERMI, published", GREEN, "triangle"),
+    "Tran et al. 2021b (PF-LD)": Method("PF-LD, published by Lowy et al.", ORANGE, "square"),
+    "Tran et al. 2021a": Method("Tran 2021a, published by Lowy et al.", BROWN, "cross"),
+    "Jagielski et al. 2019": Method("Jagielski, published by Lowy et al.", PINK, "diamond"),
+}
+
+
+def method(strategy: str) -> Method:
+    """The look of a strategy; one that is not listed here is taken to be private."""
+    known = _METHODS.get(strategy)
+    if known is not None:
+        return known
+    colour = _RESERVE[zlib.crc32(strategy.encode()) % len(_RESERVE)]
+    return Method(strategy.replace("_", " "), colour, "circle")
+
+
+def published_method(name: str) -> Method:
+    """The look of a curve of the papers."""
+    return _PUBLISHED.get(name) or Method(f"{name}, published", GREY, "plus")
+
+
+__all__ = ["GREY", "INK", "Method", "method", "published_method"]
