@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from isonomy.common.errors import ConfigError, ProtocolError
 
@@ -25,7 +24,7 @@ BATCH = 1024
 
 
 @cache
-def _sodium() -> ModuleType:
+def _sodium() -> Any:
     """Load libsodium when it is first needed: most of Isonomy does without."""
     try:
         import rbcl
