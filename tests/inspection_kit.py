@@ -122,6 +122,7 @@ class World:
             regulator_key=self.regulator_keys.identity.public,
             openings=None if forgets else self.store,
             auditor=bytes.fromhex(self.plan.auditor),
+            inspection_millionths=self.plan.inspection_millionths,
             identity=self.company_keys.identity,
         )
 

@@ -290,6 +290,6 @@ def test_nearly_equal_gradients_survive_centring(tmp_path: Path) -> None:
         attribute="sex",
         noise={"sigma": 0.02 * norm},
         purpose="test",
-    )
+    ).tensors()
     expected = torch.tensor(U).double()[groups] @ clipped(rows, norm)
     assert float((flat(answer) - expected).norm()) < 0.3 * norm

@@ -267,8 +267,59 @@ def test_crafted_ciphertexts_cannot_add_up_under_one_key(
     frame = fed.port.half.answer(fed.port.request_seen)
     with pytest.raises(ProtocolError, match="no key is open"):
         decode(frame, SumHeader)
-    assert [key.decryptions for key in keys] == [1, 1, 1]
+    assert [key.decryptions for key in keys] == [1, 1, 0]  # checked whole before the first
     assert not any(hasattr(key, "_decryptor") for key in keys)
+
+
+class NeverDecrypts(QueryKey):
+    """Counts decryptions of all its keys."""
+
+    decryptions = 0
+
+    def decrypt(self, part: bytes) -> np.ndarray:
+        NeverDecrypts.decryptions += 1
+        return super().decrypt(part)
+
+
+def _last_part_bad(frames: list[bytes]) -> list[bytes]:
+    bad = encode(SumPart(len(frames) - 2, b"\xff" * P.answer_bytes))
+    parts = [*frames[1:-1], bad]
+    header = dataclasses.replace(decode(frames[0], SumHeader), parts_hash=frames_hash(parts))
+    return [encode(header), *parts]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda frames: [
+            encode(dataclasses.replace(decode(frames[0], SumHeader), parts_hash=bytes(32))),
+            *frames[1:],
+        ],
+        lambda frames: frames[:-1],
+        lambda frames: [*frames, frames[-1]],
+        lambda frames: [frames[0], *frames[:0:-1]],
+        _last_part_bad,
+    ],
+    ids=["wrong hash", "cut", "goes on", "other order", "last part malformed"],
+)
+def test_nothing_is_decrypted_for_a_request_that_will_be_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any
+) -> None:
+    """Else a company had decryptions for free: no coin, no debit, no record."""
+    monkeypatch.setattr(NeverDecrypts, "decryptions", 0)
+    monkeypatch.setattr(regulator_half, "QueryKey", NeverDecrypts)
+    monkeypatch.setattr(regulator_half, "SPOOL_BYTES", P.answer_bytes)  # the rest on disk
+    fed = world(tmp_path)
+    company, rows = fed.company(), np.ones((40, 1500))
+    fed.port.change_request = change
+    records = fed.ledger.records
+    with pytest.raises(ProtocolError):
+        company.blind_sum(rows, norm=40.0, share=0.1)
+    assert len(fed.port.request_seen) > 3
+    assert (NeverDecrypts.decryptions, fed.ledger.records) == (0, records)
+    fed.port.change_request = lambda frames: frames
+    assert company.blind_sum(rows, norm=40.0, share=0.1).values.shape == (2, 1500)
+    assert NeverDecrypts.decryptions == len(fed.port.request_seen) - 1
 
 
 def opened(fed: Federation, store: MemoryOpenings) -> tuple[bytes, bytes, list[bytes], Opening]:

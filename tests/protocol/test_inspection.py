@@ -24,17 +24,25 @@ from isonomy.common.errors import (
     VerificationError,
 )
 from isonomy.common.he import SumBuilder
-from isonomy.common.inspection_opening import SealedOpening, opening_frames, seal_opening
+from isonomy.common.inspection_opening import (
+    OPENING_DOMAIN,
+    SealedOpening,
+    opening_frames,
+    seal_opening,
+)
 from isonomy.common.ledger import verify_ledger
 from isonomy.common.messages import (
+    MAX_OPENING_BYTES,
     Answer,
     OpeningDemand,
     OpeningHeader,
+    OpeningPart,
     SumHeader,
     SumPart,
     decode,
     encode,
     frames_hash,
+    opening_parts,
 )
 from isonomy.common.openings import StoredRequest
 from isonomy.common.params import DEFAULT_PARAMETERS as P
@@ -357,6 +365,50 @@ def test_a_cut_or_unsigned_opening_proves_nothing_and_gets_nothing(tmp_path: Pat
     assert ask(world.company()).receipt is not None
 
 
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_huge_opening_is_refused_before_it_is_read(tmp_path: Path, signed: bool) -> None:
+    """2 GiB for a query of some KB: its header says so, and says who signed it."""
+    world = World.create(tmp_path)
+    read: list[int] = []
+
+    def enormous(frames: list[bytes]) -> Any:
+        honest = decode(frames[0], OpeningHeader)
+        size = MAX_OPENING_BYTES
+        header = dataclasses.replace(honest, size=size, parts=opening_parts(size))
+        if signed:
+            signature = world.company_keys.identity.sign(OPENING_DOMAIN, header.signed_bytes())
+            header = dataclasses.replace(header, signature=signature)
+        yield encode(header)
+        for index in range(header.parts):
+            read.append(index)
+            yield encode(OpeningPart(index, bytes(1)))
+
+    world.port.change_opening = enormous
+    kind, text = (ProtocolError, "at most") if signed else (VerificationError, "could not be")
+    with pytest.raises(kind, match=text):
+        ask(world.company())
+    assert read == []
+    assert world.steps() == ["demanded"]
+    world.port.change_opening = lambda frames: frames
+    assert ask(world.company()).receipt is not None
+
+
+@pytest.mark.parametrize("rows", [1, 300])
+def test_an_honest_opening_is_never_too_large(tmp_path: Path, rows: int) -> None:
+    world, sizes = World.create(tmp_path), list[tuple[int, int]]()
+    real = inspection_desk.InspectionDesk.judge
+
+    def judge(self: Any, header: OpeningHeader, frames: Any, max_bytes: int) -> None:
+        sizes.append((header.size, max_bytes))
+        real(self, header, frames, max_bytes)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inspection_desk.InspectionDesk, "judge", judge)
+        ask(world.company(), np.ones((SIZE, rows)))
+    ((size, limit),) = sizes
+    assert size <= limit < size + (2 << 20)
+
+
 def test_a_lost_answer_is_fetched_again(tmp_path: Path) -> None:
     world = World.create(tmp_path)
     lost: list[bytes] = []
@@ -406,6 +458,23 @@ def test_a_company_opens_to_its_own_plans_auditor_only(tmp_path: Path, change: s
     world.port.change_answer = forge
     with pytest.raises((ProtocolError, VerificationError)):
         ask(world.company())
+    assert sent == []
+
+
+def test_a_plan_at_rate_0_is_never_opened_on_demand(tmp_path: Path) -> None:
+    """Its owner read that no query is inspected while it runs."""
+    world = World.create(tmp_path, rate=0)
+    world.rate = MILLION  # the regulator's own policy, changed after the approval
+    world.restart_regulator()
+    ask(world.company())
+    assert world.steps() == []
+    sent: list[bytes] = []
+    world.port.change_opening = lambda frames: sent.extend(frames) or frames  # type: ignore
+    world.port.half._inspector._rate = MILLION  # a regulator with other code
+    oracle = world.company()
+    oracle._asked = 1
+    with pytest.raises(ProtocolError, match="rate is 0"):
+        ask(oracle)
     assert sent == []
 
 

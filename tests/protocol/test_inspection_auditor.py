@@ -46,7 +46,7 @@ def test_an_outside_auditor_sees_the_opening_and_the_regulator_does_not(tmp_path
         ask(world.company())
     verdict = verdict_of(world, path)
     assert verdict.passed
-    world.verdicts.take(verdict)
+    world.verdicts.take(verdict, world.ledger)
     assert ask(world.company()).receipt is not None
     assert world.steps() == ["passed"]
     assert world.verdicts.openings() == []
@@ -63,7 +63,7 @@ def test_an_outside_auditors_verdict_against_a_company_ends_the_plan(
     (path,) = world.verdicts.openings()
     verdict = verdict_of(world, path)
     assert (verdict.passed, verdict.reason[:3]) == (False, "(5)")
-    world.verdicts.take(verdict)
+    world.verdicts.take(verdict, world.ledger)
     with pytest.raises(InspectionFailed):
         world.company(forgets=True).counts(share=0.01)
     assert world.steps() == ["failed"]
@@ -83,7 +83,7 @@ def test_a_plan_may_answer_first_and_look_later(
     found = [verdict_of(world, path) for path in world.verdicts.openings()]
     assert sorted(verdict.passed for verdict in found) == [False, True]
     for verdict in found:
-        world.verdicts.take(verdict)
+        world.verdicts.take(verdict, world.ledger)
     with pytest.raises(InspectionFailed):
         ask(oracle)
     assert sorted(world.steps()) == ["failed", "passed"]
@@ -101,9 +101,9 @@ def test_a_verdict_that_the_auditor_did_not_sign_is_refused(tmp_path: Path, fiel
     forged = dataclasses.replace(verdict, **{field: other.get(field, bytes(32))})
     assert Verdict.from_json(verdict.to_json()) == verdict
     with pytest.raises(VerificationError):
-        world.verdicts.take(forged)
+        world.verdicts.take(forged, world.ledger)
     with pytest.raises(VerificationError):  # a company that signs its own acquittal
-        world.verdicts.take(verdict.sign(world.company_keys.identity))
+        world.verdicts.take(verdict.sign(world.company_keys.identity), world.ledger)
     with pytest.raises(InspectionPending):
         ask(world.company())
 
@@ -155,9 +155,52 @@ def test_a_query_that_was_not_drawn_can_be_opened_later(
         ask(oracle)
     verdict = audit(world.plan, opened_later(world), world.auditor_keys)
     assert (verdict.passed, verdict.reason[:3]) == (False, "(5)")
-    world.verdicts.take(verdict)
+    world.verdicts.take(verdict, world.ledger)
     with pytest.raises(InspectionFailed):
         ask(oracle)
+
+
+def test_a_late_verdict_outlives_its_file(tmp_path: Path) -> None:
+    """It ends the plan from the moment it is taken, and a restored folder does not revive it."""
+    world = World.create(tmp_path, outside=True, rate=1)
+    ask(world.company())
+    record = world.ledger.find(world.last_query())
+    assert record is not None
+    place = (world.plan.hash, record.query_id, record.request_hash)
+    verdict = Verdict(*place, False, "(5)").sign(world.auditor_keys.identity)
+    world.verdicts.take(verdict, world.ledger)
+    assert world.steps() == ["failed"]
+    world.verdicts.take(verdict, world.ledger)  # again: nothing new
+    for path in (tmp_path / "inspections").glob("*.verdict"):
+        path.unlink()
+    world.restart_regulator()
+    oracle = world.company(forgets=True)
+    oracle._asked = 1
+    with pytest.raises(InspectionFailed, match="no more answers"):
+        ask(oracle)
+    passed = Verdict(*place, True).sign(world.auditor_keys.identity)
+    with pytest.raises(VerificationError, match="cannot be 'passed'"):
+        world.verdicts.take(passed, world.ledger)
+
+
+def test_a_verdict_file_that_came_by_hand_is_written_down(tmp_path: Path) -> None:
+    world = World.create(tmp_path, outside=True, rate=1)
+    ask(world.company())
+    record = world.ledger.find(world.last_query())
+    assert record is not None
+    place = (world.plan.hash, record.query_id, record.request_hash)
+    file = tmp_path / "inspections" / "x.verdict"
+    file.parent.mkdir(exist_ok=True)
+    for number, (passed, step) in enumerate(((True, "passed"), (False, "failed")), start=1):
+        file.write_bytes(Verdict(*place, passed).sign(world.auditor_keys.identity).to_json())
+        oracle = world.company(forgets=True)
+        oracle._asked = number
+        if passed:
+            ask(oracle)
+        else:
+            with pytest.raises(InspectionFailed):
+                ask(oracle)
+        assert world.steps() == [step]
 
 
 def opened_later(world: World) -> SealedOpening:
@@ -241,5 +284,16 @@ def test_the_ledger_itself_refuses_answers_to_demanded_requests(tmp_path: Path) 
             ledger.note_inspection(plan, "r", first, step)
     with pytest.raises(VerificationError, match="did not pass"):
         debit(ledger, world, "r", first)
+    for step in ("opened", "passed", "failed"):  # neither demanded nor answered
+        with pytest.raises(VerificationError, match="cannot be"):
+            ledger.note_inspection(plan, "s", first, step)
+    debit(ledger, world, "s", first)
+    for step, request in (("failed", second), ("opened", first), ("demanded", first)):
+        with pytest.raises(VerificationError, match="cannot be"):
+            ledger.note_inspection(plan, "s", request, step)
+    ledger.note_inspection(plan, "s", first, "passed")
+    ledger.note_inspection(plan, "s", first, "failed")  # a later look may find more
+    with pytest.raises(VerificationError, match="cannot be"):
+        ledger.note_inspection(plan, "s", first, "passed")
     world.restart_regulator()
-    assert world.steps() == ["passed", "failed"]
+    assert world.steps() == ["passed", "failed", "failed"]

@@ -18,10 +18,12 @@ from session_kit import GROUPS, Federation, attributes
 
 from isonomy.common.approvals import Approvals
 from isonomy.common.bridge import DaemonAbsent, call
+from isonomy.common.bridge_server import BridgeServer
 from isonomy.common.company_half import EncryptedOracle
 from isonomy.common.errors import ConfigError, InspectionFailed, InspectionPending
+from isonomy.common.inspection_verdict import Verdict
 from isonomy.common.openings import StoredRequest
-from isonomy.common.party import Card
+from isonomy.common.party import Card, PartyKeys
 from isonomy.common.plan import MILLION, Plan
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.home import Home
@@ -117,7 +119,8 @@ def scene(tmp_path: Path):
         daemon.reserve_all()
         desk: Any = daemon._half(plan.hash)._inspector
         desk._verdict_wait_s = 0.3
-        yield Scene(federation, config, relay, daemon)
+        with BridgeServer(config.officer_socket, daemon.officer):  # as `serve` has it
+            yield Scene(federation, config, relay, daemon)
 
 
 def company(*arguments: object) -> Any:
@@ -151,12 +154,28 @@ def test_the_auditors_word_decides_and_the_officer_sees_the_count(scene: Scene) 
     told = company("open-query", scene.plan_file, "--query", 0, "--out", later, *home)
     assert told["query"].endswith("-000000")
     assert scene.inspect(later).code == 0
+    late_verdict(scene)
     changed = bytearray(later.read_bytes())
     changed[-1] ^= 1
     later.write_bytes(changed)
     assert scene.inspect(later).code == 40  # nobody's evidence
     assert run_regulator("inspect", later, "--plan", scene.plan_file).code == 10  # whose keys?
     assert company("open-query", scene.plan_file, "--query", 7, "--out", later, *home) == 10
+
+
+def late_verdict(scene: Scene) -> None:
+    """A verdict against an answered query is in the ledger when the command returns."""
+    plan, answered = scene.federation.plan, f"{scene.federation.plan.hash.hex()[:16]}-000000"
+    record = scene.daemon._ledger.find(answered)
+    assert record is not None
+    auditor = PartyKeys.load(scene.federation.folder / "auditor")
+    file = scene.federation.folder / "late.json"
+    for request, code in ((bytes(32), 40), (record.request_hash, 0)):
+        found = Verdict(plan.hash, answered, request, False, "(5)").sign(auditor.identity)
+        file.write_bytes(found.to_json())
+        assert scene.regulator("verdict", file).code == code
+    shown = scene.regulator("inspect", plan.hash.hex()[:12], "--json").json
+    assert (shown["passed"], shown["failed"]) == (0, 1)
 
 
 def test_a_cheat_is_found_by_the_auditor_and_the_plan_ends(

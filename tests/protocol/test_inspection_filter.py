@@ -10,6 +10,7 @@ import pytest
 from inspection_kit import SIZE, World, ask
 
 from isonomy.common.approvals import Approvals
+from isonomy.common.audit_unknowns import release_unknowns
 from isonomy.common.company_half import EncryptedOracle
 from isonomy.common.errors import (
     ConfigError,
@@ -51,6 +52,19 @@ def test_everybody_is_held_to_their_own_budget(tmp_path: Path) -> None:
         oracle.blind_sum(full, norm=1.0, share=0.2)
     assert world.steps() == 14 * ["passed"] + ["failed"]
     assert not world.answered()
+
+
+def test_unknowns_are_not_released_under_an_individual_filter(tmp_path: Path) -> None:
+    """Its reservation counts as spent by everybody: one more debit would go above the cap."""
+    world = filtered(tmp_path)
+    (plan,) = world.ledger.plans()
+    records = world.ledger.records
+    for share in (1.0, 1e-6):
+        with pytest.raises(ConfigError, match="individual filter"):
+            release_unknowns(world.ledger, world.plan, plan.root, "sex", 7, share)
+    assert world.ledger.records == records
+    ask(world.company())  # and the plan goes on
+    assert world.answered()
 
 
 def test_an_honest_filter_drops_people_and_goes_on(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,6 +139,36 @@ def test_seven_companies_decrypt_exactly() -> None:
         answers.extend(builder.finish(Seeds.fresh(), blind=False))
     total = layout.unpack(key.decrypt(add_answers(P, answers)), 0)
     assert total.tolist() == [7 * 32 * P.row_bound] * 2
+
+
+def test_what_seal_writes_out_does_not_depend_on_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SEAL trims zeros and compresses: whatever is decrypted, it must see uniform numbers."""
+    key, written = QueryKey(P), list[np.ndarray]()
+    real = Scheme.dump
+
+    def dump(self: Scheme, obj: Any) -> bytes:
+        raw = real(self, obj)
+        written.append(np.frombuffer(raw[-8 * P.poly_degree :], "<u8"))
+        return raw
+
+    nothing, top = bytes(P.answer_bytes), np.zeros(P.answer_bytes // 8, dtype="<u8")
+    top[P.poly_degree - 1] = round(P.primes[0] * 5 / P.plain_modulus)  # c1 = 0, and 5 at the top
+    column = key.encrypt_column(np.ones(1, dtype=np.bool_))
+    builder = SumBuilder(Layout(P, 1, 1, 16), sums=1, zero=key.encrypt_zero())
+    builder.add_block(np.full((1, 1), 7, dtype=np.int32), [column])
+    (honest,) = builder.finish(Seeds.fresh(), blind=False)
+    monkeypatch.setattr(Scheme, "dump", dump)
+    for part in (nothing, top.tobytes(), honest, honest):
+        found = key.decrypt(part)
+        assert 0 <= found.min() <= found.max() < P.plain_modulus
+        assert len(written[-1]) == P.poly_degree
+        assert np.count_nonzero(written[-1]) > P.poly_degree - 3
+        assert abs(np.bitwise_count(written[-1]).mean() - 22) < 0.3  # of 44; 8 deviations
+    assert (written[-1] != written[-2]).all()  # the same ciphertext, written otherwise
+    assert not key.decrypt(nothing).any()
+    assert np.flatnonzero(key.decrypt(top.tobytes())).tolist() == [P.poly_degree - 1]
+    assert key.decrypt(top.tobytes())[-1] == 5
+    assert Layout(P, 1, 1, 16).unpack(key.decrypt(honest), 0).tolist() == [7]
 
 
 def test_a_destroyed_key_decrypts_nothing() -> None:

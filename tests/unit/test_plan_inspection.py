@@ -53,7 +53,9 @@ def test_nobody_audits_themselves_or_without_keys(changes: dict[str, Any], reaso
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, ["not caught"]),
+        ({}, ["no query is inspected: a company that cheats is not caught"]),
+        (OUTSIDE, ["inspected while it runs", "opens that query later", AUDITOR.x25519[:16]]),
+        (OWN, ["inspected while it runs", "opens that query later", "bureau itself", "rows"]),
         ({**OWN, "inspection_millionths": 50_000}, ["5 %", "bureau itself", "rows", "before they"]),
         ({**OUTSIDE, "inspection_millionths": 1_000_000}, ["100 %", AUDITOR.x25519[:16], "before"]),
         (

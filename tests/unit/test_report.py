@@ -191,6 +191,45 @@ def test_unknowns_are_released_once_with_noise_and_paid_for(tmp_path: Path) -> N
     run.ledger.close()
 
 
+@pytest.mark.parametrize("forge", ["query_id", "request_hash", "kind"])
+def test_nobody_but_the_regulator_says_how_many_are_unknown(tmp_path: Path, forge: str) -> None:
+    """Purpose and answer of a blind query are the company's to choose."""
+    run = audited_run(tmp_path, groups=1)
+    scratch = audited_run(tmp_path / "other", groups=1)
+    real = release_unknowns(scratch.ledger, run.plan, scratch_root(scratch, run), "sex", 9, 0.01)
+    fields: dict[str, Any] = {
+        "plan": run.plan.hash,
+        "query_id": real.query_id,
+        "request_hash": real.request_hash,
+        "root": run.custodian.root,
+        "units": 1,
+        "event": dict(real.event),
+        "answer": (1600 << 20).to_bytes(8, "little", signed=True),
+    }
+    if forge == "kind":
+        fields["event"]["kind"] = "blind"
+    else:
+        other = {"query_id": f"{real.query_id[:17]}000000", "request_hash": b"\1" * 32}
+        fields[forge] = other[forge]
+    run.ledger.debit(**fields)
+    assert built(run).unknowns == ()
+    if forge == "query_id":  # the regulator's own id is free
+        release_unknowns(run.ledger, run.plan, run.custodian.root, "sex", 0, 0.01)
+        assert len(built(run).unknowns) == 1
+    else:
+        with pytest.raises(VerificationError, match="something else"):
+            release_unknowns(run.ledger, run.plan, run.custodian.root, "sex", 0, 0.01)
+    run.ledger.close()
+    scratch.ledger.close()
+
+
+def scratch_root(scratch: Audited, run: Audited) -> bytes:
+    """Another ledger, in which `run`'s plan has a budget too."""
+    root = scratch.ledger.add_people([bytes(15) + bytes([number]) for number in range(3)])
+    scratch.ledger.reserve(run.plan.hash, root, run.plan.cap_units)
+    return root
+
+
 def test_inspections_are_counted_by_how_far_they_came(tmp_path: Path) -> None:
     run = audited_run(tmp_path, groups=1)
     prefix = f"{run.plan.hash.hex()[:16]}-"
@@ -201,6 +240,19 @@ def test_inspections_are_counted_by_how_far_they_came(tmp_path: Path) -> None:
             run.ledger.note_inspection(run.plan.hash, query, request, step)
     shown = built(run).inspections
     assert (shown.demanded, shown.opened, shown.passed, shown.failed) == (3, 2, 1, 1)
+    assert b"did not follow the protocol" in render(built(run))
+    run.ledger.close()
+
+
+def test_a_query_that_failed_later_is_in_the_report(tmp_path: Path) -> None:
+    run = audited_run(tmp_path, groups=1)
+    told = run.oracle.open_sum(np.ones((4000, 1)), norm=1.0, share=0.1)
+    assert told.receipt is not None
+    record = run.ledger.find(told.receipt.query_id)
+    assert record is not None
+    run.ledger.note_inspection(run.plan.hash, record.query_id, record.request_hash, "failed")
+    shown = built(run).inspections
+    assert (shown.demanded, shown.passed, shown.failed) == (1, 0, 1)
     assert b"did not follow the protocol" in render(built(run))
     run.ledger.close()
 
@@ -306,6 +358,17 @@ def test_another_key_another_plan_another_ledger(
     save_signatures(sign_report(data, stranger), paths.signatures)
     assert states(Verification(paths).run())[2] == "failed"
     other.ledger.close()
+
+
+@pytest.mark.parametrize("delta", ["abc", "", "nan", "0", "2", "1e-6x", "inf"])
+def test_a_delta_that_is_no_probability_fails_its_check(
+    run: Audited, audits: dict[str, AuditResult], tmp_path: Path, delta: str
+) -> None:
+    found = resigned(run, tmp_path, lambda raw: raw["privacy"].update(delta=delta))
+    assert states(found)[6] == "failed"
+    assert [own.detail for own in found if own.number == 6] == [
+        "δ is not a decimal number between 0 and 1"
+    ]
 
 
 def test_a_ledger_that_grew_still_verifies_an_old_report(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from isonomy.common.accounting import epsilon_of, units_for
 from isonomy.common.cohort import Cohort
-from isonomy.common.errors import PolicyRefused
+from isonomy.common.errors import ConfigError, PolicyRefused
 from isonomy.common.ledger import Ledger
 from isonomy.common.party import fingerprint
 from isonomy.common.plan import MILLION, Plan
@@ -37,6 +37,20 @@ def check_plan(
         )
 
 
+def check_cohorts(config: RegulatorConfig, vault: VaultTable) -> None:
+    """Raise ConfigError for a total of people whom the vault does not know.
+
+    A slip in the name would leave the people that it was meant for without their tighter total, and
+    nobody would notice.
+    """
+    strangers = sorted(set(config.cohorts) - set(vault.cohort_names))
+    if strangers:
+        raise ConfigError(
+            f"regulator.toml has a total for {', '.join(f'[cohorts.{own}]' for own in strangers)}, "
+            "and nobody is enrolled under that name. Correct it, enroll them first, or remove it"
+        )
+
+
 def _totals(
     config: RegulatorConfig,
     ledger: Ledger,
@@ -46,14 +60,13 @@ def _totals(
     member_key: bytes,
 ) -> list[str]:
     """Totals that the file sets below the ledger's own cap: for everybody, and by cohort."""
+    check_cohorts(config, vault)
     delta = float(config.ledger.delta)
     rows = rows_of(vault, cohort)
     members = cohort.member_hashes(member_key)
     found = []
     limits = {"": config.ledger.epsilon} | {n: own.epsilon for n, own in config.cohorts.items()}
     for name, epsilon in limits.items():
-        if name and name not in vault.cohort_names:
-            continue
         concerned = members
         if name:
             inside = vault.in_cohort(name)[rows]

@@ -2,7 +2,8 @@
 
 Keys lie in it, so it is encrypted like the vault, under the vault's secret; without the passphrase
 or the unlock file it is worth nothing. The ledger is read last: whatever plan is in the backup, its
-reservation is too. A daemon may run meanwhile, since a ledger only ever grows at its end.
+reservation is too. A daemon may run meanwhile, since a ledger only ever grows at its end; whoever
+changes the vault (enroll, forget, rotate) may not: the vault's lock is held to the end.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from isonomy.common.errors import ConfigError
-from isonomy.common.ledger import verify_ledger
+from isonomy.common.ledger_file import read_ledger
 from isonomy.regulator.backup_list import add_backup
 from isonomy.regulator.config import RegulatorConfig
 from isonomy.regulator.faults import VaultTampered
@@ -46,17 +47,29 @@ def make_backup(config: RegulatorConfig, file: Path, secret: Secret) -> Backup:
     for path in (config.ledger.path, config.vault.path):
         if config.home not in path.parents:
             raise ConfigError(f"{path} lies outside of the home; move it there to back it up")
-    Vault(config.vault.path, secret).read()  # a backup nobody can open would be worse than none
+    vault = Vault(config.vault.path, secret)
+    with vault.locked():
+        vault.read()  # a backup nobody can open would be worse than none
+        return _write(config, file, secret)
+
+
+def _write(config: RegulatorConfig, file: Path, secret: Secret) -> Backup:
     now, buffer, count = int(time.time()), io.BytesIO(), 0
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path in _files(config):
-            _add(archive, path.relative_to(config.home), path.read_bytes())
+            try:
+                raw = path.read_bytes()
+            except FileNotFoundError:
+                continue  # a session of the daemon ended meanwhile
+            _add(archive, path.relative_to(config.home), raw)
             count += 1
         records, head = 0, ""
         if config.ledger.path.exists():
             raw = config.ledger.path.read_bytes()
-            _add(archive, config.ledger.path.relative_to(config.home), raw[: raw.rfind(b"\n") + 1])
-            found = verify_ledger(config.ledger.path)
+            raw = raw[: raw.rfind(b"\n") + 1]
+            # What is said of the ledger is said of these bytes: the file may have grown since.
+            found = read_ledger(config.ledger.path, io.BytesIO(raw)).state
+            _add(archive, config.ledger.path.relative_to(config.home), raw)
             records, head, count = found.records, found.head.hex(), count + 1
     header = Vault.header(config.vault.path)
     generation = int(header.public.get("generation", 0))

@@ -27,6 +27,7 @@ from isonomy.common.custodian import Custodian, Limits
 from isonomy.common.errors import ConfigError, IsonomyError, ProtocolError
 from isonomy.common.exit_codes import code_of
 from isonomy.common.inspection_desk import InspectionDesk
+from isonomy.common.inspection_verdict import InspectionFolder, Verdict
 from isonomy.common.joint_half import JointHalf
 from isonomy.common.joint_serving import serve_joint
 from isonomy.common.joint_store import JointStore
@@ -42,6 +43,7 @@ from isonomy.regulator.attributes import load_table
 from isonomy.regulator.config import RegulatorConfig
 from isonomy.regulator.faults import VaultLocked
 from isonomy.regulator.member_key import member_key
+from isonomy.regulator.plan_files import inspections_folder, named_plan
 from isonomy.regulator.unknowns import release_all
 from isonomy.regulator.vault import Vault, VaultTable
 from isonomy.regulator.witness import open_ledger, write_witness
@@ -141,6 +143,8 @@ class Daemon:
                 self._close(bytes.fromhex(plan))
             case {"type": "note", "kind": str(kind), "event": dict(event)}:
                 self._ledger.note(kind, event)
+            case {"type": "verdict", "verdict": str(text)}:
+                self._verdict(Verdict.from_json(text.encode()))
             case {"type": "unknowns", "plan": str(plan), "share": int(share)}:
                 self._unknowns(bytes.fromhex(plan), share)
             case {"type": "clock"}:
@@ -161,6 +165,11 @@ class Daemon:
             self._halves.pop(plan, None)
             if plan in {own.plan for own in self._ledger.plans()}:
                 self._ledger.release(plan)
+
+    def _verdict(self, verdict: Verdict) -> None:
+        """Take an auditor's verdict, in time or later, under an open plan or a closed one."""
+        plan = named_plan(self._config, verdict.plan.hex())
+        InspectionFolder(inspections_folder(self._config, plan), plan).take(verdict, self._ledger)
 
     def _unknowns(self, plan_hash: bytes, share: int) -> None:
         """Release, with noise, how many of a plan's people have no value (for its report)."""
@@ -283,7 +292,7 @@ class Daemon:
         """Who inspects a plan's queries; nobody, if the plan names no auditor."""
         if not plan.auditor:
             return None
-        folder = self._config.state_folder / plan.hash.hex() / "inspections"
+        folder = inspections_folder(self._config, plan)
         policy = int(Decimal(self._config.policy.inspection_rate) * MILLION)
         return InspectionDesk(plan, custodian, self._keys, folder, policy_millionths=policy)
 

@@ -28,9 +28,13 @@ from isonomy.common.ledger import CLOCK_TOLERANCE_S, verify_ledger
 from isonomy.common.ledger_records import SCHEMA as LEDGER_SCHEMA
 from isonomy.common.node import check_port
 from isonomy.common.party import PartyKeys, fingerprint
+from isonomy.regulator.approval import check_cohorts
 from isonomy.regulator.config import RegulatorConfig
+from isonomy.regulator.forget import unfinished
 from isonomy.regulator.member_key import member_key
 from isonomy.regulator.officer import daemon_status
+from isonomy.regulator.remains import ALIGNMENTS
+from isonomy.regulator.unlock import MIN_FILE_BYTES, secret_from_file
 from isonomy.regulator.vault import Vault
 from isonomy.regulator.witness import known_witnesses, vault_generation
 
@@ -63,7 +67,9 @@ def examine(config: RegulatorConfig, *, port: int = NODE_PORT) -> list[Finding]:
         ("clock", _clock),
         ("certificates", _certificates),
         ("policy", _policy),
+        ("cohorts", _cohorts),
         ("plans", _plans),
+        ("deletions", _deletions),
         ("sockets", _sockets),
         ("ports", lambda own: _ports(own, port)),
         ("disk", _disk),
@@ -108,6 +114,7 @@ def _keys(config: RegulatorConfig) -> Iterator[Finding]:
 def _permissions(config: RegulatorConfig) -> Iterator[Finding]:
     secret = [config.ledger.path, config.vault.path, config.tls.key, config.home / "regulator.toml"]
     secret += [*config.keys_folder.glob("*.key"), *config.plans_folder.glob("*.people")]
+    secret += (config.home / ALIGNMENTS).glob("*.people")
     bad = [path for path in secret if path.exists() and path.stat().st_mode & 0o077]
     for path in bad:
         text = f"{path} is open to other users"
@@ -134,11 +141,19 @@ def _vault(config: RegulatorConfig) -> Iterator[Finding]:
         yield Finding("vault", "warn", text, "keep it on another disk, or use a passphrase")
     if unlock is not None and not unlock.exists():
         yield Finding("vault", "fail", f"{unlock} is missing", "mount it, or correct [vault]")
+    elif unlock is not None and secret_from_file(unlock).size < MIN_FILE_BYTES:
+        text = f"{unlock} holds fewer than {MIN_FILE_BYTES} bytes, which can be guessed"
+        mend = "isonomy-regulator rotate vault --new-unlock-file FILE (a new one is made)"
+        yield Finding("vault", "fail", text, mend)
     yield Finding("vault", "ok", f"{people} people, schema {header.schema}, encrypted")
 
 
 def _ledger(config: RegulatorConfig) -> Iterator[Finding]:
     path = config.ledger.path
+    for copy in config.witness_copies:
+        if config.home.resolve() in copy.resolve().parents:
+            text = f"the witness copy {copy} lies in the home, and is lost with it"
+            yield Finding("ledger", "warn", text, "name a path on another disk (witness_copies)")
     if not path.exists():
         if known_witnesses(config):
             mend = "restore the newest backup"
@@ -203,6 +218,26 @@ def _policy(config: RegulatorConfig) -> Iterator[Finding]:
         text = f"a total of ε = {config.ledger.epsilon} protects little"
         yield Finding("policy", "warn", text, "totals of 1 to 3 are usual")
     yield Finding("policy", "ok", f"ε = {config.ledger.epsilon}, δ = {config.ledger.delta}")
+
+
+def _cohorts(config: RegulatorConfig) -> Iterator[Finding]:
+    """Names of cohorts are encrypted: they are looked at only if that takes no question."""
+    if not config.cohorts:
+        return
+    unlock = config.vault.unlock_file
+    if unlock is None:
+        text = f"{len(config.cohorts)} totals by cohort; `approve` checks that people are in them"
+        yield Finding("cohorts", "ok", text)
+        return
+    check_cohorts(config, Vault(config.vault.path, secret_from_file(unlock)).read())
+    yield Finding("cohorts", "ok", f"{len(config.cohorts)} totals, for people who are enrolled")
+
+
+def _deletions(config: RegulatorConfig) -> Iterator[Finding]:
+    for begun in unfinished(config):
+        kind, name = begun.target.split(" ", 1)
+        text = f"forgetting {kind} {name} was cut short: it has no signed record yet"
+        yield Finding("deletions", "fail", text, f"isonomy-regulator forget {name}")
 
 
 def _plans(config: RegulatorConfig) -> Iterator[Finding]:

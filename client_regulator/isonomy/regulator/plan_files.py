@@ -60,6 +60,11 @@ def named_plan(config: RegulatorConfig, text: str) -> Plan:
     return plan
 
 
+def inspections_folder(config: RegulatorConfig, plan: Plan) -> Path:
+    """Where a plan's openings wait for the auditor and its verdicts are kept."""
+    return config.state_folder / plan.hash.hex() / "inspections"
+
+
 def people_beside(plan: Path) -> Path:
     """Where the company's `plan` command puts the list of people."""
     return plan.with_suffix(".people")

@@ -9,9 +9,14 @@ a policy which was tightened after an approval holds from the daemon's next star
 | ε per run | the plan's reservation |
 | ε over all runs, by cohort | the plan's reservation, with everything else set aside |
 | ε per query, queries per run, kinds of queries | each query |
-| smallest group | each open query: about how many people it is (a public number) |
+| smallest group | each query: about how many people it is (a public number) |
 
 All numbers that decide are public or the plan's own: a refusal tells nothing about anybody.
+
+The smallest group holds for blind queries and for weighted sums too: the company learns the same
+from them, and a sum with the weights (1, 0) is a group's sum. It keeps honest questions coarse; it
+is not what protects. Rows are hidden, so people can be named and given rows of zeros: what protects
+one person is the noise, and the debit that goes with it.
 """
 
 from __future__ import annotations
@@ -89,6 +94,7 @@ class Policy(BaseModel):
     screening_ratio: Share = "0.8"
     inspection_rate: Share = "0"
     auditor: Auditor = ""
+    apply_rules: bool = False
 
     def refusals(self, plan: Plan, delta: str) -> list[str]:
         """Every rule that the plan breaks, in words; none: it may be approved."""
@@ -130,10 +136,10 @@ class Policy(BaseModel):
                 f"the query costs ε = {epsilon_of(units, float(delta)):.4g}; the regulator's "
                 f"policy allows {self.epsilon_per_query} per query. Ask with more noise"
             )
-        if query.kind == "open" and people < self.smallest_group:
+        if people < self.smallest_group:
             raise PolicyRefused(
-                f"an open query about {people} people; the regulator's policy asks for at least "
-                f"{self.smallest_group}"
+                f"a query about {people} people; the regulator's policy asks for at least "
+                f"{self.smallest_group}. Ask about more at a time (gradients: a larger chunk_size)"
             )
 
     @staticmethod

@@ -40,12 +40,16 @@ kinds = ["blind", "open"]      # open answers are seen by the regulator too: rat
 epsilon_per_run = {per_run}
 epsilon_per_query = {per_query}
 queries_per_run = 100000
-smallest_group = 10            # open questions about fewer people are refused
+# Questions about fewer people are refused, blind or open, sums by group or weighted. It keeps
+# questions coarse; what protects each person is the noise and the budget.
+smallest_group = 10
 screening_ratio = "0.8"        # the four-fifths rule as a signal in reports; not law in lending
 inspection_rate = "0"          # part of the queries that a plan must let an auditor inspect
 auditor = ""                   # the auditor's public key (64 hexadecimal digits); empty: any
+apply_rules = false            # true: `apply-rule` may decide by attribute, which reveals it
 
 # --- Tighter totals for some people: [cohorts.NAME] as given to `enroll --cohort NAME` -----------
+# As long as a name here is one under which nobody is enrolled, no plan is approved.
 # [cohorts.minors]
 # epsilon = "0.5"
 

@@ -5,10 +5,12 @@ Rules, in order:
     (2) of the home's own ledger (if there is one) and the backup's, the longer one counts, and it
         must contain the shorter: two ledgers that went different ways are refused;
     (3) every head that is known from elsewhere lies in it: heads from signed answers (--head), head
-        witnesses (--witness, the home's own, its copies); with no such word and no ledger left,
-        nobody can tell how old the backup is, and nothing is restored;
-    (4) of two vaults the newer one counts, and none older than witnessed comes back; people and
-        plans that were forgotten since the backup stay forgotten.
+        witnesses (--witness, the home's own, its copies elsewhere); with no such word and no ledger
+        left, nobody can tell how old the backup is, and nothing is restored. A copy below the home
+        travels in the backup, so it cannot vouch for it and counts for nothing;
+    (4) of two vaults the newer one counts, and none older than witnessed comes back;
+    (5) what was forgotten since the backup stays forgotten: plans that ended, their state, lists
+        with somebody who is no longer enrolled. What came since is carried over.
 Then the folder is put in place in one step; what was there before is kept beside it.
 """
 
@@ -24,10 +26,13 @@ from pathlib import Path
 from isonomy.common.errors import ConfigError, StorageError
 from isonomy.common.ledger_file import fsync_folder, read_ledger
 from isonomy.regulator.backup import unpack
+from isonomy.regulator.carry_over import stay_forgotten
 from isonomy.regulator.config import FILE_NAME, RegulatorConfig
 from isonomy.regulator.faults import RollbackRefused
 from isonomy.regulator.officer import ask, daemon_status
+from isonomy.regulator.remains import shred_folder
 from isonomy.regulator.unlock import Secret
+from isonomy.regulator.vault import Vault
 from isonomy.regulator.witness import Witness, check_vault, vault_generation
 
 
@@ -58,20 +63,17 @@ def restore(
         file_id = unpack(file, staging, secret)  # (1)
         new = RegulatorConfig.load(staging)
         ledger_from = _choose_ledger(old, new)  # (1), (2)
-        # Signed by an identity in the backup: the home's own keys may be what was lost.
-        paths = [*witnesses, *(new.witness_copies), *([old.witness] if old else [])]
-        known = [Witness.load(path, new) for path in paths if path in witnesses or path.exists()]
+        known = _known_witnesses(old, new, home, witnesses)
         _check_known(new, heads, known, alone=ledger_from == "backup" and not _has_ledger(old))
         vault_from = _choose_vault(old, new)  # (4)
         for witness in known:
             check_vault(new, witness)
-        if old is not None:
-            _stay_forgotten(old, new)
+        stay_forgotten(old, new, Vault(new.vault.path, secret), newer=ledger_from)  # (5)
         records = _read(new.ledger.path).records if new.ledger.path.exists() else 0
         (new.home / "run").mkdir(exist_ok=True)
         before = _swap(staging, home)
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        shred_folder(staging)  # keys and lists in plain text, if nothing came of it
     config = RegulatorConfig.load(home)
     if config.ledger.path.exists():
         ask(config, {"type": "note", "kind": "restore", "event": {"backup": file_id}})
@@ -104,6 +106,20 @@ def _present(home: Path) -> RegulatorConfig | None:
     if daemon_status(config) is not None:
         raise ConfigError("the daemon of this home is running; stop it first")
     return config
+
+
+def _known_witnesses(
+    old: RegulatorConfig | None, new: RegulatorConfig, home: Path, given: Sequence[Path]
+) -> list[Witness]:
+    """Witnesses that were not in the backup.
+
+    Signed by an identity in the backup: the home's own keys may be what was lost.
+    """
+    copies = {path.resolve() for own in (old, new) if own for path in own.witness_copies}
+    inside = (home, new.home.resolve())
+    paths = [path for path in sorted(copies) if not set(inside) & set(path.parents)]
+    paths += [old.witness] if old else []
+    return [Witness.load(path, new) for path in (*given, *(own for own in paths if own.exists()))]
 
 
 def _has_ledger(config: RegulatorConfig | None) -> bool:
@@ -164,21 +180,6 @@ def _choose_vault(old: RegulatorConfig | None, new: RegulatorConfig) -> str:
         return "backup"
     shutil.copy2(old.vault.path, new.vault.path)
     return "home"
-
-
-def _stay_forgotten(old: RegulatorConfig, new: RegulatorConfig) -> None:
-    """Carry over what ended since the backup, and what was approved since."""
-    for folder in ("closed_folder", "deletions_folder", "plans_folder"):
-        source, target = getattr(old, folder), getattr(new, folder)
-        if source.exists():
-            target.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for path in source.iterdir():
-                if path.is_file():
-                    shutil.copy2(path, target / path.name)
-    for closed in new.closed_folder.glob("*.json"):
-        if not (old.plans_folder / closed.name).exists():
-            for suffix in (".json", ".people"):
-                (new.plans_folder / closed.name).with_suffix(suffix).unlink(missing_ok=True)
 
 
 def _swap(staging: Path, home: Path) -> Path | None:

@@ -6,6 +6,9 @@ One derivation for both, so that a passphrase may also come from a file (a mount
 the content of a key file may be typed in an emergency. A key file that `init` makes holds 256
 random bits, for which the cheapest scrypt does; a passphrase gets 128 MiB and a third of a second
 per guess.
+
+A new vault takes no file with fewer than 16 bytes. An existing one still opens with what it was
+given before (a typed passphrase may have 12 characters); `doctor` names a file that is too short.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from isonomy.common.errors import ConfigError
 from isonomy.regulator.faults import VaultLocked
 
 MIN_PASSPHRASE_CHARS = 12
+MIN_FILE_BYTES = 16
 MAX_SECRET_BYTES = 4096
 SALT_BYTES, KEY_BYTES, BLOCK = 16, 32, 8
 LOG_N_PASSPHRASE, LOG_N_KEY_FILE = 17, 10
@@ -63,6 +67,11 @@ class Secret:
         self._raw, self.strong = raw, strong
         self._keys: dict[Derivation, bytes] = {}
 
+    @property
+    def size(self) -> int:
+        """How many bytes the secret has."""
+        return len(self._raw)
+
     def key(self, derivation: Derivation) -> bytes:
         """The key-encryption key for this salt and cost."""
         if derivation not in self._keys:
@@ -96,7 +105,13 @@ def new_secret(unlock_file: Path | None) -> Secret:
             raise ConfigError(f"a passphrase has at least {MIN_PASSPHRASE_CHARS} characters")
         return Secret(chosen.encode())
     if unlock_file.exists():
-        return secret_from_file(unlock_file)
+        found = secret_from_file(unlock_file)
+        if found.size < MIN_FILE_BYTES:
+            raise ConfigError(
+                f"{unlock_file} holds fewer than {MIN_FILE_BYTES} bytes, which can be guessed; "
+                "name a file that does not exist yet, and one with 256 random bits is made"
+            )
+        return found
     made = secrets.token_hex(KEY_BYTES).encode()
     try:
         unlock_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

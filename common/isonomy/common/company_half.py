@@ -79,11 +79,13 @@ class EncryptedOracle(GroupOracle):
         regulator_key: bytes,
         openings: OpeningStore | None = None,
         auditor: bytes = b"",
+        inspection_millionths: int = 0,
         identity: Identity | None = None,
     ) -> None:
         super().__init__(cohort, groups, plan=plan, cap_units=cap_units, delta=delta)
         self._port, self._regulator_key = port, regulator_key
         self._auditor, self._identity = auditor, identity  # whom we open to, and who signs it
+        self._inspected = inspection_millionths > 0  # did our owner agree to demands at all?
         if openings is None:
             openings = MemoryOpenings(columns=bool(auditor))
         if auditor and not openings.keeps_columns:
@@ -187,7 +189,11 @@ class EncryptedOracle(GroupOracle):
     def _opening(
         self, query: Query, request: StoredRequest, demand: OpeningDemand
     ) -> Iterator[bytes]:
-        """Our rows and seeds, for the auditor whom our owner approved, and nobody else."""
+        """Our rows and seeds, for the auditor whom our owner approved, and nobody else.
+
+        Where the plan's rate is 0 nothing is opened on demand: the owner reads that no query is
+        inspected while it runs, and opens by file what they want to show.
+        """
         verify_signature(
             self._regulator_key, DEMAND_DOMAIN, demand.signed_bytes(), demand.signature
         )
@@ -196,6 +202,8 @@ class EncryptedOracle(GroupOracle):
             raise ProtocolError("the regulator demands the opening of another request than this")
         if not self._auditor or demand.auditor != self._auditor or self._identity is None:
             raise ProtocolError("the regulator demands an opening for a key that the plan lacks")
+        if not self._inspected:
+            raise ProtocolError("the regulator demands an opening, and the plan's rate is 0")
         columns, place = self._openings.columns(query.query_id), (self.plan, query.query_id)
         return opening_frames(seal_opening(self._auditor, *place, request, columns, self._identity))
 

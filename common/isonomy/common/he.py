@@ -176,6 +176,8 @@ class QueryKey:
     One key for one query, because a company that sends crafted ciphertexts reads coefficients of
     the secret key out of the answers. A crafted request can still reveal its own people (that is
     what inspection is for), but nothing about any other query.
+
+    How long a decryption takes does not depend on what comes out: see `decrypt`.
     """
 
     def __init__(self, params: ParameterSet) -> None:
@@ -197,11 +199,25 @@ class QueryKey:
         return self._scheme.dump_seeded(self._encryptor.encrypt_zero_symmetric())
 
     def decrypt(self, part: bytes) -> NDArray[np.int64]:
-        """(N,) residues modulo t of one answer ciphertext."""
-        check_answer(self._scheme.params, part)
+        """(N,) residues modulo t of one answer ciphertext.
+
+        SEAL drops a plaintext's leading zeros and compresses it on the way out, so its time tells
+        zeros from numbers, and the company chooses the ciphertext. Therefore
+
+            m = Dec(c + round(q0·r/t)) − r mod t,        r uniform modulo t, fresh for each call
+
+        SEAL decrypts, trims, compresses and writes m + r, which is uniform whatever m is. Rounding
+        adds at most 1 to the noise, of the 2^15 that decryption tolerates.
+        """
+        params = self._scheme.params
+        check_answer(params, part)
+        secret = np.frombuffer(os.urandom(params.poly_degree * WORD), "<u8")
+        secret = secret & np.uint64(params.plain_modulus - 1)  # t is a power of two: uniform
         plaintext = seal.Plaintext()
-        self._decryptor.decrypt(self._scheme.ciphertext(part, last=True), plaintext)
-        return self._scheme.dump_plaintext(plaintext)
+        hidden = _add_scaled(params, part, secret)
+        self._decryptor.decrypt(self._scheme.ciphertext(hidden, last=True), plaintext)
+        found = self._scheme.dump_plaintext(plaintext) - secret.view(np.int64)
+        return found & np.int64(params.plain_modulus - 1)  # no division: its time varies, too
 
     def noise_budget_bits(self, part: bytes) -> int:
         """Bits left before decryption could fail; for tests and the benchmark."""
@@ -213,6 +229,20 @@ class QueryKey:
     def destroy(self) -> None:
         """Drop the key; SEAL wipes the memory that held it."""
         del self._encryptor, self._decryptor
+
+
+def _add_scaled(params: ParameterSet, part: bytes, plain: NDArray[np.uint64]) -> bytes:
+    """Add a plaintext to an answer ciphertext: c0 + round(q0·plain/t) modulo q0.
+
+    Not SEAL's add_plain, which refuses ciphertexts with c1 = 0: a company may send what it likes.
+    """
+    q0, t = params.primes[0], params.plain_modulus
+    whole, rest = divmod(q0, t)
+    # whole·plain < q0 < 2^60. rest/t and plain are exact as floats, their product to 2^-9.
+    scaled = plain * np.uint64(whole) + np.rint(plain * (rest / t)).astype(np.uint64)
+    sums = np.frombuffer(part, "<u8").copy()
+    sums[: len(plain)] = (sums[: len(plain)] + scaled) % np.uint64(q0)
+    return sums.tobytes()
 
 
 class SumBuilder:

@@ -38,6 +38,7 @@ from isonomy.common.inspection_filter import PeopleAccounts
 from isonomy.common.inspection_opening import (
     DEMAND_DOMAIN,
     SealedOpening,
+    check_header_signature,
     check_opening_size,
     collect_opening,
 )
@@ -71,8 +72,10 @@ class InspectionDesk:
         self._folder = InspectionFolder(folder, plan)
         filtered = plan.individual_filter
         self._accounts = PeopleAccounts(plan, custodian, folder) if filtered else None
-        # A regulator may look more often than agreed, never less.
-        self._rate = max(plan.inspection_millionths, policy_millionths)
+        # A regulator may look more often than agreed, never less. Where none was agreed the company
+        # opens nothing on demand, and a demand would only block the plan.
+        agreed = plan.inspection_millionths
+        self._rate = max(agreed, policy_millionths) if agreed else 0
         self._waits = plan.regulator_audits or plan.inspection_waits
         self._verdict_wait_s = verdict_wait_s
         self._today: Callable[[], date] = lambda: datetime.now(UTC).date()
@@ -115,16 +118,24 @@ class InspectionDesk:
 
     # --- With the opening ------------------------------------------------------------------------
 
-    def judge(self, header: OpeningHeader, frames: Iterator[bytes]) -> None:
-        """Look at an opening; raise unless its request may now be answered."""
+    def judge(self, header: OpeningHeader, frames: Iterator[bytes], max_bytes: int) -> None:
+        """Look at an opening of so many bytes at most; raise unless it may now be answered.
+
+        Size and signature are in the header, so a box is taken into memory only if the company
+        itself signed for it, and only as large as an honest one can be.
+        """
         demand = self.check_request(header.query_id, header.request_hash)
         if demand is None:
             if (header.query_id, header.request_hash) not in self._steps():
                 raise ProtocolError("no opening of this request was demanded")
             return  # the answer got lost on the way: there is nothing to look at again
-        # What is cut off or not signed by the company proves nothing: the demand just stands.
+        # What is too large, cut off or not the company's proves nothing: the demand just stands.
+        check_header_signature(header, self._plan.companies[0].signing_key)
+        if header.size > max_bytes:
+            raise ProtocolError(
+                f"an opening of this query has at most {max_bytes} bytes, not {header.size}"
+            )
         sealed = collect_opening(self._plan.hash, encode(demand), header, frames)
-        sealed.check_signature(self._plan.companies[0].signing_key)
         if self._plan.regulator_audits:
             self._look(sealed)
             return
@@ -160,22 +171,31 @@ class InspectionDesk:
     # --- Verdicts --------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Write what verdicts have come in; raise InspectionFailed if one ever failed."""
+        """Write what verdicts have come in; raise InspectionFailed if one ever failed.
+
+        A verdict is in the ledger from the moment it was taken (InspectionFolder.take); this is for
+        files that came another way. What counts is the ledger, so that a lost file revives nothing.
+        """
         verdicts, steps = self._folder.verdicts(), self._steps()
         for verdict in verdicts:
-            if steps.get((verdict.query_id, verdict.request_hash)) in ("demanded", "opened"):
+            if self._is_news(verdict, steps.get((verdict.query_id, verdict.request_hash))):
                 self._note(verdict)
         failed = [query_id for (query_id, _), step in self._steps().items() if step == "failed"]
-        # Queries that were opened by file, later, are not in the ledger's steps.
+        # Signed, but about no request that this ledger knows: it may have been rolled back.
         failed += [verdict.query_id for verdict in verdicts if not verdict.passed]
         if failed:
             raise InspectionFailed(
                 f"query {failed[0]!r} failed its inspection; this plan gets no more answers"
             )
 
+    def _is_news(self, verdict: Verdict, step: str | None) -> bool:
+        """Whether the ledger can take this verdict and does not have it yet."""
+        if step is None:  # opened by file, after its answer
+            return self._custodian.answered_request(verdict.query_id) == verdict.request_hash
+        return step in ("demanded", "opened") or (step == "passed" and not verdict.passed)
+
     def _note(self, verdict: Verdict) -> None:
-        step = "passed" if verdict.passed else "failed"
-        self._custodian.note_inspection(verdict.query_id, verdict.request_hash, step)
+        self._custodian.note_inspection(verdict.query_id, verdict.request_hash, verdict.step)
 
     def _steps(self) -> dict[tuple[str, bytes], str]:
         found = self._custodian.inspections()

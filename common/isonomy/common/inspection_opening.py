@@ -86,8 +86,7 @@ class SealedOpening:
 
     def check_signature(self, company_key: bytes) -> None:
         """VerificationError unless the company itself sealed this box for this request."""
-        signed = self.header().signed_bytes()
-        verify_signature(company_key, OPENING_DOMAIN, signed, self.signature)
+        check_header_signature(self.header(), company_key)
 
     def save(self, path: Path) -> None:
         """All or nothing, for the owner's eyes only."""
@@ -144,14 +143,24 @@ def seal_opening(
     return replace(unsigned, signature=signature)
 
 
-def check_opening_size(query: Query, shapes: Shapes) -> None:
-    """CapacityError for a query that could not be opened, before anything is computed for it."""
+def check_header_signature(header: OpeningHeader, company_key: bytes) -> None:
+    """VerificationError unless the company signed this header, which binds the box by its hash."""
+    verify_signature(company_key, OPENING_DOMAIN, header.signed_bytes(), header.signature)
+
+
+def opening_limit(query: Query, shapes: Shapes) -> int:
+    """Bytes that an honest opening of this query has at most."""
     layout, params = shapes.layout, shapes.layout.params
     rows = 4 * layout.people * layout.columns
     rows *= shapes.indicators if query.shape == "weighted" else 1
     columns = (layout.blocks * shapes.indicators + 1) * (params.column_bytes + _FRAME_BYTES)
     answer = 8 * shapes.sums * layout.columns
-    if rows + columns + answer + 8 * layout.people + (1 << 20) > MAX_OPENING_BYTES:
+    return rows + columns + answer + 8 * layout.people + (1 << 20)
+
+
+def check_opening_size(query: Query, shapes: Shapes) -> None:
+    """CapacityError for a query that could not be opened, before anything is computed for it."""
+    if opening_limit(query, shapes) > MAX_OPENING_BYTES:
         raise CapacityError(
             f"rows and columns of this query are more than the {MAX_OPENING_BYTES >> 20} MiB that "
             "an inspection can look at; ask about fewer people or columns at a time"

@@ -13,6 +13,7 @@ from isonomy.common.canonical import canonical_json, hash_bytes, parse_canonical
 from isonomy.common.errors import ConfigError, ProtocolError, VerificationError
 from isonomy.common.identity import Identity, verify_signature
 from isonomy.common.inspection_opening import SealedOpening
+from isonomy.common.ledger import Ledger
 from isonomy.common.plan import Plan
 from isonomy.common.private_files import write_private
 
@@ -31,6 +32,11 @@ class Verdict:
     passed: bool
     reason: str = ""
     signature: bytes = b""
+
+    @property
+    def step(self) -> str:
+        """How the ledger calls it."""
+        return "passed" if self.passed else "failed"
 
     def signed_bytes(self) -> bytes:
         return canonical_json(
@@ -92,9 +98,16 @@ class InspectionFolder:
         sealed.save(path)
         return path
 
-    def take(self, verdict: Verdict) -> None:
-        """Keep a verdict that the plan's auditor signed; VerificationError for any other."""
+    def take(self, verdict: Verdict, ledger: Ledger) -> None:
+        """Keep a verdict that the plan's auditor signed; VerificationError for any other.
+
+        In the ledger first: the file is evidence, and losing it must not revive a plan. A verdict
+        about a request that was neither demanded nor answered is a VerificationError, too.
+        """
         verdict.check(self._plan)
+        ledger.note_inspection(
+            self._plan.hash, verdict.query_id, verdict.request_hash, verdict.step
+        )
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         name = file_name(verdict.query_id, verdict.request_hash, "verdict")
         write_private(self._folder / name, verdict.to_json())

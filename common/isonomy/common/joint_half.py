@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common.ciphertexts import check_answer
 from isonomy.common.custodian import Authorised, Custodian
 from isonomy.common.envelopes import Purpose
 from isonomy.common.errors import AttemptLost, IsonomyError, ProtocolError, ReplayRefused
@@ -271,6 +272,8 @@ class JointHalf(RegulatorHalf):
         shapes = joint.authorised.shapes
         layout = shapes.layout
         sums = np.empty((shapes.sums, layout.columns), dtype=np.int64)
+        for total in totals:  # all of them first: nothing is refused after a decryption
+            check_answer(layout.params, total)
         for index, total in enumerate(totals):
             number, position = divmod(index, layout.parts)
             coefficients = joint.key.decrypt(total)

@@ -1,6 +1,8 @@
 """The order of inspections in a ledger: a part of ledger_state's rules, without I/O.
 
-    demanded  →  [opened]  →  passed | failed
+    demanded  →  [opened]  →  passed | failed         drawn while the plan runs
+    answered              →  passed | failed         opened later, from the company's file
+    passed                →  failed                  a later look may find more, never less
 
 Once a request was demanded, its query gets no debit before it was opened, none after it failed, and
 none for another request than the one demanded last.
@@ -10,6 +12,12 @@ from __future__ import annotations
 
 from isonomy.common.errors import VerificationError
 from isonomy.common.ledger_records import Debit, Inspection
+
+_BEFORE = {
+    "opened": ("demanded",),
+    "passed": ("demanded", "opened"),
+    "failed": ("demanded", "opened", "passed"),
+}
 
 
 class InspectionSteps:
@@ -23,16 +31,20 @@ class InspectionSteps:
         """Whether this very step was the request's last."""
         return self._last.get((body.query_id, body.request_hash)) == body
 
-    def check(self, body: Inspection, *, may_begin: bool) -> None:
-        """Raise unless the step may come next; `may_begin`: the query is open and unanswered."""
+    def check(self, body: Inspection, *, may_begin: bool, answered: bytes | None) -> None:
+        """Raise unless the step may come next.
+
+        `may_begin`: the plan is open and the query unanswered; `answered`: the request that was.
+        """
         own = self._last.get((body.query_id, body.request_hash))
         if body.step == "demanded":
             # Again only for another request, after the first one was opened and its key was lost.
             opened = self._step(body.query_id) in (None, "opened", "passed")
             allowed = own is None and may_begin and opened
+        elif own is None:
+            allowed = body.step != "opened" and answered == body.request_hash
         else:
-            before = ("demanded",) if body.step == "opened" else ("demanded", "opened")
-            allowed = own is not None and own.plan == body.plan and own.step in before
+            allowed = own.plan == body.plan and own.step in _BEFORE[body.step]
         if not allowed:  # (10) steps in order
             raise VerificationError(
                 f"an inspection of query {body.query_id!r} cannot be {body.step!r} here"

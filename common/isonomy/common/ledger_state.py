@@ -19,9 +19,9 @@ Ordering rules:
     3. `reserve` names a known root and a new plan, `release` an open plan.
     4. `debit` names an open plan, a new query id, and the plan's root or a subset of it.
     5. `migrate` raises the schema; `note` (schema 2) changes nothing for anybody.
-    6. `inspection` of a request: demanded, then perhaps opened, then passed or failed. While it is
-       demanded, and once it failed, the query gets no debit; nor does another request than the one
-       that was inspected.
+    6. `inspection` of a request: demanded, then perhaps opened, then passed or failed; or passed or
+       failed after its debit. While demanded, and once failed, the query gets no debit; nor does
+       another request than the one that was inspected.
 
 `check` raises and changes nothing; `apply` changes and does not raise. A record is written to disk
 between the two.
@@ -154,8 +154,10 @@ class LedgerState:
                 self._inspections.check_debit(body)
                 self.check_debit(body.plan, body.root, body.units)
             case Inspection():
-                plan, answered = self._plan(body.plan), body.query_id in self._debits
-                self._inspections.check(body, may_begin=plan.is_open and not answered)
+                plan, debit = self._plan(body.plan), self._debits.get(body.query_id)
+                own = debit.request_hash if debit and debit.plan == body.plan else None
+                may_begin = plan.is_open and debit is None
+                self._inspections.check(body, may_begin=may_begin, answered=own)
 
     def apply(self, sealed: Sealed) -> None:
         """Take a record that `check` let through."""

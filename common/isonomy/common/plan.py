@@ -144,13 +144,19 @@ class Plan(Agreement):
         return "\n".join(lines)
 
     def _describe_inspection(self) -> str:
-        if not self.inspection_millionths:
+        if not self.auditor:
             return "no query is inspected: a company that cheats is not caught"
         who = (
             f"{self.regulator.name} itself, which then sees those people's rows"
             if self.regulator_audits
             else f"the auditor with key {self.auditor[:16]}…"
         )
+        if not self.inspection_millionths:
+            return (
+                "no query is inspected while it runs: a company that cheats is not caught unless "
+                f"it opens that query later, which it can do until {self.inspection_deadline}, to "
+                f"{who}"
+            )
         waits = self.regulator_audits or self.inspection_waits
         return (
             f"inspects at least {self.inspection_millionths / 10_000:g} % of the queries, drawn "

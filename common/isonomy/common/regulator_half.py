@@ -8,8 +8,13 @@ One query:
     open(OpeningHeader, …)        →  Answer                      after the inspection
 
 The key of an attempt lives in memory from the first call to the second, and is gone after it,
-whether the second call succeeds or not. Between the second and the third only the decrypted sums
-are held, in memory: nothing of them leaves, and they are gone if the process ends.
+whether the second call succeeds or not. Nothing is decrypted before the whole request is here and
+holds (number, order, form and hash of its parts). Nothing after the first decryption depends on
+what came out: neither whether the request is refused nor how long it takes (he.QueryKey). So what
+gets no answer and no record tells nothing either.
+
+Between the second and the third call only the decrypted sums are held, in memory: nothing of them
+leaves, and they are gone if the process ends.
 """
 
 from __future__ import annotations
@@ -17,11 +22,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from tempfile import SpooledTemporaryFile
+from typing import IO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common.ciphertexts import check_answer
 from isonomy.common.custodian import Authorised, Custodian
 from isonomy.common.errors import (
     AttemptLost,
@@ -29,12 +36,15 @@ from isonomy.common.errors import (
     IsonomyError,
     ProtocolError,
     ReplayRefused,
+    StorageError,
 )
 from isonomy.common.he import QueryKey
 from isonomy.common.identity import Identity
+from isonomy.common.inspection_opening import opening_limit
 from isonomy.common.ledger import DebitRecord
 from isonomy.common.messages import (
     ATTEMPT_BYTES,
+    MAX_OPENING_BYTES,
     Answer,
     Column,
     ColumnsHeader,
@@ -52,6 +62,7 @@ from isonomy.common.queries import Query, Shapes
 
 ANSWER_DOMAIN = "isonomy/answer/v1"
 MAX_OPEN_ATTEMPTS = 8
+SPOOL_BYTES = 1 << 26  # of a request's ciphertexts in memory; more of them wait on disk
 
 
 @dataclass
@@ -85,8 +96,8 @@ class Inspector(Protocol):
     def draw(self, query_id: str, request_hash: bytes) -> OpeningDemand | None:
         """Toss the coin for a complete request."""
 
-    def judge(self, header: OpeningHeader, frames: Iterator[bytes]) -> None:
-        """Look at an opening; raise unless its request may now be answered."""
+    def judge(self, header: OpeningHeader, frames: Iterator[bytes], max_bytes: int) -> None:
+        """Look at an opening of so many bytes at most; raise unless it may now be answered."""
 
 
 class RegulatorHalf:
@@ -214,7 +225,11 @@ class RegulatorHalf:
             raise _attempt_lost()
         try:
             self._check_header(header, attempt)
-            sums = self._decrypt(header, attempt, frames)
+            with SpooledTemporaryFile(max_size=SPOOL_BYTES) as spool:
+                self._collect(header, attempt, frames, spool)
+                sums = self._decrypt(attempt, spool)
+        except OSError as error:
+            raise StorageError(f"no room for a request's ciphertexts: {error.strerror}") from None
         finally:
             self._forget(header.query_id)
         if attempt.authorised.query.kind == "open":
@@ -237,13 +252,15 @@ class RegulatorHalf:
             )
 
     @staticmethod
-    def _decrypt(
-        header: SumHeader, attempt: _Attempt, frames: Iterator[bytes]
-    ) -> NDArray[np.int64]:
-        """(sums, m) declared coefficients, and nothing else, of every part."""
-        shapes = attempt.authorised.shapes
-        layout, hashes = shapes.layout, []
-        sums = np.empty((shapes.sums, layout.columns), dtype=np.int64)
+    def _collect(
+        header: SumHeader, attempt: _Attempt, frames: Iterator[bytes], spool: IO[bytes]
+    ) -> None:
+        """Every part of a request, checked, before the first of them is decrypted.
+
+        Whoever could have parts decrypted and then be refused would have free, unseen decryptions.
+        Ciphertexts are no secret: what does not fit into memory waits in an unnamed file.
+        """
+        shapes, hashes = attempt.authorised.shapes, []
         for index in range(shapes.parts):
             frame = next(frames, None)
             if frame is None:
@@ -251,14 +268,24 @@ class RegulatorHalf:
             part = decode(frame, SumPart)
             if part.index != index:
                 raise ProtocolError(f"expected part {index}, got part {part.index}")
+            check_answer(shapes.layout.params, part.ciphertext)
             hashes.append(frame_hash(frame))
-            number, position = divmod(index, layout.parts)
-            coefficients = attempt.key.decrypt(part.ciphertext)
-            sums[number, layout.part_slice(position)] = layout.unpack(coefficients, position)
+            spool.write(part.ciphertext)
         if next(frames, None) is not None:
             raise ProtocolError("the request goes on after its last part")
         if frames_hash(hashes, hashed=True) != header.parts_hash:
             raise ProtocolError("the parts are not those that the request's header binds")
+
+    @staticmethod
+    def _decrypt(attempt: _Attempt, spool: IO[bytes]) -> NDArray[np.int64]:
+        """(sums, m) declared coefficients, and nothing else, of every part. Cannot be refused."""
+        shapes, layout = attempt.authorised.shapes, attempt.authorised.shapes.layout
+        sums = np.empty((shapes.sums, layout.columns), dtype=np.int64)
+        spool.seek(0)
+        for index in range(shapes.parts):
+            number, position = divmod(index, layout.parts)
+            coefficients = attempt.key.decrypt(spool.read(layout.params.answer_bytes))
+            sums[number, layout.part_slice(position)] = layout.unpack(coefficients, position)
         return sums
 
     @staticmethod
@@ -276,12 +303,13 @@ class RegulatorHalf:
     def _opened(self, header: OpeningHeader, frames: Iterator[bytes]) -> DebitRecord:
         if self._inspector is None:
             raise ProtocolError("no opening was demanded: the plan names no auditor")
+        held = self._held.get(header.query_id)
         try:
-            self._inspector.judge(header, frames)
+            self._inspector.judge(header, frames, _opening_limit(held))
         except InspectionFailed:
             self._held.clear()  # nobody will ever ask for them again
             raise
-        held = self._held.pop(header.query_id, None)
+        self._held.pop(header.query_id, None)
         if held is None or held.request_hash != header.request_hash:
             raise _attempt_lost()  # passed, but we restarted meanwhile: asked again, and inspected
         return self._release(held)
@@ -305,6 +333,13 @@ class RegulatorHalf:
         if attempt is not None:
             attempt.destroyed = True
             attempt.key.destroy()
+
+
+def _opening_limit(held: _Held | None) -> int:
+    """What an honest opening of a held request has at most; after our restart nobody knows it."""
+    if held is None:
+        return MAX_OPENING_BYTES
+    return opening_limit(held.authorised.query, held.authorised.shapes)
 
 
 def _attempt_lost() -> AttemptLost:

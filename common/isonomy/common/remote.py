@@ -153,6 +153,7 @@ class RemoteOracle(EncryptedOracle):
             regulator_key=plan.regulator.signing_key,
             openings=openings,
             auditor=bytes.fromhex(plan.auditor),
+            inspection_millionths=plan.inspection_millionths,
             identity=session.keys.identity,
         )
 

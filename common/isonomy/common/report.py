@@ -125,7 +125,7 @@ def rounded_epsilon(units: int, delta: str) -> int:
 
 
 def inspections_of(plan: Plan, history: PlanHistory) -> Inspections:
-    """How far each inspected request came."""
+    """How far each inspected request came, by the ledger: drawn while it ran, or opened later."""
     steps = Counter(own.step for own in history.inspections)
     return Inspections(
         rate=plan.inspection_millionths,

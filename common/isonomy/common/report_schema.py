@@ -94,7 +94,10 @@ class LedgerPoint(_Part):
 
 
 class Inspections(_Part):
-    """How often the company was inspected. Rate 0: never, and a cheating company is not caught."""
+    """How often the company was inspected. Rate 0: not while the plan ran.
+
+    `demanded` counts all inspected requests, those that were opened by file afterwards as well.
+    """
 
     rate: Whole
     auditor: str

@@ -14,7 +14,7 @@ from isonomy.common.audit import NoisedCounts, noise_covariance
 from isonomy.common.audit_cells import CELL_NAMES, AuditPurpose, Cells
 from isonomy.common.audit_intervals import Estimate, NoisedRate, rate_interval
 from isonomy.common.audit_rates import GroupCounts, findings_of
-from isonomy.common.audit_unknowns import unknowns_attribute
+from isonomy.common.audit_unknowns import released_attribute
 from isonomy.common.cohort import group_count
 from isonomy.common.errors import ConfigError
 from isonomy.common.report_ledger import Answered
@@ -106,10 +106,9 @@ def shown_table(
 
 
 def unknowns_of(answered: Answered, groups: Groups, row_bound: int) -> Unknowns | None:
-    """The released share of people without a value, if that is what the record is."""
-    event = answered.debit.event
-    attribute = unknowns_attribute(str(event.get("purpose", "")))
-    if attribute is None or attribute not in groups or len(answered.debit.answer) != 8:
+    """The released share of people without a value, if the record is the regulator's release."""
+    event, attribute = answered.debit.event, released_attribute(answered.debit)
+    if attribute is None or attribute not in groups:
         return None
     people, noise = int(event["people"]), int(event["noise"])
     count = int(np.frombuffer(answered.debit.answer, "<i8")[0]) / row_bound

@@ -172,6 +172,8 @@ class Verification:
 
     def _account(self) -> tuple[State, str]:
         own = self.report.privacy
+        if not _is_probability(own.delta):
+            raise VerificationError("δ is not a decimal number between 0 and 1")
         if own.cap_units != units_for(own.cap_epsilon / MILLION, float(own.delta)):
             raise VerificationError("the cap's units do not belong to its ε")
         if own.spent_units > own.cap_units:
@@ -257,6 +259,13 @@ def read_bounded(path: Path, limit: int) -> bytes:
     if len(data) > limit:
         raise VerificationError(f"{path} is larger than {limit} bytes: no report")
     return data
+
+
+def _is_probability(text: str) -> bool:
+    try:
+        return 0.0 < float(text) < 1.0
+    except ValueError:
+        return False
 
 
 def _raw(audit: Audit) -> object:

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 from regulator_kit import Outcome, Regulator, run_regulator
 
+from isonomy.common.errors import ConfigError
 from isonomy.common.ledger import verify_ledger
+from isonomy.regulator.backup import unpack
 from isonomy.regulator.config import RegulatorConfig
+from isonomy.regulator.doctor import examine
+from isonomy.regulator.officer import ask
+from isonomy.regulator.unlock import new_secret
+from isonomy.regulator.vault import Vault
 
 
 @pytest.fixture
@@ -159,7 +165,88 @@ def test_a_foreign_folder_is_not_touched(regulator: Regulator, tmp_path: Path) -
     assert [path.name for path in other.iterdir()] == ["letter.txt"]
 
 
+class TestWhileTheVaultIsChanged:
+    def test_a_backup_waits_its_turn(self, regulator: Regulator) -> None:
+        with regulator.vault.locked():
+            done = regulator.run("backup", regulator.folder / "torn.backup")
+        assert done.code == 10
+        assert "changing the vault" in done.stderr
+        assert not (regulator.folder / "torn.backup").exists()
+        assert back_up(regulator).exists()
+
+    def test_nobody_changes_the_vault_under_a_backup(
+        self, regulator: Regulator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read, tries = Path.read_bytes, []
+
+        def read_slowly(path: Path) -> bytes:
+            if path.name == "vault.bin":
+                with pytest.raises(ConfigError, match="changing the vault"), vault.locked():
+                    vault.write(vault.read())
+                tries.append(path)
+            return read(path)
+
+        vault = regulator.vault
+        monkeypatch.setattr(Path, "read_bytes", read_slowly)
+        file = back_up(regulator)
+        monkeypatch.undo()
+        assert len(tries) == 1
+        secret = new_secret(regulator.config.vault.unlock_file)
+        unpack(file, regulator.folder / "out", secret)
+        assert len(Vault(regulator.folder / "out" / "vault.bin", secret).read()) == 40
+
+    def test_it_says_the_head_of_the_ledger_that_is_in_it(
+        self, regulator: Regulator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read = Path.read_bytes
+
+        def grow(path: Path) -> bytes:
+            raw = read(path)
+            if path == regulator.config.ledger.path:  # a daemon answers right after it was read
+                ask(regulator.config, {"type": "note", "kind": "test", "event": {}})
+            return raw
+
+        monkeypatch.setattr(Path, "read_bytes", grow)
+        file = back_up(regulator)
+        monkeypatch.undo()
+        unpack(file, regulator.folder / "out", new_secret(regulator.config.vault.unlock_file))
+        inside = verify_ledger(regulator.folder / "out" / "ledger.jsonl")
+        assert verify_ledger_head(file, regulator) == inside.head.hex()
+        assert head_of(regulator) != inside.head.hex()
+
+
 class TestWitness:
+    @pytest.mark.parametrize("absolute", [False, True])
+    def test_a_copy_in_the_home_does_not_vouch_for_the_backup(
+        self, regulator: Regulator, absolute: bool
+    ) -> None:
+        """It was backed up with the ledger, so it is always as old as that."""
+        copy = regulator.home / "copies" / "witness.json"
+        named = copy if absolute else "copies/witness.json"
+        regulator.change('name = "regulator"', f'name = "regulator"\nwitness_copies = ["{named}"]')
+        ask(regulator.config, {"type": "witness"})
+        assert copy.exists()
+        told = [own.text for own in examine(regulator.config, port=0) if own.level == "warn"]
+        assert any("lies in the home" in text for text in told)
+        file = back_up(regulator)
+        regulator.approve(regulator.plan_file(name="second", epsilon="0.3"))
+        lose(regulator)
+        done = restore(regulator, file)
+        assert done.code == 43
+        assert "--head" in done.json["error"]["text"]
+        assert not regulator.home.exists()
+
+    def test_a_copy_elsewhere_does(self, regulator: Regulator, tmp_path: Path) -> None:
+        copy = tmp_path / "elsewhere" / "witness.json"
+        regulator.change('name = "regulator"', f'name = "regulator"\nwitness_copies = ["{copy}"]')
+        ask(regulator.config, {"type": "witness"})
+        old = back_up(regulator, "old")
+        regulator.approve(regulator.plan_file(name="second", epsilon="0.3"))
+        new = back_up(regulator, "new")
+        lose(regulator)
+        assert restore(regulator, old).code == 43
+        assert restore(regulator, new).code == 0
+
     def test_one_of_somebody_else_counts_for_nothing(
         self, regulator: Regulator, tmp_path: Path
     ) -> None:

@@ -9,13 +9,18 @@ import pytest
 from regulator_kit import GROUPS, Regulator, fill_vault
 
 from isonomy.common.canonical import canonical_json
+from isonomy.common.cohort import Cohort
 from isonomy.common.errors import BudgetExceeded
 from isonomy.common.identity import verify_signature
 from isonomy.common.ledger import verify_ledger
 from isonomy.common.ledger_entries import read_entries
 from isonomy.common.party import Card
+from isonomy.regulator import forget
+from isonomy.regulator.aligning import alignments
 from isonomy.regulator.daemon import Daemon
+from isonomy.regulator.doctor import examine
 from isonomy.regulator.forget import DOMAIN
+from isonomy.regulator.vault import Vault
 
 
 @pytest.fixture
@@ -133,3 +138,149 @@ def test_what_is_neither(regulator: Regulator) -> None:
     assert done.code == 10
     assert "no cohort 'nobody'" in done.stderr
     assert not regulator.config.deletions_folder.exists()
+
+
+NORTH = {"northerner-1": "male", "northerner-2": "female"}
+SOUTH = list(Regulator.people(40))
+
+
+def enrol_north(regulator: Regulator) -> None:
+    fill_vault(regulator.config, NORTH, GROUPS, "north")
+
+
+def aligned(regulator: Regulator, number: int, ids: list[str]) -> Path:
+    """A list as an alignment leaves it, with its approval."""
+    (regulator.home / "alignments").mkdir(exist_ok=True)
+    path = alignments(regulator.config).save(bytes([number] * 32), Cohort.of(ids))
+    path.with_suffix(".json").write_text("approved")
+    return path
+
+
+def rejected(regulator: Regulator, ids: list[str], name: str) -> Path:
+    """A plan that was approved, inspected and then rejected; returns its state."""
+    file = regulator.plan_file(ids, name=name, epsilon="0.1")
+    regulator.approve(file)
+    state = left_state(regulator, regulator.plan(ids, name=name, epsilon="0.1")[0].hash.hex())
+    assert regulator.run("reject", file, "--yes").code == 0
+    return state
+
+
+def left_state(regulator: Regulator, plan: str) -> Path:
+    state = regulator.config.state_folder / plan
+    (state / "inspections").mkdir(parents=True)
+    for name in ("a.norms", "a.opening", "a.verdict"):
+        (state / "inspections" / name).write_bytes(b"rows of somebody")
+    return state
+
+
+def files_in(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+class TestNothingIsLeft:
+    def test_lists_of_alignments_with_one_of_them_go(self, regulator: Regulator) -> None:
+        enrol_north(regulator)
+        mixed, other = aligned(regulator, 1, [*SOUTH, "northerner-2"]), aligned(regulator, 2, SOUTH)
+        broken = regulator.home / "alignments" / f"{'ab' * 32}.people"
+        broken.write_bytes(b"northerner-1\n\xff\xfe")  # cannot be told: goes
+        assert regulator.run("forget", "north", "--yes").code == 0
+        assert not mixed.exists()
+        assert not broken.exists()
+        assert not mixed.with_suffix(".json").exists()  # else the company could have it done again
+        assert files_in(other.parent) == {other, other.with_suffix(".json")}
+        assert not [path for path in files_in(regulator.home) if b"norther" in path.read_bytes()]
+
+    def test_state_of_plans_that_ended_before_goes(self, regulator: Regulator) -> None:
+        enrol_north(regulator)
+        mixed = rejected(regulator, [*SOUTH, "northerner-1"], "mixed")
+        other = rejected(regulator, SOUTH, "other")
+        regulator.approve(regulator.plan_file(SOUTH, name="open", epsilon="0.1"))
+        plan = regulator.plan(SOUTH, name="open", epsilon="0.1")[0].hash.hex()
+        running, unknown = left_state(regulator, plan), left_state(regulator, "ff" * 32)
+        assert regulator.run("forget", "north", "--yes").code == 0
+        assert not mixed.exists()
+        assert not unknown.exists()  # nobody can tell whom it is about
+        assert len(files_in(other)) == len(files_in(running)) == 3  # none of them is in there
+
+    def test_what_a_crash_left_goes(self, regulator: Regulator) -> None:
+        enrol_north(regulator)
+        aligned(regulator, 1, SOUTH)
+        regulator.approve(regulator.plan_file(SOUTH, epsilon="0.1"))
+        halves = [
+            regulator.home / "alignments" / "aa.people.partial",
+            regulator.config.plans_folder / "aa.people.partial",
+            regulator.home / ".vault.bin.0123456789abcdef",
+        ]
+        for path in halves:
+            path.write_bytes(b"northerner-1")
+        assert regulator.run("forget", "north", "--yes").code == 0
+        assert not any(path.exists() for path in halves)
+        assert len(regulator.vault.read()) == 40
+
+    def test_a_run_takes_nothing_of_others_along_and_says_so(self, regulator: Regulator) -> None:
+        found, other = aligned(regulator, 1, SOUTH), rejected(regulator, SOUTH, "other")
+        regulator.approve(regulator.plan_file(SOUTH, name="this", epsilon="0.1"))
+        plan = regulator.plan(SOUTH, name="this", epsilon="0.1")[0].hash.hex()
+        own = left_state(regulator, plan)
+        done = regulator.run("forget", plan, "--yes", "--json")
+        assert done.code == 0, done.stderr
+        assert not own.exists()
+        assert found.exists()
+        assert len(files_in(other)) == 3
+        raw = json.loads(Path(done.json["record"]).read_text())
+        assert "vault entries" not in raw["destroyed"]
+        assert "lists that alignments found" in raw["kept"]
+
+
+class TestCutShort:
+    """The process dies in the middle: the same command finishes, and a record is written."""
+
+    @pytest.fixture
+    def ready(self, regulator: Regulator) -> Regulator:
+        enrol_north(regulator)
+        regulator.approve(regulator.plan_file([*SOUTH, "northerner-1"], epsilon="0.1"))
+        return regulator
+
+    def check_finished(self, regulator: Regulator) -> None:
+        (begun,) = forget.unfinished(regulator.config)
+        assert (begun.target, begun.people, len(begun.plans)) == ("cohort north", 2, 1)
+        for path in regulator.config.deletions_folder.iterdir():
+            assert b"northerner" not in path.read_bytes()
+        told = [own for own in examine(regulator.config, port=0) if own.check == "deletions"]
+        assert [own.level for own in told] == ["fail"]
+        assert told[0].mend == "isonomy-regulator forget north"
+        done = regulator.run("forget", "north", "--yes", "--json")
+        assert done.code == 0, done.stderr
+        assert (done.json["people"], len(done.json["plans_closed"])) == (2, 1)
+        assert Path(done.json["record"]).exists()
+        assert len(regulator.vault.read()) == 40
+        assert forget.unfinished(regulator.config) == []
+        notes = [own for own in read_entries(regulator.config.ledger.path) if own.kind == "note"]
+        assert [own.event["target"] for own in notes] == ["cohort north"]
+        assert regulator.run("forget", "north", "--yes").code == 10  # and now there is none
+
+    def test_before_the_vault_is_written(
+        self, ready: Regulator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def die(self: Vault, table: object) -> int:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Vault, "write", die)
+            with pytest.raises(KeyboardInterrupt):
+                forget.forget_cohort(ready.config, "north", ready.vault)
+        assert len(ready.vault.read()) == 42
+        self.check_finished(ready)
+
+    def test_before_the_record_is_written(
+        self, ready: Regulator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def die(*args: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(forget, "_record", die)
+            with pytest.raises(KeyboardInterrupt):
+                forget.forget_cohort(ready.config, "north", ready.vault)
+        assert len(ready.vault.read()) == 40
+        self.check_finished(ready)

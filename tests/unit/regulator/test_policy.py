@@ -105,6 +105,22 @@ class TestApproval:
         assert "cohort 'minors'" in done.stderr
         assert "kid-1" not in done.stderr
 
+    def test_a_total_for_a_cohort_that_nobody_is_in_is_a_slip(self, regulator: Regulator) -> None:
+        """`minor` for `minors`: skipped, it would leave the minors without their total."""
+        fill_vault(regulator.config, {"kid-1": "male", "kid-2": "female"}, GROUPS, "minors")
+        path = regulator.home / "regulator.toml"
+        path.write_text(path.read_text() + '\n[cohorts.minor]\nepsilon = "0.2"\n')
+        plan = regulator.plan_file([*Regulator.people(40), "kid-1"])
+        refused(regulator, plan, "[cohorts.minor]", "nobody is enrolled", code=10)
+        doctor = regulator.run("doctor", "--json")
+        (found,) = [own for own in doctor.json["findings"] if own["check"] == "cohorts"]
+        assert (found["level"], doctor.code) == ("fail", 73)
+        regulator.change("[cohorts.minor]", "[cohorts.minors]")
+        refused(regulator, plan, "cohort 'minors'")
+        doctor = regulator.run("doctor", "--json")
+        (found,) = [own for own in doctor.json["findings"] if own["check"] == "cohorts"]
+        assert found["level"] == "ok"
+
     def test_people_who_are_not_enrolled_are_counted_never_named(
         self, regulator: Regulator
     ) -> None:
@@ -159,7 +175,7 @@ class TestRejection:
 
 def query(plan: bytes, **changes: object) -> Query:
     asked = Query(
-        query_id=f"{plan.hex()[:16]}-1",
+        query_id=f"{plan.hex()[:16]}-000001",
         plan=plan,
         purpose="counts",
         kind="open",
@@ -200,24 +216,30 @@ class TestQueries:
         assert "0.1 per query" in told.text
         assert isinstance(told.error(), PolicyRefused)
 
-    def test_an_open_one_about_few_people_is_refused(
-        self, daemon: Daemon, regulator: Regulator
+    @pytest.mark.parametrize(
+        ("kind", "shape"), [("open", "groups"), ("blind", "groups"), ("blind", "weighted")]
+    )
+    def test_one_about_few_people_is_refused(
+        self, daemon: Daemon, regulator: Regulator, kind: str, shape: str
     ) -> None:
+        """Blind or open, the company learns the same; a weight of 1 and 0 is a group's sum."""
+        weights = (1.0, 0.0) if shape == "weighted" else ()
         with daemon:
             custodian, plan = self.custodian(daemon, regulator)
-            with pytest.raises(PolicyRefused, match="at least 10"):
-                custodian.authorise(query(plan, positions=tuple(range(9))))
-            custodian.authorise(query(plan, positions=tuple(range(9)), kind="blind"))
+            asked = query(plan, kind=kind, shape=shape, weights=weights)
+            with pytest.raises(PolicyRefused, match=r"9 people.*at least 10"):
+                custodian.authorise(replace(asked, positions=tuple(range(9))))
+            custodian.authorise(replace(asked, positions=tuple(range(10))))
 
     def test_only_so_many_per_run(self, daemon: Daemon, regulator: Regulator) -> None:
         with daemon:
             custodian, plan = self.custodian(daemon, regulator)
             for number in (1, 2):
-                asked = query(plan, query_id=f"{plan.hex()[:16]}-{number}")
+                asked = query(plan, query_id=f"{plan.hex()[:16]}-{number:06d}")
                 sums = custodian.authorise(asked).codes[0][:1].reshape(1, 1)
                 custodian.release(custodian.authorise(asked), bytes([number] * 32), sums)
             with pytest.raises(PolicyRefused, match="2 queries per run"):
-                custodian.authorise(query(plan, query_id=f"{plan.hex()[:16]}-3"))
+                custodian.authorise(query(plan, query_id=f"{plan.hex()[:16]}-000003"))
 
     def test_a_forbidden_kind(self) -> None:
         policy = Policy(kinds=("blind",))

@@ -11,6 +11,7 @@ from isonomy.common.errors import ConfigError, IsonomyError
 from isonomy.common.ledger_records import UnknownSchema
 from isonomy.regulator import sealed_file
 from isonomy.regulator import vault as vault_module
+from isonomy.regulator.doctor import examine
 from isonomy.regulator.faults import VaultLocked, VaultTampered
 from isonomy.regulator.sealed_file import open_sealed, shred, write_sealed
 from isonomy.regulator.unlock import Derivation, Secret, new_secret, read_secret, secret_from_file
@@ -176,6 +177,26 @@ class TestSecrets:
         found = secret_from_file(path)
         assert found.key(WEAK) == Secret(b"correct horse battery").key(WEAK)
         assert not found.strong
+
+    def test_a_new_vault_takes_no_file_that_can_be_guessed(self, tmp_path: Path) -> None:
+        path = tmp_path / "unlock"
+        for content, fits in ((b"a", False), (b"x" * 15 + b"\n", False), (b"x" * 16, True)):
+            path.write_bytes(content)
+            path.chmod(0o600)
+            if fits:
+                assert new_secret(path).size == 16
+                continue
+            with pytest.raises(ConfigError, match="fewer than 16 bytes") as caught:
+                new_secret(path)
+            assert "256 random bits" in str(caught.value)
+            assert read_secret(path).size < 16  # a vault that has it already still opens
+
+    def test_doctor_names_a_file_that_can_be_guessed(self, tmp_path: Path) -> None:
+        regulator = Regulator.create(tmp_path)
+        assert regulator.config.vault.unlock_file is not None
+        regulator.config.vault.unlock_file.write_bytes(b"a")
+        found = [own for own in examine(regulator.config) if own.check == "vault"]
+        assert any(own.level == "fail" and "guessed" in own.text for own in found)
 
     def test_without_a_terminal_nobody_is_asked(self) -> None:
         with pytest.raises(VaultLocked, match="--unlock-file"):

@@ -22,7 +22,8 @@ from isonomy.common.plan import Plan
 from isonomy.common.private_files import write_private
 from isonomy.regulator.cli.output import HERE, Home, Json, emit
 from isonomy.regulator.config import RegulatorConfig
-from isonomy.regulator.plan_files import find_plan, named_plan
+from isonomy.regulator.officer import ask
+from isonomy.regulator.plan_files import find_plan, inspections_folder
 
 CHECKS = (
     "(a) the plan names this auditor, and the opening is about the plan",
@@ -83,7 +84,7 @@ def inspect(
     if out is not None:
         write_private(out, found.to_json() + b"\n")
     if keys is None:
-        inspection_folder(_home(config), terms).take(found)
+        _take(_home(config), found)
     if not found.passed:
         raise InspectionFailed(f"query {sealed.query_id!r} does not hold: {found.reason}")
     fields = {"passed": True, "query": sealed.query_id, "checks": list(CHECKS)}
@@ -99,6 +100,8 @@ def verdict(
 ) -> None:
     """Take an auditor's verdict: the daemon answers, or ends the plan, with the next question.
 
+    It is in the ledger when this returns: also one about a query that was answered long ago.
+
     \b
     isonomy-regulator verdict v.json --home /srv/regulator
     """
@@ -108,8 +111,7 @@ def verdict(
             found = Verdict.from_json(stream.read(MAX_VERDICT_BYTES + 1))
     except OSError as error:
         raise ConfigError(f"cannot read the verdict {file}: {error.strerror}") from None
-    terms = named_plan(config, found.plan.hex())
-    inspection_folder(config, terms).take(found)
+    _take(config, found)
     said = "passed" if found.passed else f"failed: {found.reason}"
     fields = {"query": found.query_id, "passed": found.passed, "reason": found.reason}
     emit("verdict", fields, f"Query {found.query_id} {said}.", as_json=as_json)
@@ -132,9 +134,9 @@ def auditor_key(
     emit("auditor-key", shown, text, as_json=as_json)
 
 
-def inspection_folder(config: RegulatorConfig, plan: Plan) -> InspectionFolder:
-    """Where the daemon keeps a plan's openings and looks for verdicts."""
-    return InspectionFolder(config.state_folder / plan.hash.hex() / "inspections", plan)
+def _take(config: RegulatorConfig, found: Verdict) -> None:
+    """Whoever holds the ledger checks the signature and writes the verdict down."""
+    ask(config, {"type": "verdict", "verdict": found.to_json().decode()})
 
 
 def _show_run(config: RegulatorConfig, text: str, query: str, *, as_json: bool) -> None:
@@ -144,7 +146,9 @@ def _show_run(config: RegulatorConfig, text: str, query: str, *, as_json: bool) 
     steps = _read(config.ledger.path).inspections(plan.hash)
     chosen = [each for each in steps if query in ("", each.query_id)]
     counts = Counter(each.step for each in chosen)
-    waiting = [str(path) for path in inspection_folder(config, plan).openings()]
+    waiting = [
+        str(path) for path in InspectionFolder(inspections_folder(config, plan), plan).openings()
+    ]
     fields: dict[str, Any] = {
         "plan": plan.hash.hex(),
         "inspected": len(chosen),
