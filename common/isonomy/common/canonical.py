@@ -84,14 +84,17 @@ def _ordered(obj: object, depth: int) -> object:
             raise ConfigError("an integer beyond ±(2^53 − 1); write it as a string")
         return obj
     if isinstance(obj, str) and kind is str:
-        _utf16(obj)
+        if not obj.isascii():
+            _utf16(obj)
         return obj
     if isinstance(obj, list) and kind is list:
         return [_ordered(item, depth + 1) for item in obj]
     if isinstance(obj, dict) and kind is dict:
         if any(type(key) is not str for key in obj):
             raise ConfigError("an object key that is not a string")
-        return {key: _ordered(obj[key], depth + 1) for key in sorted(obj, key=_utf16)}
+        plain = all(key.isascii() for key in obj)  # then code points are in UTF-16 order
+        names = sorted(obj) if plain else sorted(obj, key=_utf16)
+        return {key: _ordered(obj[key], depth + 1) for key in names}
     raise ConfigError(
         f"{kind.__name__} has no canonical form; use null, booleans, integers, strings, "
         "lists and objects (a float as an integer in fixed units or as a string)"

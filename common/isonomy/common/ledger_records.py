@@ -83,8 +83,12 @@ class Sealed:
 def seal(body: Body, *, seq: int, prev: bytes, time: int) -> tuple[Sealed, bytes]:
     """Put `body` into the chain; returns the record and its line, newline included."""
     record = {"seq": seq, "prev": prev.hex(), "time": time, "type": body.TYPE, **_fields(body)}
-    digest = _record_hash(record)
-    line = canonical_json({**record, "hash": digest.hex()}) + b"\n"
+    before = canonical_json({key: value for key, value in record.items() if key < "hash"})
+    after = canonical_json({key: value for key, value in record.items() if key > "hash"})
+    # Keys stand in order, so the line is the hashed text with "hash" between its two halves.
+    begin = before[:-1] + b"," if before != b"{}" else b"{"
+    digest = hash_bytes("isonomy/ledger/record", begin + after[1:])
+    line = begin + f'"hash":"{digest.hex()}",'.encode() + after[1:] + b"\n"
     if len(line) > MAX_LINE_BYTES:
         raise DataError(f"a record of {len(line)} bytes; at most {MAX_LINE_BYTES} are kept")
     return Sealed(seq, prev, time, digest, body), line

@@ -11,11 +11,13 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common import randomised_response
 from isonomy.common.accounting import units_for
 from isonomy.common.canonical import hash_bytes
 from isonomy.common.cohort import AttributeTable, Cohort
@@ -26,6 +28,14 @@ from isonomy.common.messages import encode
 from isonomy.common.oracle import Asked, GroupOracle, Receipt
 
 _ROOM_BYTES = 1 << 30  # of memory that must be free; containers often have 64 MB there
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Randomised groups (people,) and the pure ε, in millionths, that they were made with."""
+
+    groups: NDArray[np.int64]
+    epsilon_millionths: int
 
 
 class LocalOracle(GroupOracle):
@@ -51,6 +61,20 @@ class LocalOracle(GroupOracle):
         reach a real regulator have no such method, because they have no such knowledge.
         """
         return self._table.codes(self._attribute(attribute))
+
+    def randomised_groups(self, epsilon_millionths: int, attribute: str | None = None) -> Reports:
+        """Every person's group by randomised response, paid for in the ledger as a pure ε.
+
+        For the comparison with Mozannar et al.; oracles that reach a real regulator lack it.
+        """
+        expression = self._attribute(attribute)
+        units = randomised_response.units_of(epsilon_millionths)
+        everybody = np.arange(len(self.cohort))
+        self._check_budget(everybody, units, "attributes by randomised response")
+        record = self._custodian.release_reports(expression, epsilon_millionths)
+        self._spent += record.units
+        self.log.add(str(record.event["purpose"]), record.units, everybody)
+        return Reports(randomised_response.reports_of(record), epsilon_millionths)
 
     def confirm_multipliers(self, query_id: str, values: tuple[float, ...]) -> None:
         """Compare with the custodian's λ, as a remote oracle does with the regulator's."""
@@ -93,7 +117,8 @@ class LocalOracle(GroupOracle):
 
     def _exchange(self, asked: Asked) -> tuple[NDArray[np.int64], Receipt]:
         frame = encode(asked.query)
-        request_hash = hash_bytes("isonomy/local-request/v1", frame, asked.rows.tobytes())
+        rows = np.ascontiguousarray(asked.rows).data.cast("B")
+        request_hash = hash_bytes("isonomy/local-request/v1", frame, rows)
         authorised = self._custodian.authorise(asked.query)
         record = self._custodian.stored(asked.query.query_id, request_hash)
         if record is None:

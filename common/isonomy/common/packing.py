@@ -15,6 +15,7 @@ would need cB + B−1 ≤ B−2, which no c ≥ 0 satisfies.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +80,7 @@ def centre(residues: NDArray[np.int64], modulus: int) -> NDArray[np.int64]:
     return np.where(residues >= modulus // 2, residues - modulus, residues)
 
 
+@lru_cache(maxsize=256)  # both halves of a query ask, and training asks for the same shapes
 def choose_layout(
     params: ParameterSet,
     people: int,

@@ -143,6 +143,11 @@ def quantise_weighted(
         scaled, over = clip_rows(rows[part], norm, 2)
         clipped_total += scaled.sum(axis=0)
         clipped += over
+        if len(relative) == 2 and relative[0] == -relative[1]:
+            first = _weigh_mirrored(scaled, float(relative[0]), bound)  # the other is −first
+            np.multiply(first, 2.0, out=differences[0, part], casting="unsafe")
+            last_total -= first.sum(axis=0).astype(np.int64)
+            continue
         integers = _weigh(scaled, relative, extremes, bound)  # k of (b, m)
         for index, own in enumerate(integers[:-1]):
             np.subtract(own, integers[-1], out=differences[index, part], casting="unsafe")
@@ -159,13 +164,23 @@ def _weigh(
     """Integers as floats: exact, since they stay far below 2^53, and quicker to multiply."""
     top, bottom = extremes
     steps = relative * bound  # a power of two: the product below is the same number in any order
-    mirrored = len(relative) == 2 and relative[0] == -relative[1]
     while True:
-        first = np.trunc(steps[0] * scaled)
-        rest = [-first] if mirrored else [np.trunc(step * scaled) for step in steps[1:]]
-        integers = [first, *rest]
+        integers = [np.trunc(step * scaled) for step in steps]
         difference = integers[top] - integers[bottom]
         over = np.einsum("ij,ij->i", difference, difference) > bound * bound
+        if not over.any():
+            return integers
+        scaled[over] *= _SHRINK
+
+
+def _weigh_mirrored(
+    scaled: NDArray[np.float64], relative: float, bound: int
+) -> NDArray[np.float64]:
+    """`_weigh` for two groups: their integers are q and −q, so that q says it all."""
+    while True:
+        integers = scaled * (relative * bound)
+        np.trunc(integers, out=integers)
+        over = 4.0 * np.einsum("ij,ij->i", integers, integers) > bound * bound
         if not over.any():
             return integers
         scaled[over] *= _SHRINK

@@ -10,12 +10,13 @@ and both come layer by layer from what entered the layer and the back-propagated
 (per_sample). Memory grows with b² and with one layer's width, not with b·d, as long as the layers
 have a rule there; parameters of other layers are held as rows.
 
-Products are made in the model's precision, K is added up in float64. Privacy does not rest on K
+K is made in the model's precision and worked with in float64. Privacy does not rest on K
 being right: the oracle clips the rows that it is sent, in integers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from isonomy.common.errors import CapacityError, ConfigError, DataError
-from isonomy.company.gradient.per_sample import Factors
+from isonomy.company.gradient.per_sample import Factors, Pairs, add_pairs
 from isonomy.company.gradient.tracing import factors_of, plan_of, trace
 
 _COARSE = 1e-2  # error of a combination, relative, from which it is made in double precision
@@ -115,23 +116,27 @@ class ChunkGradients:
         """K with products in another precision: for differences of nearly equal gradients."""
         self._check_cells()
         count = len(self.values)
-        total = torch.zeros(count, count, dtype=torch.float64, device=self.values.device)
+        total = torch.zeros(count, count, dtype=dtype, device=self.values.device)
         for factors in self.factors:
             total += factors.gram(dtype)
+        total = total.double()
         if self.person_of_row is not None:
             total = self._by_person(self._by_person(total).T)
         return _finite(total)
 
-    def gram_about(self, mass: Tensor) -> tuple[Tensor, float]:
-        """Inner products of g_i − m_i c, (b, b) in the model's precision, and |c|.
+    def gram_about(self, mass: Tensor) -> Tensor:
+        """Inner products of g_i − m_i c, (b, b) float64; made in the model's precision.
 
         c is near what the gradients have in common (per_sample). Each row is a person here.
         """
         self._check_cells()
         own = mass.to(self.outputs)
         total = torch.zeros(len(own), len(own), dtype=own.dtype, device=own.device)
-        energy = sum(factors.add_about(own, total) for factors in self.factors)
-        return _finite(total), float(energy) ** 0.5
+        rest: Pairs = []
+        for factors in self.factors:
+            factors.add_about(own, total, rest)
+        add_pairs(total, rest)
+        return _finite(total.double())
 
     @cached_property
     def norms(self) -> Tensor:
@@ -224,9 +229,10 @@ def rounding_of(dtype: torch.dtype) -> float:
     return 1e-13 if dtype == torch.float64 else 1e-6
 
 
-def too_coarse(dtype: torch.dtype, reach: Tensor, square: Tensor) -> bool:
-    """Is rounding over terms of total length `reach` too much for a sum of squared length?"""
-    return bool(rounding_of(dtype) * reach > _COARSE * square.clamp(min=0).sqrt())
+def too_coarse(dtype: torch.dtype, reach: Tensor, square: Tensor | float) -> bool:
+    """Does rounding over terms of total length `reach` matter in a sum of this squared length?"""
+    length = math.sqrt(max(float(square), 0.0))
+    return rounding_of(dtype) * float(reach) > _COARSE * length
 
 
 def _persons(

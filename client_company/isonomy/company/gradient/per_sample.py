@@ -7,7 +7,8 @@ the scalar with respect to what leaves it. All that private training needs of a 
     squares()   (b,)     their squared lengths
     rows()      (b, …)   the gradients themselves, per parameter (small models only)
     combine(w)           Σ_i w_i g_i, per parameter, in the precision of w
-    add_about(m, total)  adds the inner products of g_i − m_i c to `total`, returns |c|²
+    add_about(m, total, rest)  adds the inner products of g_i − m_i c to `total`, and to `rest`
+                         pairs (l, r) that stand for l rᵀ + r lᵀ
 
 The last is for gradients that have most in common: c is near Σ g_i/Σ m_i, and the differences are
 taken in the factors, before anything is multiplied, so rounding is relative to what is left.
@@ -36,6 +37,9 @@ _SLICE_CELLS = 1 << 23  # per-sample cells held at a time: 32 MB of float32
 _DUST = 1e-17
 
 
+Pairs = list[tuple[Tensor, Tensor]]
+
+
 class Factors(Protocol):
     """Per-sample gradients of some parameters; every list runs along `parameters`."""
 
@@ -45,7 +49,7 @@ class Factors(Protocol):
     def squares(self) -> Tensor: ...
     def rows(self) -> list[Tensor]: ...
     def combine(self, weights: Tensor) -> list[Tensor]: ...
-    def add_about(self, mass: Tensor, total: Tensor) -> Tensor: ...
+    def add_about(self, mass: Tensor, total: Tensor, rest: Pairs) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +100,7 @@ class Outer:
             made.append(weighted.sum(dim=0))
         return made
 
-    def add_about(self, mass: Tensor, total: Tensor) -> Tensor:
+    def add_about(self, mass: Tensor, total: Tensor, rest: Pairs) -> None:
         """c = s̄ āᵀ (and s̄ for the bias), with s_i = m_i s̄ + δs_i and a_i = ā + δa_i.
 
         g_i − m_i c = s_i δa_iᵀ + δs_i āᵀ, so with D = ΔS ΔSᵀ, E = ΔA ΔAᵀ, p_i = ā·δa_i,
@@ -109,22 +113,19 @@ class Outer:
         common = self.signal.sum(dim=0) / mass.sum()  # s̄
         differences = _without_dust(torch.addr(self.signal, mass, common, alpha=-1.0))
         inner = differences @ differences.T  # D
-        energy = common @ common
         if self.weight is None:
             total += inner
-            return energy
+            return
         mean = self.entering.mean(dim=0)  # ā
         moved = self.entering - mean
         outer = moved @ moved.T  # E
         p, q = moved @ mean, differences @ common
-        total.addcmul_(_pair(mass, q + mass * (0.5 * energy)), outer)
-        total.add_(_pair(mass * p, q))
-        one = 1.0 if self.bias is not None else 0.0
-        length = mean @ mean + one  # |ā|² and the bias
+        total.addcmul_(_pair(mass, q + mass * (0.5 * common.dot(common))), outer)
+        length = mean @ mean + (1.0 if self.bias is not None else 0.0)  # |ā|² and the bias
         outer += (p + length)[:, None]
         outer += p
         total.addcmul_(inner, outer)
-        return energy * length
+        rest.append((mass * p, q))
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,8 +176,8 @@ class SumOfOuter:
             made.append(weighted.sum(dim=(0, 1)))
         return made
 
-    def add_about(self, mass: Tensor, total: Tensor) -> Tensor:
-        return _add_about(self._slices(), mass, total)
+    def add_about(self, mass: Tensor, total: Tensor, rest: Pairs) -> None:
+        _add_about(self._slices(), mass, total)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,8 +199,8 @@ class Rows:
     def combine(self, weights: Tensor) -> list[Tensor]:
         return [torch.tensordot(weights, row.to(weights.dtype), dims=1) for row in self.held]
 
-    def add_about(self, mass: Tensor, total: Tensor) -> Tensor:
-        return _add_about((row.flatten(1) for row in self.held), mass, total)
+    def add_about(self, mass: Tensor, total: Tensor, rest: Pairs) -> None:
+        _add_about((row.flatten(1) for row in self.held), mass, total)
 
 
 # --- Which form a layer takes ------------------------------------------------------------------
@@ -295,26 +296,31 @@ def _without_dust(signal: Tensor) -> Tensor:
 
 def _gram(slices: Iterator[Tensor], dtype: torch.dtype) -> Tensor:
     first = next(slices).to(dtype)
-    total = (first @ first.T).double()
+    total = first @ first.T
     for part in slices:
         own = part.to(dtype)
         total += own @ own.T
     return total
 
 
-def _add_about(slices: Iterator[Tensor], mass: Tensor, total: Tensor) -> Tensor:
-    energy = torch.zeros((), dtype=total.dtype, device=total.device)
+def _add_about(slices: Iterator[Tensor], mass: Tensor, total: Tensor) -> None:
     for part in slices:
         common = part.sum(dim=0) / mass.sum()
         moved = torch.addr(part, mass, common, alpha=-1.0)
         total += moved @ moved.T
-        energy += common @ common
-    return energy
 
 
 def _pair(left: Tensor, right: Tensor) -> Tensor:
     """left rightᵀ + right leftᵀ, (b, b)."""
-    return torch.stack([left, right], dim=1) @ torch.stack([right, left])
+    both = torch.stack([left, right])
+    return both.T @ both.flip(0)
+
+
+def add_pairs(total: Tensor, pairs: Pairs) -> None:
+    """Add all of l rᵀ + r lᵀ at once."""
+    if pairs:
+        left, right = (torch.stack(side) for side in zip(*pairs, strict=True))
+        total.addmm_(torch.cat([left, right]).T, torch.cat([right, left]))
 
 
 def _squares(slices: Iterator[Tensor]) -> Tensor:
@@ -325,4 +331,4 @@ def _squares(slices: Iterator[Tensor]) -> Tensor:
     )
 
 
-__all__ = ["Factors", "Outer", "Rows", "Rule", "SumOfOuter", "rule_for"]
+__all__ = ["Factors", "Outer", "Pairs", "Rows", "Rule", "SumOfOuter", "add_pairs", "rule_for"]

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -43,9 +44,15 @@ from isonomy.common.local import LocalOracle
 from isonomy.common.oracle import Release
 from isonomy.common.queries import cost_of
 from isonomy.company.gradient.bounds import choose_norm, subspace_tradeoff
+from isonomy.company.gradient.deferred import Deferred
 from isonomy.company.gradient.notions import Notion, notion_of
 from isonomy.company.gradient.population import Population, record_of, released_integers
-from isonomy.company.gradient.primal import CentredGradients, clipping_bound, private_sum
+from isonomy.company.gradient.primal import (
+    Answer,
+    CentredGradients,
+    clipping_bound,
+    private_sum,
+)
 from isonomy.company.gradient.schedule import Noise, Schedule, Weights, solve
 from isonomy.company.gradient.strategy import Chunk, RoundRecord, Run, State
 
@@ -147,10 +154,10 @@ class PFLD:
         self._lam = Multipliers.start(rule, released, totals, bound)
         self._dual_step(run, people)
 
-    def constraint_gradient(self, run: Run, chunk: Chunk) -> list[Tensor] | None:
+    def constraint_gradient(self, run: Run, chunk: Chunk) -> Sequence[Tensor] | None:
         people, lam, schedule = self._ready(run)
-        total: list[Tensor] | None = None
-        scale = len(people.persons) / len(np.unique(chunk.people))
+        total: Sequence[Tensor] | None = None
+        scale = len(people.persons) / chunk.persons
         for number in range(len(people.events)):
             inside = people.inside(chunk.rows, number)
             if not len(inside):
@@ -170,8 +177,7 @@ class PFLD:
                     keep=self.keep,
                     purpose=_purpose(run, gradient_purpose(index, number), "pf_ld: gradient"),
                 )
-                scaled = [part * scale for part in answer]
-                total = scaled if total is None else _add(total, scaled)
+                total = _add(total, answer, scale, inside)
         return total
 
     def end_round(self, run: Run) -> RoundRecord:
@@ -324,8 +330,18 @@ def _purpose(run: Run, declared: str, plain: str) -> str:
     return declared if _declares(run) else plain
 
 
-def _add(left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
-    return [a + b for a, b in zip(left, right, strict=True)]
+def _add(
+    total: Sequence[Tensor] | None, answer: Answer, scale: float, rows: Tensor
+) -> Sequence[Tensor]:
+    """total + scale·answer; as weights while all answers are about one chunk's gradients."""
+    if answer.weights is not None:
+        more = Deferred(answer.grads, scale * answer.weights, rows, scale * answer.length)
+        if total is None:
+            return more
+        if isinstance(total, Deferred) and (both := total.plus(more)) is not None:
+            return both
+    own = [scale * part for part in answer.tensors()]
+    return own if total is None else [a + b for a, b in zip(total, own, strict=True)]
 
 
 __all__ = ["PFLD", "SmallGroupWarning"]

@@ -61,7 +61,8 @@ class Population:
 
     def inside(self, rows: Tensor, number: int) -> Tensor:
         """Those of the rows that belong to an event. Labels decide, never groups."""
-        return rows[self.mass[rows, number] > 0]
+        member = self.mass[rows, number] > 0
+        return rows if bool(member.all()) else rows[member]
 
     def gradients(
         self, number: int, inside: Tensor, kappa: float | None = None
@@ -76,7 +77,8 @@ class Population:
 
         people = run.people[inside.numpy()]
         grads = ChunkGradients.of(run.model, scalar, run.inputs_of(inside), people)
-        return CentredGradients(grads, Persons.of(people).fold(mass), kappa)
+        alone = grads.person_of_row is None
+        return CentredGradients(grads, mass if alone else Persons.of(people).fold(mass), kappa)
 
     def labels(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of groups and events, for tables and plots."""

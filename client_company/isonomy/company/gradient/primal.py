@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from isonomy.common.oracle import GroupOracle
-from isonomy.company.gradient.ghost import ChunkGradients, rounding_of
+from isonomy.company.gradient.ghost import ChunkGradients, rounding_of, too_coarse
 from isonomy.company.gradient.subspace import Subspace
 
 DROWNED = 1e3  # times rounding: shorter centred rows are not known well enough
@@ -95,10 +95,19 @@ class CentredGradients:
 
     @cached_property
     def _gram_and_floor(self) -> tuple[Tensor, Tensor]:
-        """Made again in double precision where what people have in common drowns the rest."""
+        """Made again where what people have in common drowns the rest.
+
+        First about a common part that is taken off the factors, so that little cancels; if that
+        does not help (or people have several rows), in double precision.
+        """
         floor = self.inner.gram_floor
         gram = self._centre(self.inner.gram.clone())
-        if (gram.diagonal() < DROWNED * floor).double().mean() > 0.5:
+        if _drowned(gram, floor) and self.inner.person_of_row is None:
+            about = self.inner.gram_about(self._mass)
+            floor = rounding_of(self.inner.outputs.dtype) * about.diagonal().clamp(min=0)
+            gram = self._centre(about)
+        if _drowned(gram, floor):
+            floor = self.inner.gram_floor
             floor = floor * (rounding_of(torch.float64) / rounding_of(self.inner.outputs.dtype))
             gram = self._centre(self.inner.gram_in(torch.float64))
         return gram, floor
@@ -107,9 +116,8 @@ class CentredGradients:
         """In place."""
         mass = self._mass
         mean = gram.sum(dim=1) / mass.sum()  # (b,) g_i · ḡ
-        gram.addr_(mass, mean, alpha=-1.0).addr_(mean, mass, alpha=-1.0)
-        gram.addr_(mass, mass, alpha=float(mean.sum() / mass.sum()))
-        return gram
+        mean -= mass * (0.5 * mean.sum() / mass.sum())  # |ḡ|² shared out to the two products
+        return gram.addmm_(torch.stack([mass, mean], dim=1), torch.stack([mean, mass]), alpha=-1.0)
 
     @cached_property
     def norms(self) -> Tensor:
@@ -134,8 +142,28 @@ class CentredGradients:
 
     def combine(self, weights: Tensor) -> list[Tensor]:
         """Σ_i w_i (g_i − m_i ḡ) = Σ_i (w_i − Σ_j m_j w_j/M) g_i."""
-        mass = self.mass.cpu()
-        return self.inner.combine(weights - (mass @ weights.cpu()) / mass.sum())
+        own = self._centred(weights)
+        return self.inner.combine(own, double=self._cancels(own))
+
+    def plain_weights(self, weights: Tensor, length: float | None) -> Tensor | None:
+        """(rows,) weights of the g_i that do the same; None if this sum needs more precision.
+
+        `length` of the sum, if it is known already.
+        """
+        own = self._centred(weights)
+        return None if self._cancels(own, length) else self.inner.per_row(own)
+
+    def _centred(self, weights: Tensor) -> Tensor:
+        own, mass = weights.to(self._mass), self._mass
+        return own - mass.dot(own) / mass.sum()
+
+    def _cancels(self, weights: Tensor, length: float | None = None) -> bool:
+        """As in ChunkGradients, with the length of the sum from the better Gram matrix."""
+        if self.inner.outputs.dtype == torch.float64:
+            return False
+        lengths = self.inner.gram.diagonal().clamp(min=0).sqrt()
+        square = weights.dot(self.gram @ weights) if length is None else length * length
+        return too_coarse(self.inner.outputs.dtype, weights.abs().dot(lengths), square)
 
     def split(self, flat: ArrayLike) -> list[Tensor]:
         if self._undo is None:
@@ -146,6 +174,25 @@ class CentredGradients:
     @property
     def _mass(self) -> Tensor:
         return self.mass.to(self.inner.values.device)
+
+
+def _drowned(gram: Tensor, floor: Tensor) -> bool:
+    return bool((gram.diagonal() < DROWNED * floor).double().mean() > 0.5)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back: weights of people's gradients, or (small models) the gradient itself."""
+
+    grads: CentredGradients
+    weights: Tensor | None = None
+    length: float = 0.0  # of the sum that the weights stand for
+    flat: NDArray[np.float64] | None = None
+
+    def tensors(self) -> list[Tensor]:
+        if self.weights is not None:
+            return self.grads.combine(self.weights)
+        return self.grads.split(self.flat if self.flat is not None else ())
 
 
 def private_sum(
@@ -159,8 +206,8 @@ def private_sum(
     rank: int | None = None,
     keep: float = 1.0,
     purpose: str,
-) -> list[Tensor]:
-    """Σ_p u_{A_p}·clip_C(g_p − m_p ḡ) + noise, one tensor per parameter.
+) -> Answer:
+    """Σ_p u_{A_p}·clip_C(g_p − m_p ḡ) + noise.
 
     In d columns where the model is smaller than the chunk, else in the coordinates of the chunk's
     own span, or of a part of it (`rank`, `keep`: subspace.py). `noise`: share=… or sigma=….
@@ -180,16 +227,27 @@ def private_sum(
         return release.values
 
     if grads.size <= len(grads):
-        return grads.split(ask(grads.rows.cpu().numpy()))
+        return Answer(grads, flat=ask(grads.rows.cpu().numpy()))
     subspace = Subspace.of(grads.gram, norm=norm, rank=rank, keep=keep, floor=grads.gram_floor)
-    return grads.combine(subspace.weights(ask(subspace.rows)))
+    z = ask(subspace.rows)
+    return Answer(grads, subspace.weights(z), length=float(np.linalg.norm(z)))
 
 
 def clipping_bound(norms: Tensor, quantile: float) -> float:
     """C_p: a quantile of the company's own row norms. Independent of the attributes, so free."""
     own = norms.detach().cpu().numpy()
-    bound = float(np.quantile(own, quantile))
+    bound = _quantile(own, quantile)
     return bound if bound > 0 else max(float(own.max(initial=0.0)), 1e-12)
 
 
-__all__ = ["CentredGradients", "Persons", "clipping_bound", "private_sum"]
+def _quantile(values: NDArray[np.float64], quantile: float) -> float:
+    """np.quantile's default for one quantile, without its preparations."""
+    place = quantile * (len(values) - 1)
+    below = int(place)
+    above = min(below + 1, len(values) - 1)
+    parted = np.partition(values, (below, above))
+    low, high = float(parted[below]), float(parted[above])
+    return low + (high - low) * (place - below)
+
+
+__all__ = ["Answer", "CentredGradients", "Persons", "clipping_bound", "private_sum"]

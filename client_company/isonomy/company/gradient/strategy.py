@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -40,6 +41,11 @@ class Chunk:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @cached_property
+    def persons(self) -> int:
+        """Distinct people in the chunk."""
+        return len(np.unique(self.people))
 
 
 @dataclass
@@ -128,7 +134,7 @@ class Strategy(Protocol):
     def prepare(self, run: Run) -> None:
         """Check all that can be known before spending, release counts once, solve the noise."""
 
-    def constraint_gradient(self, run: Run, chunk: Chunk) -> list[Tensor] | None:
+    def constraint_gradient(self, run: Run, chunk: Chunk) -> Sequence[Tensor] | None:
         """One tensor per trainable parameter, to be *added* to the gradient of the mean loss.
 
         None: nothing for this step. Parameters are those of `trainable(run.model)`, in order.

@@ -12,9 +12,10 @@ which is the d-dimensional answer with its noise projected onto the span. Same s
 and differences are equal), same guarantee (leaving out directions that hold noise only is
 post-processing), noise energy s²·r instead of s²·d.
 
-R is a Cholesky factor with pivots, which shows the rank: W = [R₁₁⁻ᵀ; 0] in pivot order. What it
-leaves out of a row is shorter than √(rounding) of the longest. Truncation to the leading `rank`
-directions (`_leading`) trades bias for noise: rows are projected, never lengthened.
+R is a Cholesky factor: W = R⁻ᵀ, or [R₁₁⁻ᵀ; 0] where the last person adds no direction, as with
+centred gradients. Where more directions are missing, pivots show the rank, and W is that in pivot
+order. What is left out of a row is shorter than √(rounding) of the longest. Truncation to the
+leading `rank` directions (`_leading`) trades bias for noise: rows are projected, never lengthened.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Subspace:
         scale = _INSIDE * norm / np.maximum(lengths, _INSIDE * norm)  # at most 1
         relative = rounding_of(torch.float64) * kernel.diagonal()
         least = relative if floor is None else np.maximum(floor.detach().cpu().numpy(), relative)
-        kernel = kernel * (scale[:, None] * scale)
+        kernel = _scaled(kernel, scale)  # ours from here on
         if rank is not None and rank < 1:
             raise ConfigError(f"rank is the number of directions to keep, at least 1; got {rank}")
         if not 0 < keep <= 1:
@@ -168,6 +169,9 @@ def _factor(
         rows, solve = _leading(kernel, floor, -(-people // _SKETCH))
         if np.einsum("ij,ij->", rows, rows) >= keep * kernel.trace():
             return rows, solve
+    straight = _straight(kernel, floor)
+    if straight is not None:
+        return straight
     factor, order, rows = _pivoted(kernel, floor)
 
     def exact(z: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -176,6 +180,49 @@ def _factor(
         return weights
 
     return rows, exact
+
+
+def _scaled(kernel: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A copy, c K c; most people are not clipped, so only the others' rows are touched."""
+    made, few = kernel.copy(), np.flatnonzero(scale < 1.0)
+    if 4 * len(few) > len(scale):
+        made *= scale[:, None]
+        made *= scale
+        return made
+    made[few] *= scale[few, None]
+    made[:, few] *= scale[few]
+    return made
+
+
+def _straight(
+    kernel: NDArray[np.float64], floor: float
+) -> tuple[NDArray[np.float64], _Solve] | None:
+    """Cholesky without pivots, several times as quick; None if a direction but the last is missing.
+
+    The last pivot is lifted by a known amount, so that LAPACK does not stop at a person who adds
+    nothing to the others (centred gradients add up to zero).
+    """
+    people = len(kernel)
+    if people < 2:
+        return None
+    whole, lift = kernel.copy(), float(kernel.diagonal().max())
+    whole[-1, -1] += lift
+    upper, info = lapack.dpotrf(whole.T, lower=0, clean=1, overwrite_a=1)  # UᵀU = kernel
+    pivots = upper.diagonal() ** 2
+    if info != 0 or pivots[:-1].min() <= floor:
+        return None
+    rest = float(pivots[-1]) - lift
+    rank = people if rest > floor else people - 1
+    if rank == people:
+        upper[-1, -1] = np.sqrt(rest)
+
+    def back(z: NDArray[np.float64]) -> NDArray[np.float64]:
+        whole = np.zeros(people)
+        whole[:rank] = z
+        made: NDArray[np.float64] = blas.dtrsv(upper, whole, lower=0)
+        return made
+
+    return np.ascontiguousarray(upper.T[:, :rank]), back
 
 
 def _leading(

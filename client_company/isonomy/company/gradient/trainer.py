@@ -35,8 +35,16 @@ from isonomy.common.errors import BudgetExceeded, ConfigError
 from isonomy.common.oracle import GroupOracle
 from isonomy.company.gradient import checkpoint
 from isonomy.company.gradient.checks import check_finite_loss, check_model, prepare_run
+from isonomy.company.gradient.deferred import Deferred, back_propagate
 from isonomy.company.gradient.history import History
-from isonomy.company.gradient.strategy import Chunk, RoundRecord, Run, Strategy, trainable
+from isonomy.company.gradient.strategy import (
+    Chunk,
+    RoundRecord,
+    Run,
+    Strategy,
+    logits_of,
+    trainable,
+)
 
 Optimiser = Callable[[Iterable[nn.Parameter]], Optimizer]
 Loss = Callable[[Tensor, Tensor], Tensor]  # (logits (b, classes), target (b,)) -> mean loss
@@ -190,7 +198,7 @@ class Trainer:
                     self.model.eval()
                     constraint = self.strategy.constraint_gradient(run, chunk)
                     if constraint is not None and self.passes > 1:
-                        kept.append(constraint)
+                        kept.append(list(constraint))
                 else:
                     constraint = _mean(kept)
                 self.model.train()
@@ -219,13 +227,27 @@ class Trainer:
         return torch.randint(len(run.target), (self.loss_batch,), generator=run.generator)
 
     def _step(
-        self, run: Run, optimiser: Optimizer, rows: Tensor, constraint: list[Tensor] | None
+        self, run: Run, optimiser: Optimizer, rows: Tensor, constraint: Sequence[Tensor] | None
     ) -> float:
-        """One optimiser step on ∇J + constraint; the model stays finite or the run ends."""
-        loss = self.loss(run.outputs(rows), run.target[rows].to(run.device))
+        """One optimiser step on ∇J + constraint; the model stays finite or the run ends.
+
+        In one pass with the constraint where its own forward pass can be shared (deferred.py).
+        """
+        shared = None
+        if isinstance(constraint, Deferred):
+            shared = constraint.take_pass(self.model, rows)
+        target = run.target[rows].to(run.device)
+        if shared is None:
+            loss = self.loss(run.outputs(rows), target)
+        else:
+            loss = self.loss(logits_of(shared[0], run.classes), target)
         value = check_finite_loss(loss)
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        if shared is not None:
+            back_propagate(loss, *shared)
+            constraint = None
+        else:
+            loss.backward()  # type: ignore[no-untyped-call]
         if constraint is not None:
             for parameter, extra in zip(trainable(self.model), constraint, strict=True):
                 extra = extra.to(parameter)

@@ -1,0 +1,113 @@
+"""A constraint gradient that is computed together with the loss's.
+
+An answer of the oracle comes back as weights of per-person gradients (subspace.py), and
+
+    ∇J + Σ_i w_i ∇h_i = ∇(J + Σ_i w_i h_i)
+
+is one backward pass over the outputs that the constraint's own pass has left. So the answer is kept
+as weights, and the first loss step on the same rows, with the same parameters, takes both in one
+pass. For everything else it is a sequence of tensors like any other, made when first looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import overload
+
+import torch
+from torch import Tensor, nn
+
+from isonomy.company.gradient.primal import CentredGradients
+
+# Layers whose outputs are the same in training and in evaluation. Exact types, and a model of one's
+# own may do anything, so whatever is not listed gets a forward pass of its own in the loss step.
+_SAME_IN_TRAINING: frozenset[type[nn.Module]] = frozenset(
+    {
+        nn.Sequential,
+        nn.Linear,
+        nn.Conv1d,
+        nn.Conv2d,
+        nn.LayerNorm,
+        nn.GroupNorm,
+        nn.Flatten,
+        nn.Identity,
+        nn.ReLU,
+        nn.LeakyReLU,
+        nn.ELU,
+        nn.GELU,
+        nn.SiLU,
+        nn.Tanh,
+        nn.Sigmoid,
+        nn.Softplus,
+        nn.MaxPool1d,
+        nn.MaxPool2d,
+        nn.AvgPool1d,
+        nn.AvgPool2d,
+    }
+)
+
+
+class Deferred(Sequence[Tensor]):
+    """Σ_p w_p (g_p − m_p ḡ): one tensor per parameter once somebody looks, weights until then."""
+
+    def __init__(
+        self,
+        grads: CentredGradients,
+        weights: Tensor,
+        rows: Tensor,
+        length: float | None = None,
+    ) -> None:
+        """`rows` as the chunk has them; `length` of the sum, if it is known."""
+        self._grads, self._weights, self._rows, self._length = grads, weights, rows, length
+        self._versions: tuple[int, ...] | None = self._now()
+
+    def plus(self, other: Deferred) -> Deferred | None:
+        """The sum, where both weigh the same gradients (answers about several attributes)."""
+        if other._grads is not self._grads:
+            return None
+        return Deferred(self._grads, self._weights + other._weights, self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Tensor]: ...
+    def __getitem__(self, index: int | slice) -> Tensor | Sequence[Tensor]:
+        return self._tensors[index]
+
+    def __len__(self) -> int:
+        return len(self._grads.inner.parameters)
+
+    @cached_property
+    def _tensors(self) -> list[Tensor]:
+        return self._grads.combine(self._weights)
+
+    def take_pass(self, model: nn.Module, rows: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Outputs with their graph, and what to back-propagate from them besides the loss.
+
+        Once only, because the graph is used up. None where a pass of the loss's own is needed:
+        other rows, parameters that have moved since, a model that draws at random in training, or
+        weights that cancel so far that single precision is too coarse for them.
+        """
+        versions, self._versions = self._versions, None
+        if rows is not self._rows or versions is None or versions != self._now():
+            return None
+        if not all(type(layer) in _SAME_IN_TRAINING for layer in model.modules()):
+            return None
+        weights = self._grads.plain_weights(self._weights, self._length)
+        if weights is None:
+            return None
+        inner = self._grads.inner
+        return inner.outputs, inner.upstream * weights.to(inner.upstream)[:, None]
+
+    def _now(self) -> tuple[int, ...]:
+        """In-place changes of the parameters so far: after one the graph is stale."""
+        return tuple(parameter._version for parameter in self._grads.inner.parameters)
+
+
+def back_propagate(loss: Tensor, outputs: Tensor, upstream: Tensor) -> None:
+    """One backward pass of the loss and of upstream · outputs; gradients add up in the leaves."""
+    torch.autograd.backward([loss, outputs], [None, upstream])
+
+
+__all__ = ["Deferred", "back_propagate"]
