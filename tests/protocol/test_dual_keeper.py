@@ -127,11 +127,11 @@ def test_a_whole_training_through_a_session(tmp_path: Path) -> None:
     """PF-LD through relay and TLS: every λ confirmed, every weight accepted, the cap kept."""
     from isonomy.company import GradientFairClassifier
 
-    federation = Federation.create(tmp_path, size=300)
+    federation = Federation.create(tmp_path, size=3000)
     rng = np.random.default_rng(7)
     sex = np.array([int(name.split("-")[1]) % 3 > 0 for name in federation.cohort.ids])
-    x = rng.normal(size=(300, 3)) + 0.8 * sex[:, None]
-    y = (x.sum(axis=1) + rng.normal(size=300) > 1).astype(np.int64)
+    x = rng.normal(size=(3000, 3)) + 0.8 * sex[:, None]
+    y = (x.sum(axis=1) + rng.normal(size=3000) > 1).astype(np.int64)
     confirmed: list[str] = []
 
     class Listening(RemoteOracle):

@@ -42,7 +42,9 @@ def test_public_calls_of_the_oracle(name: str) -> None:
     cls = {"LocalOracle": LocalOracle, "GroupOracle": GroupOracle}[name]
     calls = {n for n, _ in inspect.getmembers(cls) if not n.startswith("_")}
     expected = {"blind_sum", "budget", "counts", "labels", "open_sum", "weighted_sum"}
-    assert calls - {"rehearse"} == expected
+    expected |= {"confirm_multipliers", "go_on_from", "position"}  # for strategies in rounds
+    known = {"rehearse", "randomised_groups", "unsafe_true_groups"}  # where both sides are known
+    assert calls == expected | (known if cls is LocalOracle else set())
 
 
 def test_ids_are_people() -> None:
