@@ -26,8 +26,14 @@ from numpy.typing import NDArray
 
 from isonomy.common.ciphertexts import check_answer
 from isonomy.common.custodian import Authorised, Custodian
-from isonomy.common.envelopes import Purpose
-from isonomy.common.errors import AttemptLost, IsonomyError, ProtocolError, ReplayRefused
+from isonomy.common.envelopes import Purpose, payload_digest
+from isonomy.common.errors import (
+    AttemptLost,
+    IsonomyError,
+    ProtocolError,
+    ReplayRefused,
+    VerificationError,
+)
 from isonomy.common.he import QueryKey
 from isonomy.common.identity import Identity
 from isonomy.common.joint import JointReply, add_masked, share_slices
@@ -80,6 +86,7 @@ class JointHalf(RegulatorHalf):
         self, custodian: Custodian, identity: Identity, plan: Plan, store: JointStore
     ) -> None:
         super().__init__(custodian, identity)
+        self._plan = plan
         self._companies = [card.name for card in plan.companies]
         self._shares = dict(zip(self._companies, share_slices(plan), strict=True))
         self._prefix = query_id_prefix(plan.hash)
@@ -235,6 +242,22 @@ class JointHalf(RegulatorHalf):
             raise ProtocolError("the parts are not those that the request's header binds")
         if request.totals.masked.size != shapes.layout.columns:
             raise ProtocolError("a company sends one total per column")
+        self._check_signed(company, request)
+
+    def _check_signed(self, company: str, request: JointRequest) -> None:
+        """Would the signatures convince somebody else (JointEvidence.check_signatures)?
+
+        The link has verified each in the place that its envelope named. Whoever could name another
+        query there, or send a header in two chunks, could deny it all afterwards.
+        """
+        digests = (payload_digest(request.header_frame), *request.digests)
+        plan, query_id = self._plan, request.header.query_id
+        try:
+            request.signed.check(
+                query_id, plan.card(company), plan.regulator.name, plan.hash, digests
+            )
+        except VerificationError:
+            raise ProtocolError("header and ciphertexts are not signed in their places") from None
 
     def _finish(self, query_id: str, joint: _Joint) -> Iterator[Reply]:
         del self._open[query_id]
