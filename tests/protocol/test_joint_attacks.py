@@ -249,6 +249,20 @@ def test_waiting_queries_are_limited_per_company(tmp_path: Path) -> None:
         assert len(half._waiting) == 1
 
 
+def test_a_query_about_the_other_companys_people_does_not_wait(tmp_path: Path) -> None:
+    """Four million positions take 160 MB of memory: what cannot be answered is not kept."""
+    federation = Federation.create(tmp_path, size=SIZE, companies=("first", "second"))
+    half, ledger = Table(federation, None, ("first", "second")).half(tmp_path)  # type: ignore[arg-type]
+    own = federation.plan.shares[0].people
+    with ledger:
+        within = query(federation, positions=(0, own - 1))
+        assert list(half.on_query("first", 1, encode(within))) == []
+        beyond = query(federation, 1, positions=(0, own))
+        (refusal,) = half.on_query("first", 2, encode(beyond))
+        assert "outside its own people" in text_of(refusal)
+        assert set(half._waiting) == {within.query_id}
+
+
 class StubSession:
     """Frames for the loop, without a network."""
 
@@ -279,6 +293,29 @@ def test_frames_of_a_request(tmp_path: Path) -> None:
             list(loop._on_frame(frame(index)))
         with pytest.raises(ProtocolError, match="at most 4096"):
             list(loop._on_frame(frame(MAX_ANSWERS + 2)))
+
+
+@pytest.mark.parametrize(
+    ("index", "purpose", "size"),
+    [(0, "joint", 1 << 21), (1, "joint", 8), (1, "sum", 1 << 16), (2, "sum", 1 << 17)],
+)
+def test_a_request_is_not_collected_without_end(
+    tmp_path: Path, index: int, purpose: Any, size: int
+) -> None:
+    """A sealed frame may have 64 MiB and a request 4,098 frames: that would be 256 GiB."""
+    federation = Federation.create(tmp_path, size=SIZE, companies=("first", "second"))
+    half, ledger = Table(federation, None, ("first", "second")).half(tmp_path)  # type: ignore[arg-type]
+    loop = _Table(StubSession(federation), half)  # type: ignore[arg-type]
+    with ledger:
+        for place, good in enumerate(("joint", "sum")[:index]):
+            list(loop._on_frame(Frame("first", good, "q", 1, place, False, b"")))  # type: ignore[arg-type]
+        with pytest.raises(ProtocolError, match="joint request"):
+            list(loop._on_frame(Frame("first", purpose, "q", 1, index, False, bytes(size))))
+        assert len(loop._partial["first"]) == index, "it was not kept"
+        for place, good in enumerate(("joint", "sum")[index:], index):
+            list(loop._on_frame(Frame("first", good, "q", 1, place, False, b"")))  # type: ignore[arg-type]
+        with pytest.raises(OversizedMessage, match="total is larger"):
+            list(loop._on_frame(Frame("first", "sum", "q", 1, 2, False, b"", total=bytes(1 << 18))))
 
 
 def envelope(plan: bytes, company: str, query_id: str, payload: bytes) -> Envelope:

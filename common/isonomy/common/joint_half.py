@@ -102,7 +102,7 @@ class JointHalf(RegulatorHalf):
         try:
             query = decode(frame, Query)
             query_id = query.query_id
-            self._check_query(company, query_id)
+            self._check_query(company, query)
             yield from self._abandon(query_id, _given_up(f"{company} asks for columns again"))
             waiting = self._waiting.setdefault(query_id, {})
             waiting[company] = _Asked(exchange, query, frame)
@@ -125,7 +125,8 @@ class JointHalf(RegulatorHalf):
             columns = self._columns_of(joint, name)
             yield Reply(name, each.exchange, "columns", query_id, columns)
 
-    def _check_query(self, company: str, query_id: str) -> None:
+    def _check_query(self, company: str, query: Query) -> None:
+        query_id, share = query.query_id, self._shares[company]
         self._check_id(query_id)
         if self._custodian.was_answered(query_id):
             raise ReplayRefused(
@@ -140,6 +141,9 @@ class JointHalf(RegulatorHalf):
                 f"{MAX_WAITING} queries of {company} wait for the other companies already; all "
                 "must ask the same questions in the same order"
             )
+        # Before it waits: positions ascend, so this also limits what is kept to the company's size.
+        if query.positions is not None and query.positions[-1] >= share.stop - share.start:
+            raise ProtocolError(f"{company} asks about a position outside its own people")
 
     def _check_id(self, query_id: str) -> None:
         """Before anything is looked up: one plan must not probe another plan's ids."""
@@ -157,8 +161,6 @@ class JointHalf(RegulatorHalf):
         for name, query in zip(self._companies, queries, strict=True):
             share = self._shares[name]
             own = query.position_array(share.stop - share.start)
-            if own.size and own[-1] >= share.stop - share.start:
-                raise ProtocolError(f"{name} asks about a position outside its own people")
             positions.append(own + share.start)
             people[name] = slice(start, start + own.size)
             start += own.size
