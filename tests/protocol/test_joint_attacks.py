@@ -33,7 +33,15 @@ from isonomy.common.joint_serving import _Table
 from isonomy.common.joint_store import JointEvidence, JointStore, Signed
 from isonomy.common.ledger import verify_ledger
 from isonomy.common.links import Frame
-from isonomy.common.messages import Refusal, SumHeader, SumPart, decode, encode, frame_hash
+from isonomy.common.messages import (
+    Refusal,
+    SumHeader,
+    SumPart,
+    decode,
+    encode,
+    frame_hash,
+    frames_hash,
+)
 from isonomy.common.oracle import GroupOracle, Release
 from isonomy.common.packing import centre
 from isonomy.common.params import DEFAULT_PARAMETERS
@@ -432,12 +440,14 @@ def test_reply_that_names_too_few_requests(tmp_path: Path, monkeypatch: pytest.M
 
 def test_stored_request_that_was_changed(tmp_path: Path) -> None:
     zero, parts = bytes(32), [b"one", b"two"]
-    header = encode(SumHeader("q", b"a" * 16, zero, zero, zero, joint_parts_hash(parts), 2))
+    totals = JointTotals("q", b"a" * 16, np.array([3], dtype=np.uint64)).dump()
+    bound = joint_parts_hash(totals, parts)
+    header = encode(SumHeader("q", b"a" * 16, zero, zero, zero, bound, 2))
     digests = tuple(payload_digest(part) for part in parts)
     reply = JointReply((frame_hash(header),), np.array([3], dtype=np.uint64), 64, b"t" * 32)
     store = JointStore(tmp_path)
     signed = Signed(b"l" * 16, 2**64 - 1, (2, 3, 4), (b"s" * 64, b"i" * 64, b"g" * 64))
-    store.save("q", JointEvidence(reply, (header,), (digests,), (signed,)))
+    store.save("q", JointEvidence(reply, (header,), (totals,), (digests,), (signed,)))
     found = store.load("q")
     assert found is not None
     assert (found.headers, found.digests, found.signed) == ((header,), (digests,), (signed,))
@@ -448,6 +458,8 @@ def test_stored_request_that_was_changed(tmp_path: Path) -> None:
     assert isinstance(content, dict)
     changed: list[Any] = [{k: v for k, v in content.items() if k != key} for key in content]
     changed += [{**content, key: value} for key in content for value in (7, "7", [], ["00"])]
+    lied = JointTotals("q", b"a" * 16, np.array([4], dtype=np.uint64)).dump().hex()
+    changed += [{**content, "totals": [lied]}, {**content, "totals": content["totals"] * 2}]
     changed += [[], 7, {**content, "digests": [[digests[1].hex(), digests[0].hex()]]}]
     own = content["signed"][0]
     changed += [{**content, "signed": [{**own, "signatures": own["signatures"][:2]}]}]
@@ -455,6 +467,26 @@ def test_stored_request_that_was_changed(tmp_path: Path) -> None:
         path.write_bytes(canonical_json(each))
         with pytest.raises(VerificationError, match="changed on disk"):
             store.load("q")
+
+
+def test_a_stored_request_of_the_schema_before(tmp_path: Path) -> None:
+    """It binds no totals, and can still be answered from; it cannot pass for a newer one."""
+    zero, digests = bytes(32), (payload_digest(b"one"),)
+    bound = frames_hash(digests, hashed=True)
+    header = encode(SumHeader("q", b"a" * 16, zero, zero, zero, bound, 1))
+    reply = JointReply((frame_hash(header),), np.array([3], dtype=np.uint64), 64, b"t" * 32)
+    signed = Signed(b"l" * 16, 1, (2, 3), (b"s" * 64, b"i" * 64))
+    store = JointStore(tmp_path)
+    store.save("q", JointEvidence(reply, (header,), (), (digests,), (signed,)))
+    with pytest.raises(VerificationError, match="changed on disk"):
+        store.load("q")
+    (path,) = tmp_path.iterdir()
+    content: Any = parse_canonical(path.read_bytes(), max_bytes=1 << 20)
+    del content["totals"]
+    path.write_bytes(canonical_json({**content, "schema": 2}))
+    found = store.load("q")
+    assert found is not None
+    assert (found.totals, found.reply.request_hash()) == ((), reply.request_hash())
 
 
 def test_request_for_an_attempt_that_is_gone(tmp_path: Path) -> None:

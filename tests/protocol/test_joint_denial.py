@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from joint_kit import ROWS, SHARE, Table, table
+import numpy as np
+import pytest
+from joint_kit import ROWS, SHARE, Table, opened, table
 
-from isonomy.common.joint import JointTotals
+from isonomy.common.errors import VerificationError
+from isonomy.common.joint import JointTotals, MaskKey
+from isonomy.common.joint_inspection import inspect_joint
 from isonomy.common.joint_oracle import JointOracle, JointRegulator
 from isonomy.common.joint_store import JointStore
 from isonomy.common.ledger import verify_ledger
@@ -76,6 +82,62 @@ def transmit(port: JointRegulator, sent: Sent, exchange: int, *, ends: bool = Tr
         last = ends and index == len(sent) - 1
         frame = Frame("regulator", purpose, query_id, exchange, index, last, payload)  # type: ignore[arg-type]
         port.session.send("regulator", frame)
+
+
+# --- Totals, which no ciphertext holds ---------------------------------------------------------
+
+
+def test_other_totals_than_the_header_binds(tmp_path: Path) -> None:
+    """A false total moves the last group's sum of everybody: it needs a signature, too."""
+
+    def lie(port: JointRegulator, request: Sent) -> None:
+        totals = JointTotals.parse(request[0][2])
+        false = replace(totals, masked=totals.masked + np.uint64(10**6))
+        transmit(port, [("joint", totals.query_id, false.dump()), *request[1:]], 1000)
+
+    with table(tmp_path, "first", "second") as joint:
+        cheat = Cheat(joint, lie)
+        with suppress(SessionClosed), joint.regulator(tmp_path):
+            _, error = cheat.run()
+    assert "totals and parts are not those" in str(error)
+    assert verify_ledger(tmp_path / "joint-ledger.jsonl").debits == 0
+
+
+def false_totals(oracle: JointOracle, honest: Any, *place: Any) -> JointTotals:
+    totals = honest(oracle, *place)
+    return replace(totals, masked=totals.masked + np.uint64(10**6))
+
+
+class OwnMask(MaskKey):
+    """Only who knows this seed can read the answer; everybody else takes another mask off."""
+
+    def seed(self, query_id: str, attempt: bytes, company: int) -> bytes:
+        return bytes(32) if company == 1 else super().seed(query_id, attempt, company)
+
+
+def own_mask(oracle: JointOracle, honest: Any, *asked: Any) -> Any:
+    oracle._masks = OwnMask(oracle._masks._key, 2)
+    return honest(oracle, *asked)
+
+
+@pytest.mark.parametrize(("name", "cheat"), [("_totals", false_totals), ("_attempt", own_mask)])
+def test_an_inspection_finds_false_totals_and_masks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, cheat: Any
+) -> None:
+    honest = getattr(JointOracle, name)
+
+    def changed(oracle: JointOracle, *place: Any) -> Any:
+        return cheat(oracle, honest, *place) if oracle._place == 1 else honest(oracle, *place)
+
+    with table(tmp_path, "first", "second") as joint:
+        monkeypatch.setattr(JointOracle, name, changed)
+        evidence, summands = opened(joint, tmp_path, monkeypatch)
+    found = {"evidence": evidence, "summands": summands, "plan": joint.federation.plan}
+    with pytest.raises(VerificationError, match=re.escape("(8)")):
+        inspect_joint(evidence.reply.request_hash(), group_counts=(2,), **found)
+
+
+# --- Signatures --------------------------------------------------------------------------------
 
 
 def test_every_answered_request_carries_good_signatures(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from isonomy.common.errors import (
 )
 from isonomy.common.he import QueryKey
 from isonomy.common.identity import Identity
-from isonomy.common.joint import JointReply, add_masked, share_slices
+from isonomy.common.joint import JointReply, add_masked, joint_digests_hash, share_slices
 from isonomy.common.joint_requests import JointRequest, Reply, read_request, relay_totals
 from isonomy.common.joint_store import JointEvidence, JointStore
 from isonomy.common.links import Frame
@@ -240,8 +240,8 @@ class JointHalf(RegulatorHalf):
             raise ProtocolError(
                 f"the request announces {header.parts} ciphertexts and has {len(request.digests)}"
             )
-        if frames_hash(request.digests, hashed=True) != header.parts_hash:
-            raise ProtocolError("the parts are not those that the request's header binds")
+        if joint_digests_hash(request.totals_frame, request.digests) != header.parts_hash:
+            raise ProtocolError("totals and parts are not those that the request's header binds")
         if request.totals.masked.size != shapes.layout.columns:
             raise ProtocolError("a company sends one total per column")
         self._check_signed(company, request)
@@ -282,7 +282,8 @@ class JointHalf(RegulatorHalf):
             digests = tuple(request.digests for request in requests)
             # Before the record: whoever finds a record must find what it answers.
             signed = tuple(request.signed for request in requests)
-            self._store.save(query_id, JointEvidence(reply, headers, digests, signed))
+            masked = tuple(request.totals_frame for request in requests)
+            self._store.save(query_id, JointEvidence(reply, headers, masked, digests, signed))
             record = self._custodian.release(joint.authorised, reply.request_hash(), sums)
             frames = [encode(self._sign(record)), reply.dump()]
         except IsonomyError as error:

@@ -38,6 +38,7 @@ class JointRequest:
 
     exchange: int
     totals: JointTotals
+    totals_frame: bytes
     header: SumHeader
     header_frame: bytes
     digests: tuple[bytes, ...]  # of its ciphertexts, in order, as the company signed them
@@ -63,7 +64,14 @@ def read_request(frames: list[Frame]) -> JointRequest:
     digests = tuple(frame.digest for frame in frames[2:])
     signed = Signed.of(frames[1:])
     return JointRequest(
-        frames[0].exchange, totals, header, frames[1].payload, digests, signed, summed
+        exchange=frames[0].exchange,
+        totals=totals,
+        totals_frame=frames[0].payload,
+        header=header,
+        header_frame=frames[1].payload,
+        digests=digests,
+        signed=signed,
+        summed=summed,
     )
 
 
