@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from joint_kit import ROWS, SHARE, Table, opened, table
+from joint_kit import ROWS, SHARE, SIZE, Table, opened, table
+from session_kit import Federation
 
-from isonomy.common.errors import VerificationError
-from isonomy.common.joint import JointTotals, MaskKey
+from isonomy.common.errors import ProtocolError, VerificationError
+from isonomy.common.joint import JointTotals, MaskKey, agree_mask_key
 from isonomy.common.joint_inspection import inspect_joint
 from isonomy.common.joint_oracle import JointOracle, JointRegulator
 from isonomy.common.joint_store import JointStore
@@ -135,6 +136,37 @@ def test_an_inspection_finds_false_totals_and_masks(
     found = {"evidence": evidence, "summands": summands, "plan": joint.federation.plan}
     with pytest.raises(VerificationError, match=re.escape("(8)")):
         inspect_joint(evidence.reply.request_hash(), group_counts=(2,), **found)
+
+
+# --- The companies' key ------------------------------------------------------------------------
+
+
+class Keys:
+    """A session of one company in which the others say what they like."""
+
+    def __init__(self, federation: Federation, name: str, said: dict[str, bytes]) -> None:
+        self.plan, self.keys, self._said = federation.plan, federation.keys(name), said
+        self.told: dict[str, bytes] = {}
+
+    def receive(self, name: str) -> Frame:
+        return Frame(name, "joint", "", 0, 0, True, self._said[name])
+
+    def greet(self, name: str, frame: Frame) -> None:
+        self.told[name] = frame.payload
+
+
+def test_no_company_hands_out_a_key_of_its_own(tmp_path: Path) -> None:
+    federation = Federation.create(tmp_path, size=SIZE, companies=("one", "two", "three"))
+    said = {}
+    for name in ("one", "two"):
+        session = Keys(federation, name, {})
+        agree_mask_key(session)  # type: ignore[arg-type]
+        said[name] = session.told["three"]
+    key = agree_mask_key(Keys(federation, "three", said))  # type: ignore[arg-type]
+    assert key.seeds("q", b"a" * 16) == MaskKey(said["one"], 3).seeds("q", b"a" * 16)
+    for liar in said:
+        with pytest.raises(ProtocolError, match="different keys"):
+            agree_mask_key(Keys(federation, "three", {**said, liar: bytes(32)}))  # type: ignore[arg-type]
 
 
 # --- Signatures --------------------------------------------------------------------------------

@@ -7,9 +7,10 @@
                the companies only, so each takes the sum of all masks off the answer
     totals     each company's public totals travel under such a mask too; the regulator adds them
 
-K comes from X25519 between the first two companies' pinned keys; with more than two, the first one
-sends it to the others over their sealed links. What the companies learn of each other: the totals
-of all together; with two companies each one therefore learns the other's. The regulator sees masked
+K comes from X25519 between the first two companies' pinned keys; with more than two, both send it
+to the others over their sealed links, who compare: one company that could hand out another key
+would alone be able to read the answers. What the companies learn of each other: the totals of all
+together; with two companies each one therefore learns the other's. The regulator sees masked
 numbers, the relay ciphertexts.
 """
 
@@ -139,17 +140,22 @@ def _mask_words(key: bytes, size: int) -> NDArray[np.uint64]:
 
 
 def agree_mask_key(session: Session) -> MaskKey:
-    """K, from the pinned keys or from the first company."""
+    """K, from the pinned keys, or from the first two companies, which must agree."""
     plan, own = session.plan, session.keys
     names = [card.name for card in plan.companies]
     place = company_index(plan, own.name)
     if place > 1:
-        frame = session.receive(names[0])
-        if frame.purpose != "joint":
-            raise ProtocolError(f"expected the companies' shared key from {names[0]}")
-        return MaskKey(frame.payload, len(names))
+        sent = [session.receive(name) for name in names[:2]]
+        if any(frame.purpose != "joint" for frame in sent):
+            raise ProtocolError(f"expected the companies' shared key from {names[0]}, {names[1]}")
+        if not hmac.compare_digest(sent[0].payload, sent[1].payload):
+            raise ProtocolError(
+                f"{names[0]} and {names[1]} sent different keys for the companies' masks; nothing "
+                "was asked. One of them does not run what was agreed"
+            )
+        return MaskKey(sent[0].payload, len(names))
     key = pair_key(own, plan, 1 - place)
-    for other in names[2:] if place == 0 else ():
+    for other in names[2:]:
         # To every incarnation: a company that restarts needs it again.
         session.greet(other, Frame(other, "joint", "", 0, 0, True, key))
     return MaskKey(key, len(names))
