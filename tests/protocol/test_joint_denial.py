@@ -26,6 +26,7 @@ from isonomy.common.links import Frame
 from isonomy.common.messages import SumHeader, decode
 from isonomy.common.oracle import GroupOracle, Release
 from isonomy.common.session_errors import SessionClosed
+from isonomy.server import relay_sums
 
 Sent = list[tuple[str, str, bytes]]  # purpose, query id of the envelope, payload
 
@@ -135,6 +136,20 @@ def test_an_inspection_finds_false_totals_and_masks(
         evidence, summands = opened(joint, tmp_path, monkeypatch)
     found = {"evidence": evidence, "summands": summands, "plan": joint.federation.plan}
     with pytest.raises(VerificationError, match=re.escape("(8)")):
+        inspect_joint(evidence.reply.request_hash(), group_counts=(2,), **found)
+
+
+def test_a_relay_that_adds_otherwise_is_found_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One summand twice: as far as the noise goes, those people then have half of it."""
+    add = relay_sums.add_answers
+    monkeypatch.setattr(relay_sums, "add_answers", lambda p, own: add(p, [*own, own[1]]))
+    with table(tmp_path, "first", "second") as joint:
+        evidence, summands = opened(joint, tmp_path, monkeypatch)
+    assert verify_ledger(tmp_path / "joint-ledger.jsonl").debits == 1, "nobody sees it at the time"
+    found = {"evidence": evidence, "summands": summands, "plan": joint.federation.plan}
+    with pytest.raises(VerificationError, match=re.escape("(7)")):
         inspect_joint(evidence.reply.request_hash(), group_counts=(2,), **found)
 
 
