@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,8 +24,9 @@ from isonomy.common.joint_oracle import JointOracle, JointRegulator
 from isonomy.common.joint_store import JointStore
 from isonomy.common.ledger import verify_ledger
 from isonomy.common.links import Frame
-from isonomy.common.messages import SumHeader, decode
+from isonomy.common.messages import SumHeader, SumPart, decode, decode_any, encode
 from isonomy.common.oracle import GroupOracle, Release
+from isonomy.common.params import DEFAULT_PARAMETERS
 from isonomy.common.session_errors import SessionClosed
 from isonomy.server import relay_sums
 
@@ -72,8 +74,7 @@ class Cheat:
             self._send(port, request)
             self._sent.set()
             reply = port._receive(1000, port.session.generation("regulator")).payload
-            decode(reply, SumHeader)  # raises what a refusal says
-            raise AssertionError("no header comes back")
+            raise PermissionError(decode_any(reply))  # once is enough
 
         port.joint_answer = crafted  # type: ignore[method-assign]
         return once(oracle, own)
@@ -84,6 +85,48 @@ def transmit(port: JointRegulator, sent: Sent, exchange: int, *, ends: bool = Tr
         last = ends and index == len(sent) - 1
         frame = Frame("regulator", purpose, query_id, exchange, index, last, payload)  # type: ignore[arg-type]
         port.session.send("regulator", frame)
+
+
+# --- What was added ----------------------------------------------------------------------------
+
+
+def shifted(frame: bytes) -> bytes:
+    """A ciphertext of a sum that is larger by a million in its first coefficient."""
+    part, params = decode(frame, SumPart), DEFAULT_PARAMETERS
+    words = np.frombuffer(part.ciphertext, "<u8").copy()
+    words[0] = (int(words[0]) + 10**6 * (params.primes[0] // params.plain_modulus)) % params.primes[
+        0
+    ]
+    return encode(SumPart(part.index, words.tobytes()))
+
+
+def test_what_was_added_is_what_was_signed(tmp_path: Path) -> None:
+    """A second header voids the first one at the relay; the regulator has heard of the first."""
+
+    def swap(port: JointRegulator, request: Sent) -> None:
+        transmit(port, request, 1000)
+        header = decode(request[1][2], SumHeader)
+        other = encode(SumHeader(**{**vars(header), "commitment": bytes(32)}))
+        parts = [("sum", query_id, shifted(frame)) for _, query_id, frame in request[2:]]
+        transmit(port, [request[0], ("sum", header.query_id, other), *parts], 1001, ends=False)
+        deadline = time.monotonic() + 10
+        while not taken(header.query_id):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def taken(query_id: str) -> bool:
+        """Does the relay hold what came under the second header?"""
+        assert joint.relay._state._sums is not None
+        query = joint.relay._state._sums._queries.get(query_id)
+        header = query and query.headers.get("second")
+        return bool(query and header and not any(header.commitment) and query.parts["second"])
+
+    with table(tmp_path, "first", "second") as joint:
+        cheat = Cheat(joint, swap)
+        with suppress(SessionClosed), joint.regulator(tmp_path):
+            errors = cheat.run()
+    assert verify_ledger(tmp_path / "joint-ledger.jsonl").debits == 0, "answered what nobody signed"
+    assert "other ciphertexts than were signed" in str(errors[1])
 
 
 # --- Totals, which no ciphertext holds ---------------------------------------------------------

@@ -204,7 +204,7 @@ class JointHalf(RegulatorHalf):
         """A company's whole request: totals, header, and what the relay left of the parts."""
         exchange, query_id = frames[0].exchange, frames[0].query_id
         try:
-            request = read_request(frames)
+            request = read_request(frames, len(self._companies))
             query_id = request.header.query_id
             self._check_id(query_id)
             if self._custodian.was_answered(query_id):
@@ -266,7 +266,7 @@ class JointHalf(RegulatorHalf):
         requests = [joint.requests[name] for name in self._companies]
         try:
             try:
-                totals = relay_totals(requests, joint.authorised.shapes.parts)
+                totals = relay_totals(joint.requests, joint.authorised.shapes.parts)
                 sums = self._decrypt_sums(joint, totals)
             finally:
                 joint.key.destroy()
