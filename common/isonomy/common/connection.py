@@ -110,7 +110,7 @@ class Session(SessionCore):
         Anybody's code may hand one over. So while the stream lives, it is only kept for later; and
         the ticket that worked is tried again if the new one does not.
         """
-        check_ticket(ticket, self.keys, self.plan)
+        check_ticket(ticket, self.keys, self.agreement)
         with self._changed:
             connected = self._outbox is not None
             self._tickets.add(ticket, first=not connected)
