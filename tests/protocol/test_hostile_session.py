@@ -15,7 +15,8 @@ from session_kit import FAST, RELAY_NAME, Federation
 from isonomy.common import session_core
 from isonomy.common.attendance import Attendance
 from isonomy.common.bridge import Message
-from isonomy.common.envelopes import SERVICE_METHOD
+from isonomy.common.connection import _closed_error
+from isonomy.common.envelopes import SERVICE_METHOD, Close
 from isonomy.common.errors import IsonomyError, LedgerTampered, ProtocolError, TransportError
 from isonomy.common.messages import Refusal
 from isonomy.common.session import Frame, Session, Ticket, serve_queries
@@ -82,6 +83,7 @@ def test_what_others_write_is_one_plain_line() -> None:
         error_from_relay("SessionClosed", text),
         error_from_note("BudgetExceeded", text),
         Refusal("q", "BudgetExceeded", text).error(),
+        _closed_error("company", Close("BudgetExceeded", text)),
     ):
         assert str(error).isprintable()
         assert "isonomy: all is well" in str(error)
