@@ -87,6 +87,9 @@ def test_out_of_turn(oracle: LocalOracle) -> None:
         oracle.open_sum(rows, norm=1.0, share=0.1, purpose=wrong)
     with pytest.raises(ProtocolError, match="one total per event"):
         oracle.open_sum(rows, norm=1.0, share=0.1, purpose=counts_purpose(RULE, [400, 400]))
+    for norm in (0.5, 1.5):
+        with pytest.raises(ProtocolError, match="norm 1, or √events at most"):
+            oracle.open_sum(rows, norm=norm, share=0.1, purpose=counts_purpose(RULE, [400]))
     assert oracle.budget.spent_units == 0
     start(oracle)
     with pytest.raises(ProtocolError, match="released once"):

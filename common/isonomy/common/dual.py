@@ -7,7 +7,9 @@ that depend on the machine; so everything here is Python integers and exact rati
 Notation: attribute j has k_j groups, e runs over the notion's events (whom a rate is about), Q is
 the parameter set's row bound (2^20), and λ, v and s are integers in units of 2^-32.
 
-    counts        released N_ae for all groups but each attribute's last, in units of 1/Q people.
+    counts        released N_ae for all groups but each attribute's last, in units of 1/Q people
+                  (released in units of C/Q with the query's norm C, 1 unless somebody is in several
+                  events, and turned into these).
                   Last group: T_e − Σ N_ae, with T_e the declared number of members of event e,
                   times Q. A cell with N_ae below the rule's `least` is too small to measure: it
                   takes no part, v_ae = λ_ae = 0 for good
@@ -109,9 +111,12 @@ class Multipliers:
         released: Sequence[Sequence[int]],
         totals: Sequence[int],
         row_bound: int,
+        norm: float = 1.0,
     ) -> Multipliers:
         """λ = 0, from the integers of the one count release (all groups but each last)."""
-        full = _with_last(released, [int(total) for total in totals], rule)
+        scale = Fraction(norm).as_integer_ratio()
+        people = [[_nearest(int(n) * scale[0], scale[1]) for n in row] for row in released]
+        full = _with_last(people, [int(total) for total in totals], rule)
         counts = tuple(tuple(n if n >= rule.least else 0 for n in row) for row in full)
         zero = tuple((0,) * rule.events for _ in counts)
         steps = tuple((rule.step,) * rule.events for _ in counts)

@@ -73,7 +73,9 @@ class DualKeeper:
         counted = _COUNTS.fullmatch(query.purpose)
         if counted is not None:
             rule, totals = _rule(counted, sizes)
-            self._now = Multipliers.start(rule, released, totals, query.params.row_bound)
+            self._now = Multipliers.start(
+                rule, released, totals, query.params.row_bound, query.norm
+            )
             self._attributes = query.attributes
         elif query.purpose == DUAL_PURPOSE:
             self._now = self._started().advance(released, query.norm)
@@ -99,8 +101,10 @@ class DualKeeper:
             raise ProtocolError("the count query of pf_ld does not declare its rule")
         if self._now is not None:
             raise ProtocolError("the counts of a plan are released once; λ goes on from them")
-        if (query.kind, query.shape, query.norm) != ("open", "groups", 1.0):
-            raise ProtocolError("the counts of pf_ld are an open group sum of norm 1")
+        if (query.kind, query.shape) != ("open", "groups"):
+            raise ProtocolError("the counts of pf_ld are an open group sum")
+        if not 1.0 <= query.norm <= math.sqrt(query.columns):
+            raise ProtocolError("the counts of pf_ld have norm 1, or √events at most")
         if len(found.group(6).split(",")) != query.columns:
             raise ProtocolError("the count query declares one total per event")
         _rule(found, sizes)
