@@ -364,3 +364,15 @@ def test_weights_that_do_not_follow_from_lambda_are_refused(tmp_path: Path) -> N
     with pytest.raises(ProtocolError, match="weights are not those"):
         strategy.constraint_gradient(run, run.chunks[0])
     assert oracle.budget.spent_units == spent
+
+
+def test_people_in_several_events_are_counted_whole(tmp_path: Path) -> None:
+    """Three classes: everybody is in two events, a row of counts is √2 long and must not be cut."""
+    data = toy(600, classes=3)
+    strategy = PFLD()
+    home = regulator(tmp_path, data.group, epsilon=50.0)
+    trainer(linear(outputs=3), strategy, home.local(), rounds=1).fit(data.x, data.y)
+    assert strategy._lam is not None
+    counts = np.array(strategy._lam.counts) / strategy._lam.row_bound
+    truth = np.bincount(data.group)
+    assert np.abs(counts - truth[:, None]).max() < 12  # cut to length 1 they were off by 80

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from isonomy.company.gradient.fermi import DpFermi
     from isonomy.company.gradient.filters import FilteredOracle
     from isonomy.company.gradient.pf_ld import PFLD
+    from isonomy.company.gradient.record_privacy import RecordPrivacy
     from isonomy.company.gradient.trainer import Trainer
     from isonomy.company.joining import join
     from isonomy.company.save import load as load_model
     from isonomy.company.save import save as save_model
+    from isonomy.company.tilt.columns import ColumnCoder
     from isonomy.company.tilt.notions import NOTIONS
     from isonomy.company.tilt.releases_file import load_releases, save_releases
     from isonomy.company.torch_adapter import TorchClassifier
@@ -32,12 +34,14 @@ __all__ = [
     "FLD",
     "NOTIONS",
     "PFLD",
+    "ColumnCoder",
     "Dataset",
     "DpFermi",
     "FairClassifier",
     "FilteredOracle",
     "GradientFairClassifier",
     "LocalOracle",
+    "RecordPrivacy",
     "TorchClassifier",
     "Trainer",
     "audit",
@@ -52,6 +56,7 @@ __all__ = [
 
 _HOMES = {
     "NOTIONS": ("isonomy.company.tilt.notions", "NOTIONS"),
+    "ColumnCoder": ("isonomy.company.tilt.columns", "ColumnCoder"),
     "Dataset": ("isonomy.company.datasets", "Dataset"),
     "FairClassifier": ("isonomy.company.estimator", "FairClassifier"),
     "FLD": ("isonomy.company.gradient.f_ld", "FLD"),
@@ -59,6 +64,7 @@ _HOMES = {
     "DpFermi": ("isonomy.company.gradient.fermi", "DpFermi"),
     "FilteredOracle": ("isonomy.company.gradient.filters", "FilteredOracle"),
     "PFLD": ("isonomy.company.gradient.pf_ld", "PFLD"),
+    "RecordPrivacy": ("isonomy.company.gradient.record_privacy", "RecordPrivacy"),
     "Trainer": ("isonomy.company.gradient.trainer", "Trainer"),
     "LocalOracle": ("isonomy.common.local", "LocalOracle"),
     "TorchClassifier": ("isonomy.company.torch_adapter", "TorchClassifier"),

@@ -104,6 +104,7 @@ class JointOracle(RemoteOracle):
             regulator_key=plan.regulator.signing_key,
             openings=openings,
         )
+        self.record_privacy = plan.record_privacy
         self._masks: MaskKey = agree_mask_key(session)
         self._public: NDArray[np.int64] | None = None  # what to add up instead of the rows
         # Of the last query, over all companies: the public totals, and what was released.

@@ -120,7 +120,12 @@ class GroupOracle(ABC):
 
     Subclasses carry a query to the regulator (`_exchange`); everything else, quantisation, noise
     level, totals and bookkeeping, is here, so that all oracles give the same bits.
+
+    `record_privacy`: does the plan promise that whole records are protected too? Strategies that
+    do not keep that promise must not ask (DESIGN.md §2).
     """
+
+    record_privacy: bool = False
 
     def __init__(
         self,

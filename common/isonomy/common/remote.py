@@ -156,6 +156,7 @@ class RemoteOracle(EncryptedOracle):
             inspection_millionths=plan.inspection_millionths,
             identity=session.keys.identity,
         )
+        self.record_privacy = plan.record_privacy
 
     def confirm_multipliers(self, query_id: str, values: tuple[float, ...]) -> None:
         """Both sides compute λ; a difference would be refused at the next query, so say it now."""

@@ -1,7 +1,8 @@
 """Checkpoints: a folder with one JSON and one safetensors file; nothing in it can run code.
 
     state.json                round, settings, history, numbers; names the tensor file and its hash
-    round-NNNNNN.safetensors  model, optimiser, strategy, generator states, spent units
+    round-NNNNNN.safetensors  model, optimiser, strategy, generator states, spent units, and under
+                              record privacy the seed of its noise and samples
 
 A save writes the new tensors first and then replaces state.json in one step, so a crash leaves the
 old checkpoint or the new one. What is kept of the ledger is the company's own position in it (which
@@ -46,10 +47,12 @@ def save(
     asked, spent = run.oracle.position
     strategy, numbers = _split(trainer.strategy.state_dict())
     optimiser_tensors, optimiser_json = _pack_optimiser(optimiser)
+    record, record_numbers = _split({} if run.record is None else run.record.state_dict())
     tensors = {
         **{f"model/{name}": value for name, value in trainer.model.state_dict().items()},
         **{f"average/{name}": value for name, value in averaged.items()},
         **{f"strategy/{name}": value for name, value in strategy.items()},
+        **{f"record/{name}": value for name, value in record.items()},
         **optimiser_tensors,
         "generator": run.generator.get_state(),
         "torch_generator": torch.get_rng_state(),
@@ -66,6 +69,7 @@ def save(
         "tensors": name,
         "sha256": hashlib.sha256(blob).hexdigest(),
         "strategy": numbers,
+        "record": record_numbers,
         "optimiser": optimiser_json,
         "history": trainer.history.to_json(),
         "groups": list(trainer.history.groups),
@@ -98,6 +102,8 @@ def restore(
         averaged.update(_under(tensors, "average/"))
         strategy: State = {**_under(tensors, "strategy/"), **state["strategy"]}
         trainer.strategy.load_state_dict(strategy)
+        if run.record is not None:
+            run.record.load_state_dict({**_under(tensors, "record/"), **state["record"]})
         _unpack_optimiser(optimiser, tensors, state["optimiser"])
         run.generator.set_state(tensors["generator"])
         torch.set_rng_state(tensors["torch_generator"])
@@ -122,6 +128,22 @@ def _settings(trainer: Trainer, run: Run) -> dict[str, Any]:
         "rows": len(run.target),
         "attributes": list(run.attributes),
         "plan": run.oracle.plan.hex(),
+        "record_privacy": _record_settings(trainer, run),
+    }
+
+
+def _record_settings(trainer: Trainer, run: Run) -> dict[str, Any] | None:
+    """Other records under the same noise would show their difference, so the data are named too."""
+    if trainer.record_privacy is None:
+        return None
+    data = hashlib.sha256()
+    for part in (run.inputs, run.target, torch.from_numpy(run.people)):
+        data.update(part.detach().cpu().contiguous().numpy().tobytes())
+    return {
+        **vars(trainer.record_privacy),
+        "warmup_steps": trainer.warmup_steps,
+        "loss": getattr(trainer.loss, "__qualname__", type(trainer.loss).__qualname__),
+        "data": data.hexdigest(),
     }
 
 

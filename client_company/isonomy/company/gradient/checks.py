@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from isonomy.common.errors import ConfigError, DataError
-from isonomy.common.oracle import RepeatedPeopleWarning
+from isonomy.common.oracle import GroupOracle, RepeatedPeopleWarning
 from isonomy.company.gradient.chunks import chunk_size_for, make_chunks
-from isonomy.company.gradient.strategy import Run, logits_of, trainable
+from isonomy.company.gradient.filters import FilteredOracle
+from isonomy.company.gradient.record_privacy import RecordRun, RecordStrategy
+from isonomy.company.gradient.strategy import Run, Strategy, logits_of, trainable
 from isonomy.company.tilt.checks import checked_attributes, checked_oracle, positions_of
 
 if TYPE_CHECKING:
@@ -48,6 +50,39 @@ def check_finite_loss(loss: Tensor) -> float:
     return value
 
 
+def check_finite_parameters(model: nn.Module) -> None:
+    """Noised steps show no loss; a model that ran away shows in its parameters."""
+    if not all(bool(torch.isfinite(p).all()) for p in trainable(model)):
+        raise ConfigError("the model's parameters are NaN or infinite: lower the learning rate")
+
+
+def check_record(strategy: Strategy, oracle: GroupOracle) -> None:
+    """Can this strategy, on this oracle, protect whole records?"""
+    from isonomy.common.joint_oracle import JointOracle  # brings the session with it
+
+    if not isinstance(strategy, RecordStrategy):
+        raise ConfigError(
+            f"{strategy.name} cannot run under record privacy; PF-LD and DP-FERMI can"
+        )
+    if isinstance(oracle, FilteredOracle):
+        raise ConfigError(
+            "record privacy and the individual filter do not go together: the filter lets the "
+            "noise of a query be smaller than what records are promised"
+        )
+    if isinstance(oracle, JointOracle):
+        raise ConfigError(
+            "record privacy needs one company: with several, exact totals of the others come with "
+            "each answer"
+        )
+
+
+def plan_record(run: Run, strategy: Strategy) -> None:
+    """Solve all noise that records need, before anything is asked."""
+    if run.record is None or not isinstance(strategy, RecordStrategy):
+        raise ConfigError(f"{strategy.name} cannot run under record privacy")
+    run.record.plan(*strategy.record_parts(run))
+
+
 def prepare_run(
     trainer: Trainer,
     inputs: Any,
@@ -56,7 +91,7 @@ def prepare_run(
     generator: torch.Generator,
 ) -> Run:
     """The run, with everything checked that needs no attribute."""
-    oracle = checked_oracle(trainer.oracle)
+    oracle = checked_oracle(trainer.oracle, records=trainer.record_privacy is not None)
     attributes = checked_attributes(oracle, trainer.attribute)
     x, y, classes = checked_data(inputs, target)
     people = positions_of(oracle, ids, len(y))
@@ -89,6 +124,15 @@ def prepare_run(
         attributes=attributes,
     )
     _check_outputs(run)
+    if trainer.record_privacy is not None:
+        check_record(trainer.strategy, oracle)
+        steps = trainer.rounds * len(run.chunks) * trainer.passes * trainer.local_steps
+        run.record = RecordRun.of(
+            trainer.record_privacy,
+            run,
+            loss_steps=trainer.warmup_steps + steps,
+            loss_batch=trainer.loss_batch,
+        )
     return run
 
 
@@ -125,4 +169,12 @@ def _check_outputs(run: Run) -> None:
     logits_of(outputs, run.classes)
 
 
-__all__ = ["check_finite_loss", "check_model", "checked_data", "prepare_run"]
+__all__ = [
+    "check_finite_loss",
+    "check_finite_parameters",
+    "check_model",
+    "check_record",
+    "checked_data",
+    "plan_record",
+    "prepare_run",
+]

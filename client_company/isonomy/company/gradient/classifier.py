@@ -14,6 +14,10 @@
 Tables are coded by `ColumnCoder` (text and gaps are fine), or by `encoder`, any transformer of
 scikit-learn. Arrays with more than two axes (images) and torch tensors go to the module as they
 are.
+
+Under `record_privacy` nothing may be fitted to the table, for means and rare values tell about
+records: `encoder` is then "passthrough" or a ready `ColumnCoder`, made from a data dictionary
+(`ColumnCoder.public`) or fitted to other people.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from torch import Tensor, nn
 from isonomy.common.errors import ConfigError
 from isonomy.common.oracle import GroupOracle
 from isonomy.company.gradient.notions import Notion
+from isonomy.company.gradient.record_privacy import RecordPrivacy
 from isonomy.company.gradient.strategy import Strategy, logits_of
 from isonomy.company.gradient.trainer import Trainer
 from isonomy.company.tilt.checks import checked_oracle, class_numbers
@@ -106,11 +111,13 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     | notion | a name of notions.NAMES, or your own `Notion` |
     | oracle, attribute | the handle to the regulator's attributes, and which |
     | learning_rate, weight_decay | of Adam; None: by module |
-    | encoder | None: `ColumnCoder`; "passthrough"; or a transformer |
+    | encoder | None: `ColumnCoder`; "passthrough"; a ready `ColumnCoder`; or a transformer |
+    | record_privacy | `RecordPrivacy(epsilon=…)`: protect whole records from who sees the model |
     | strategy_options | further arguments of the strategy (epsilon, step, …) |
     | trainer_options | further arguments of `Trainer` (rounds, chunk_size, checkpoint, …) |
 
-    After `fit`: `module_`, `history_`, `stopped_` ("rounds", "budget" or "callback"), `classes_`.
+    After `fit`: `module_`, `history_`, `stopped_` ("rounds", "budget" or "callback"), `classes_`,
+    `epsilons_` (cap, spent, as in the papers).
     """
 
     def __init__(
@@ -124,6 +131,7 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         learning_rate: float | None = None,
         weight_decay: float = 0.0,
         encoder: Any = None,
+        record_privacy: RecordPrivacy | None = None,
         strategy_options: Mapping[str, Any] | None = None,
         trainer_options: Mapping[str, Any] | None = None,
         random_state: int = 0,
@@ -136,6 +144,7 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.encoder = encoder
+        self.record_privacy = record_privacy
         self.strategy_options = strategy_options
         self.trainer_options = trainer_options
         self.random_state = random_state
@@ -155,8 +164,10 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         resume: Any = None,
     ) -> GradientFairClassifier:
         """Train; all that can be wrong with the input is found before anything is spent."""
-        oracle = checked_oracle(self.oracle)
+        oracle = checked_oracle(self.oracle, records=self.record_privacy is not None)
         strategy = self._strategy()
+        if "record_privacy" in (self.trainer_options or {}):
+            raise ConfigError("give record_privacy to the classifier, not among trainer_options")
         self.coder_ = self._fitted_coder(X)
         inputs = self._inputs(X)
         self.classes_, labels = class_numbers(y, len(inputs))
@@ -174,9 +185,11 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         settings.setdefault(
             "optimiser", partial(torch.optim.Adam, lr=rate, weight_decay=self.weight_decay)
         )
+        settings["record_privacy"] = self.record_privacy
         trainer = Trainer(self.module_, strategy, oracle, self.attribute, **settings)
         result = trainer.fit(inputs, torch.from_numpy(labels), ids=ids, resume=resume)
         self.history_, self.stopped_ = result.history, result.stopped
+        self.epsilons_ = result.epsilons
         return self
 
     def predict_proba(self, X: Any) -> Floats:
@@ -224,8 +237,17 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return self.module(inputs, len(self.classes_))
 
     def _fitted_coder(self, X: Any) -> Any:
-        if _is_raw(X) or self.encoder == "passthrough":
+        if _is_raw(X) or (isinstance(self.encoder, str) and self.encoder == "passthrough"):
             return None
+        if isinstance(self.encoder, ColumnCoder):
+            return self.encoder
+        if self.record_privacy is not None:
+            raise ConfigError(
+                "under record privacy the coding of the columns may not be fitted to the records "
+                'it protects. Give encoder="passthrough", or a ColumnCoder made without them: '
+                "ColumnCoder.public(ranges, levels) from a data dictionary, or one fitted to other "
+                "people."
+            )
         return ColumnCoder.fit(X) if self.encoder is None else clone(self.encoder).fit(X)
 
     def _inputs(self, X: Any) -> Tensor:

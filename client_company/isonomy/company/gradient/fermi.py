@@ -47,9 +47,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.common.errors import ConfigError
+from isonomy.company.gradient import record_fermi
 from isonomy.company.gradient.ermi import Ermi, strata_of, sum_zero_basis
 from isonomy.company.gradient.ghost import ChunkGradients
-from isonomy.company.gradient.paper_epsilon import as_in_papers
+from isonomy.company.gradient.record_privacy import Part, RecordRun
+from isonomy.company.gradient.record_releases import Own
 from isonomy.company.gradient.schedule import Schedule, Weights, solve
 from isonomy.company.gradient.sgda import Batch, private_descent, private_moments
 from isonomy.company.gradient.strategy import (
@@ -117,26 +119,49 @@ class DpFermi:
                 "DP-FERMI takes one attribute; write several as their intersection, 'sex*race'"
             )
         labels = strata_of(self.notion, run.classes)
-        self._norm = self.clip if self.clip is not None else self._own_clip(run)
+        if run.record is not None:
+            self._norm = record_fermi.given_clip(self.clip)
+        else:
+            self._norm = self.clip if self.clip is not None else self._own_clip(run)
         self._set_shares(run, labels)
         self.problems = self._release_counts(run, labels)
         if self.w_update == "round":
             self._ascend(run, run.chunks)
 
-    def _set_shares(self, run: Run, labels: tuple[int | None, ...]) -> None:
+    def record_parts(self, run: Run) -> tuple[dict[str, Part], int]:
+        """What the planned queries cost records (record_fermi); nothing is asked."""
+        record_fermi.given_clip(self.clip)
+        if self.w_update == "chunk" or run.record is None:
+            raise ConfigError('under record privacy W steps are about everybody: w_update="round"')
+        self.problems = []
+        labels = strata_of(self.notion, run.classes)
+        return record_fermi.parts(run, run.record, self._set_shares(run, labels), labels)
+
+    def own_terms(self, run: Run) -> Own | None:
+        """The penalty without its coupling to groups, by row; nothing before the first W step."""
+        if not self.problems:
+            return None
+        return record_fermi.own_terms(run, self.problems, self.strength)
+
+    def _set_shares(self, run: Run, labels: tuple[int | None, ...]) -> Schedule:
         """One budget for both updates. A person with rows of several labels is in several queries
         of a kind, so each of these gets that part of the kind's share."""
+        record = run.record
         times = _labels_per_person(run, labels)
-        schedule: Schedule = solve(
+        if record is not None:
+            times = record_fermi.times_of(run, labels)
+        schedule = solve(
             run.oracle,
             rounds=run.rounds,
             primal_per_round=times,
+            primal_queries=None if record is None else record.most * times,
             weights=self.weights,
             epsilon=self.epsilon,
         )
         self._counts = schedule.counts.arguments(1.0)
         self._share_theta = schedule.primal.arguments(1.0)["share"]
         self._share_w = schedule.dual.arguments(1.0)["share"] / times
+        return schedule
 
     def _release_counts(self, run: Run, labels: tuple[int | None, ...]) -> list[Ermi]:
         """P̂_S, or P̂_{S|y} for each label: one open sum of who has which label."""
@@ -146,6 +171,9 @@ class DpFermi:
             own = run.weight.numpy() * _has(run, label)
             np.add.at(rows[:, column], person, own)
         asked = rows.any(axis=1)  # chosen by label, never by attribute
+        mass = rows.sum(axis=0)
+        if run.record is not None:
+            mass = run.record.count_members(rows, [label is None for label in labels], 1.0)
         counts = run.oracle.open_sum(
             rows[asked],
             norm=1.0,
@@ -154,11 +182,15 @@ class DpFermi:
             purpose="fermi counts",
             **self._counts,
         )
+        values = counts.values
+        if run.record is not None:
+            values = run.record.released("counts", values[:-1])
+            values = np.concatenate([values, [mass - values.sum(axis=0)]])
         return [
             Ermi.of(
-                counts.values[:, column],
+                values[:, column],
                 counts.deviation,
-                float(rows[:, column].sum()),
+                float(mass[column]),
                 classes=run.classes,
                 radius=self.radius,
                 sharpness=self.sharpness,
@@ -185,6 +217,19 @@ class DpFermi:
 
     def constraint_gradient(self, run: Run, chunk: Chunk) -> list[Tensor] | None:
         """λ/m Σ_{i in chunk} ∇_θ ψ_i plus noise."""
+        if run.record is not None:
+            return record_fermi.descent(
+                run,
+                run.record,
+                self.problems,
+                [
+                    Batch.of(run, chunk, _has(run, problem.label)[chunk.rows.numpy()])
+                    for problem in self.problems
+                ],
+                norm=self._norm,
+                share=self._share_theta,
+                strength=self.strength,
+            )
         if self.w_update == "chunk":
             self._ascend(run, [chunk])
         parameters = trainable(run.model)
@@ -213,18 +258,19 @@ class DpFermi:
         """The W step of the round, and the violation that it released."""
         if self.w_update == "round":
             self._ascend(run, run.chunks)
-        paper = as_in_papers(run.oracle)
         return RoundRecord(
             violation=self._gap[0],
             deviation=self._gap[1],
             multipliers=np.concatenate([p.w - p.centre for p in self.problems], axis=1),
-            extra={"epsilon_as_in_papers": paper.epsilon},
         )
 
     def _ascend(self, run: Run, chunks: Sequence[Chunk]) -> None:
         """One step of every W, from one open sum per label."""
         rows = torch.cat([chunk.rows for chunk in chunks])
         whole = Chunk(-1, rows, np.concatenate([chunk.people for chunk in chunks]))
+        if run.record is not None:
+            self._ascend_privately(run, whole, run.record)
+            return
         gaps = []
         for problem in self.problems:
             batch = Batch.of(run, whole, _has(run, problem.label)[rows.numpy()])
@@ -249,6 +295,47 @@ class DpFermi:
             )
             problem.w = problem.project(problem.w + self.ascent_step * step)
             gaps.append(problem.gap(sums.values, float(sums.deviation[0]), batch.mass))
+        self._gap = max(gaps)
+
+    def _ascend_privately(self, run: Run, whole: Chunk, record: RecordRun) -> None:
+        """The same under record privacy: no exact mean, total or number of people."""
+        outputs = _outputs(run, whole.rows)
+        own, weight = self.problems, run.weight[whole.rows].numpy()[:, None]
+        inside = [_has(run, problem.label)[whole.rows.numpy()] for problem in own]
+        about, columns = [], own[0].columns
+        for problem, here in zip(own, inside, strict=True):
+            problem.mean = np.full(run.classes, 1.0 / run.classes)
+            h = problem.moments(outputs).numpy() * weight
+            about.append((whole.rows.numpy()[here], h[here]))
+        found = record_fermi.means(
+            record, own, record_fermi.folded(run, about, columns), own[0].basis
+        )
+        batches = [Batch.of(run, whole, here) for here in inside]
+        answers = []
+        for problem, mean, here, batch in zip(own, found, inside, batches, strict=True):
+            problem.mean = mean
+            sums = private_moments(
+                run.oracle,
+                problem.moments(outputs).numpy()[here],
+                batch,
+                attribute=run.attribute,
+                norm=problem.bound,
+                share=self._share_w,
+                purpose=f"fermi W{problem.suffix}",
+            )
+            answers.append((sums.values[:-1], float(sums.deviation[0])))
+        released = record.released("dual", np.stack([values for values, _ in answers]))
+        gaps = []
+        for number, problem in enumerate(own):
+            values, mass = released[number], float(record.members[number])
+            sums_by_group = np.concatenate([values, [-values.sum(axis=0)]])
+            step = record_fermi.direction(
+                problem, sums_by_group, mass, newton=self.ascent == "newton"
+            )
+            if self.ascent == "gradient":
+                step = self.strength * step
+            problem.w = problem.project(problem.w + self.ascent_step * step)
+            gaps.append(problem.gap(sums_by_group, answers[number][1], mass))
         self._gap = max(gaps)
 
     # --- A break in between --------------------------------------------------------------------

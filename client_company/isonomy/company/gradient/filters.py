@@ -101,6 +101,7 @@ class FilteredOracle(GroupOracle):
             delta=inner.budget.delta,
         )
         self._inner, self._stretch, self._asked = inner, stretch, asked
+        self.record_privacy = inner.record_privacy
         kept = math.ceil(self._cap_units * reserve)
         self._accounts: dict[Kind, IndividualFilter] = {
             "blind": IndividualFilter(len(inner.cohort), self._cap_units - kept),

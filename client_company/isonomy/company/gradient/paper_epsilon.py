@@ -128,13 +128,52 @@ def _one_step(rate: float, multiplier: float, orders: tuple[float, ...]) -> NDAr
     return np.asarray(found, dtype=np.float64)
 
 
+@dataclass(frozen=True)
+class PaperNoise:
+    """σ_w and σ_θ of Theorem 3.3."""
+
+    w: float
+    theta: float
+
+
+def theorem_3_3(
+    *,
+    epsilon: float,
+    delta: float,
+    steps: int,
+    people: int,
+    rho: float,
+    diameter: float,
+    lipschitz: float,
+    classes: int,
+    all_features: bool,
+) -> PaperNoise:
+    """The paper's noise levels, for sensitive attributes or for all features.
+
+        attributes:    σ_w² = 16 T ln(1/δ)/(ε²n²ρ),  σ_θ² = 16 L²D² ln(1/δ) T/(ε²n²ρ)
+        all features:  σ_w² = 32 T ln(1/δ)/(ε²n²)·(1/ρ + D²),
+                       σ_θ² = 64 L²D² ln(1/δ) T/(ε²n²ρ) + 32 D⁴L²l² T ln(1/δ)/(ε²n²)
+
+    For comparison only. Each of the two makes its own update (ε, δ)-DP; a run of both with these
+    levels costs more than ε, and ρ, the smallest group's share, is taken as public.
+    """
+    t = steps * math.log(1 / delta) / (epsilon * people) ** 2
+    ld = (lipschitz * diameter) ** 2
+    if not all_features:
+        return PaperNoise(math.sqrt(16 * t / rho), math.sqrt(16 * ld * t / rho))
+    theta = 64 * ld * t / rho + 32 * diameter**2 * ld * classes**2 * t
+    return PaperNoise(math.sqrt(32 * t * (1 / rho + diameter**2)), math.sqrt(theta))
+
+
 __all__ = [
     "GUARANTEE",
     "NOT_A_GUARANTEE",
     "ORDERS",
     "WHOLE_ORDERS",
     "PaperEpsilon",
+    "PaperNoise",
     "as_in_papers",
     "steps_of",
     "subsampled_epsilon",
+    "theorem_3_3",
 ]

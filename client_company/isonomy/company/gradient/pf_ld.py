@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -43,6 +43,7 @@ from isonomy.common.errors import ConfigError, DataError
 from isonomy.common.local import LocalOracle
 from isonomy.common.oracle import Release
 from isonomy.common.queries import cost_of
+from isonomy.company.gradient import record_pf_ld
 from isonomy.company.gradient.bounds import choose_norm, subspace_tradeoff
 from isonomy.company.gradient.deferred import Deferred
 from isonomy.company.gradient.notions import Notion, notion_of
@@ -53,6 +54,8 @@ from isonomy.company.gradient.primal import (
     clipping_bound,
     private_sum,
 )
+from isonomy.company.gradient.record_privacy import Part
+from isonomy.company.gradient.record_releases import Own
 from isonomy.company.gradient.schedule import Noise, Schedule, Weights, solve
 from isonomy.company.gradient.strategy import Chunk, RoundRecord, Run, State
 
@@ -129,33 +132,49 @@ class PFLD:
 
     def prepare(self, run: Run) -> None:
         people = self._bind(run)
-        self._schedule = solve(
-            run.oracle,
-            rounds=run.rounds,
-            primal_per_round=people.overlap * len(run.attributes),
-            weights=self.split,
-            epsilon=self.epsilon,
-            dual_multiplier=self.dual_multiplier,
-            primal_multiplier=self.primal_multiplier,
-        )
+        self._schedule = self._solved(run, people)
         rule = self._rule(run, people)
-        bound = run.oracle.params.row_bound
-        totals = [round(float(total) * bound) for total in people.mass.sum(dim=0)]
+        bound, norm = run.oracle.params.row_bound, math.sqrt(people.width)
+        members = people.mass.sum(dim=0).numpy()
+        if run.record is not None:
+            members = record_pf_ld.members(run.record, people)
+        totals = [round(float(total) * bound) for total in members]
         counts = run.oracle.open_sum(
             people.persons.fold(people.mass).numpy(),
-            norm=1.0,
+            norm=norm,
             attribute=list(run.attributes),
             people=people.persons.people,
-            **self._schedule.counts.arguments(1.0),
+            **self._schedule.counts.arguments(norm),
             purpose=_purpose(run, counts_purpose(rule, totals), "pf_ld: people per group"),
         )
+        released = released_integers(counts, norm, bound, people.sizes)
+        if run.record is not None:
+            released = run.record.released_integers("counts", released)
+            known = np.array(released) * (norm / bound)
+            counts = replace(counts, values=record_pf_ld.with_last(known, people.sizes, members))
         self._refuse_small(counts, rule.least / bound)
-        released = released_integers(counts, 1.0, bound, people.sizes)
-        self._lam = Multipliers.start(rule, released, totals, bound)
+        self._lam = Multipliers.start(rule, released, totals, bound, norm)
         self._dual_step(run, people)
 
     def constraint_gradient(self, run: Run, chunk: Chunk) -> Sequence[Tensor] | None:
         people, lam, schedule = self._ready(run)
+        if run.record is not None:
+            return record_pf_ld.gradient(
+                run,
+                run.record,
+                people,
+                lam,
+                chunk,
+                norm=record_pf_ld.given_norm(self.primal_norm),
+                schedule=schedule,
+                purposes=[
+                    [
+                        _purpose(run, gradient_purpose(a, e), "pf_ld: gradient")
+                        for e in range(len(people.events))
+                    ]
+                    for a in range(len(run.attributes))
+                ],
+            )
         total: Sequence[Tensor] | None = None
         scale = len(people.persons) / chunk.persons
         for number in range(len(people.events)):
@@ -184,14 +203,46 @@ class PFLD:
         people, _, _ = self._ready(run)
         return self._dual_step(run, people)
 
+    # --- Under record privacy (record_pf_ld) ---------------------------------------------------
+
+    def record_parts(self, run: Run) -> tuple[dict[str, Part], int]:
+        """What the planned queries cost records; nothing is asked."""
+        record_pf_ld.given_norm(self.primal_norm)
+        self._lam, record = None, run.record
+        if record is None:
+            raise ConfigError("this run does not protect records")
+        people = self._bind(run)
+        return record_pf_ld.parts(run, record, people, self._solved(run, people))
+
+    def own_terms(self, run: Run) -> Own | None:
+        """ū·h, by row; nothing before the first dual step."""
+        return None if self._lam is None else record_pf_ld.own_terms(run, *self._ready(run)[:2])
+
     # --- Steps ---------------------------------------------------------------------------------
+
+    def _solved(self, run: Run, people: Population) -> Schedule:
+        queries = people.overlap * len(run.attributes)
+        return solve(
+            run.oracle,
+            rounds=run.rounds,
+            primal_per_round=queries,
+            primal_queries=None if run.record is None else run.record.most * queries,
+            weights=self.split,
+            epsilon=self.epsilon,
+            dual_multiplier=self.dual_multiplier,
+            primal_multiplier=self.primal_multiplier,
+        )
 
     def _dual_step(self, run: Run, people: Population) -> RoundRecord:
         """Eq. (10): one open release of all events' centred values, then integers only."""
         _, lam, schedule = self._ready(run)
-        rows = people.measured(hard=self.measure == "hard").numpy()  # (persons, events)
-        lengths = np.linalg.norm(rows, axis=1)
-        norm = self.dual_norm or max(float(lengths.max()), 1e-6)
+        hard, record = self.measure == "hard", run.record
+        if record is None:
+            rows = people.measured(hard=hard).numpy()  # (persons, events)
+            norm = self.dual_norm or max(float(np.linalg.norm(rows, axis=1).max()), 1e-6)
+        else:
+            norm = self.dual_norm or record_pf_ld.dual_norm(people)
+            rows = record_pf_ld.dual_rows(record, people, hard=hard, norm=norm).numpy()
         moves = sum(1 if size == 2 else 2 for size in people.sizes)
         release = run.oracle.open_sum(
             rows,
@@ -202,6 +253,8 @@ class PFLD:
             purpose=_purpose(run, DUAL_PURPOSE, "pf_ld: dual step"),
         )
         released = released_integers(release, norm, lam.row_bound, people.sizes)
+        if record is not None:
+            released = record.released_integers("dual", released)
         self._lam = lam.advance(released, norm)
         if release.receipt is not None and _declares(run):
             own = tuple(value for row in self._lam.values() for value in row)
@@ -226,7 +279,8 @@ class PFLD:
         cost = cost_of("groups", people.sizes, oracle.params)
         share = (self._schedule.counts.share if self._schedule else None) or 0.0
         noise = cost.sigma_for(int(oracle.budget.cap_units * share))
-        deviation = noise * math.sqrt(max(people.sizes) - 1)  # of a last group, in units of 1/Q
+        deviation = noise * math.sqrt(max(people.sizes) - 1)  # of a last group, in units of C/Q
+        deviation *= math.sqrt(people.width)
         return DualRule.of(
             people.sizes,
             len(people.events),

@@ -1,7 +1,8 @@
 """What is public about a run's people: who is in which event, with what weight.
 
 Nothing here knows an attribute. A person's weight in an event is the part of their rows that
-belong to it, so group means are means among persons, and a person's row of weights has norm <= 1.
+belong to it, so group means are means among persons; a person is in at most `width` events at full
+weight, so their row of weights is at most √width long.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.common.dual import ONE, Multipliers
@@ -30,6 +32,7 @@ class Population:
     persons: Persons
     sizes: tuple[int, ...]  # groups of each attribute
     overlap: int  # events that one person can be in: primal queries per round about them
+    width: int  # events that one row can be in; by labels, so it is public
 
     @classmethod
     def of(cls, run: Run, notion: Notion) -> Population:
@@ -37,17 +40,26 @@ class Population:
         members = torch.stack([event.members(run.target) for event in events], dim=1)
         mass = members.double() * run.weight[:, None]
         persons = Persons.of(run.people)
+        labels = [event.label for event in events]
+        width = labels.count(None) + max(labels.count(label) for label in range(run.classes))
+        overlap = int((persons.fold(mass) > 0).sum(dim=1).max())
+        if run.record is not None:  # how many events somebody's rows are in is about records
+            overlap = width if len(persons) == len(run.people) else len(events)
         return cls(
             run,
             events,
             mass,
             persons,
             tuple(len(run.oracle.labels(name)) for name in run.attributes),
-            int((persons.fold(mass) > 0).sum(dim=1).max()),
+            overlap,
+            width,
         )
 
-    def measured(self, *, hard: bool) -> Tensor:
-        """(persons, events) float64 Σ_r w_r·(h_r − h̄), h̄ the mean over the event's members."""
+    def measured(self, *, hard: bool, centre: NDArray[np.float64] | None = None) -> Tensor:
+        """(persons, events) float64 Σ_r w_r·(h_r − c), c the mean over the event's members.
+
+        Under record privacy that mean may not be looked at: `centre` (events,) gives another c.
+        """
         run = self.run
         with torch.no_grad():
             everyone = torch.split(torch.arange(len(run.target)), 65_536)
@@ -56,7 +68,8 @@ class Population:
         for number, event in enumerate(self.events):
             h = event.measured(logits, run.target.to(logits.device), hard=hard)
             mass = self.mass[:, number]
-            columns.append(mass * (h - (mass @ h) / mass.sum()))
+            mean = (mass @ h) / mass.sum() if centre is None else float(centre[number])
+            columns.append(mass * (h - mean))
         return self.persons.fold(torch.stack(columns, dim=1))
 
     def inside(self, rows: Tensor, number: int) -> Tensor:

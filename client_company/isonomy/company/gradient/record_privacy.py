@@ -1,48 +1,74 @@
-"""Privacy of all features: DP-FERMI whose loss step is noised too, with Poisson sampling.
+"""Privacy of whole records: the company's own steps are noised too, and everything is accounted.
 
-    adjacency: one person's whole record (features, label, attribute) is added or removed
+    Trainer(model, PFLD(primal_norm=0.5), oracle, record_privacy=RecordPrivacy(epsilon=3.0))
 
-protects the people in the training data from whoever sees the released model, not from the company,
-who holds the records. Attributes stay protected from the company by the oracle's ledger as always.
+What is guaranteed, to whom
 
-A step draws everybody with probability q (Poisson; from the operating system's randomness) and
-releases, all at (θ_t, W_t) and about the same sample:
+| against | protected is | by |
+|---|---|---|
+| the company | a person's attribute, at the plan's ε | the oracle and its ledger, as always |
+| whoever sees model and history | features, label, attribute: (ε, δ) of `RecordPrivacy` | below |
+| the regulator | no record: it sees whom each query is about, so no sample hides them | – |
 
-| release | by | Δ under add/remove | 1/z² |
-|---|---|---|---|
-| Σ_a (u_a − ū) Σ ∇h, ū the middle of u's range | oracle | range(u)/2 · C | units/4 |
-| Σ h by group, all groups but the last | oracle | C_w | units, units/2 for k > 2 |
-| Σ h over everybody (gives the last group, and F̄) | company | C_w | 1/z_h² |
-| Σ ∇(ℓ + λ·(what of ψ needs no attribute)) | company | C_ℓ | 1/z_ℓ² |
+Adjacency: one person's record is blanked, so that their row is 0 in every sum. Public are: who
+takes part (ids, hence n), the lists of classes and groups, the coding of the columns, the settings.
 
-What is free for attributes is not free for features: the last two lines are the price. Jointly they
-are one Gaussian mechanism with 1/z² = Σ 1/z_c²; T steps of it, subsampled at rate q, are what the
-accountants of Opacus take. Here the amplification is real: nothing that leaves shows who was drawn.
+The model is a function of these releases, of public numbers, and of nothing else. z: noise per
+sensitivity; q: everybody's chance to be in (Poisson sampling); σ: 1/μ of the oracle's query.
 
-Nobody takes part more than M times (the shares of the attribute budget are solved for M); M is such
-that P[Bin(T, q) > M] ≤ δ/1000, and that much is taken off δ.
+| release | by | what | sensitivity | z | q |
+|---|---|---|---|---|---|
+| counts | oracle | people by group | 1 | σ·√(moves/attributes) | 1 |
+| totals | company | people with each label | 1 | z_t | 1 |
+| totals | company | Σ h, hence the centre c̃ and the last group | C_d | z_t | 1 |
+| dual | oracle | Σ (h − c̃) by group but the last | C_d | σ·√(moves/attributes) | 1 |
+| primal | oracle | Σ_i (u_{A_i} − ū) clip(∇h_i) | C_p·range(u)/2 | 2σ/√queries | 1/chunks |
+| loss | company | Σ_i clip(∇(ℓ_i + own_i)) | C | z | `loss_batch`/n |
 
-`theorem_3_3` gives the paper's own noise levels, both sets, for comparison.
+moves is 1 for two groups and 2 for more, per attribute: the oracle's noise covers a *moved* person,
+and one who is taken away moves once. ū is the middle of u's range; the company takes ū Σ ∇h, which
+it knows exactly, off the answer, and ū h_i comes back in own_i, the part of the constraint that
+needs no attribute. All of it composes by the accountants of Opacus, whose amplification is a fact
+here: nothing that leaves says who was drawn. The loss step is Opacus' DP-SGD (per-person clipping,
+Gaussian noise, expected batch size); only the sum is made in exact integers with a rounded
+Gaussian, as in a blind group sum.
+
+Off, because it would look at records for nothing: clipping bounds from quantiles, centred and
+shaped rows, subspaces (their noise lies in the span of the chunk's own gradients), exact totals and
+means, the loss in the history (NaN), dropout. All noise is fixed before anything is asked. Your
+callbacks may decide by what the history holds, not by the records. A run that ends in an error
+gives no model.
+
+Nobody is in more than M constraint gradients (the attribute budget is solved for M); M is such that
+P[Bin(T, q) > M] ≤ δ/1000, and that much is taken off δ.
+
+Randomness is expanded (SHAKE-256) from 32 bytes of the operating system, which a checkpoint holds,
+so that a resumed run repeats its questions. Whoever has the checkpoint can take the noise off: it
+is the company's, like the records.
+
+Guarantees (tests/math/test_record_privacy.py)
+  the_model_is_a_function_of_the_releases  forced to the same releases, two data sets that differ in
+                                           a record give the same model, bit for bit
+  one_record_moves_a_release_by_its_bound  no more than the table says
+  nothing_is_released_unplanned            one release more than was accounted is refused
 """
 
 from __future__ import annotations
 
 import math
 import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import binom
 from torch import Tensor
 
-from isonomy.common.accounting import UNITS_PER_MU2
-from isonomy.common.errors import BudgetExceeded, ConfigError
-from isonomy.common.noise import SystemNoise, rounded_gaussian
-from isonomy.common.quantise import quantise
-from isonomy.company.gradient.ermi import Ermi
-from isonomy.company.gradient.ghost import ChunkGradients
+from isonomy.common.accounting import UNITS_PER_MU2, units_for
+from isonomy.common.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.company.gradient.paper_epsilon import (
     ORDERS,
     WHOLE_ORDERS,
@@ -50,286 +76,265 @@ from isonomy.company.gradient.paper_epsilon import (
     PaperEpsilon,
     subsampled_epsilon,
 )
-from isonomy.company.gradient.sgda import Batch, private_descent, private_moments
-from isonomy.company.gradient.strategy import Run, logits_of, trainable
+from isonomy.company.gradient.record_releases import (
+    SPARE_DELTA,
+    Expanded,
+    Floats,
+    Ints,
+    Loss,
+    Own,
+    blocks_of_people,
+    most_often,
+    person_gradients,
+    poisson,
+    private_total,
+    split,
+)
+from isonomy.company.gradient.strategy import Chunk, Run, State, trainable
 
-Floats = NDArray[np.float64]
-_SPARE_DELTA = 1e-3  # of δ: for people who would be drawn more than M times
-
-
-def private_total(rows: Floats, norm: float, multiplier: float) -> Floats:
-    """Σ of clipped rows + N(0, (z·norm)²): quantised, added and noised in exact integers.
-
-    The same arithmetic as a blind group sum: rows are clipped after quantisation, so that one
-    person changes the integer sum by at most 2^20, and the noise is a rounded Gaussian.
-    """
-    bound = 1 << 20
-    integers = quantise(rows, norm, bound).rows.sum(axis=0, dtype=np.int64)
-    noise = rounded_gaussian(math.ceil(multiplier * bound), len(integers), SystemNoise())
-    return np.asarray((integers + noise) * (norm / bound))
-
-
-def most_often(steps: int, rate: float, delta: float) -> int:
-    """M: the least number with P[Bin(T, q) > M] ≤ δ/1000."""
-    return min(steps, int(binom.isf(delta * _SPARE_DELTA, steps, rate)) + 1)
+_QUICK_ORDERS = (1.2, 1.4, 1.6, 1.8, *WHOLE_ORDERS)
 
 
 @dataclass(frozen=True)
 class RecordPrivacy:
-    """How a record-private run is set up.
+    """What whole records are promised.
 
     | parameter | meaning |
     |---|---|
-    | epsilon, delta | for all features, to whoever sees the model |
-    | steps, rate | T and q |
-    | learning_rate, strength | η_θ and λ |
-    | clip_loss, clip | C_ℓ (with the public part of ψ) and C |
-    | counts, w, theta | how the oracle's budget is split |
+    | epsilon, delta | for all features, label and attribute, to whoever sees the model |
+    | clip | C: bound on a person's gradient of the loss; a constant, chosen without the data |
+    | totals | part of the budget (as μ²) for the company's own totals; the rest goes to the loss |
+    | accountant | "rdp" or "prv" of Opacus |
     """
 
     epsilon: float
     delta: float = 1e-5
-    steps: int = 60
-    rate: float = 0.2
-    learning_rate: float = 1.0
-    strength: float = 2.0
-    clip_loss: float = 2.0
-    clip: float = 0.7
-    counts: float = 0.04
-    w: float = 0.30
-    theta: float = 0.66
+    clip: float = 1.0
+    totals: float = 0.1
     accountant: Accountant = "rdp"
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "learning_rate", "strength", "clip_loss", "clip"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise ConfigError(f"{name} must be a positive number")
-        if not (isinstance(self.steps, int) and self.steps >= 1 and 0 < self.rate <= 1):
-            raise ConfigError("a run needs at least one step and a sampling rate in (0, 1]")
+        for name in ("epsilon", "clip"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
+                raise ConfigError(f"{name} of record privacy must be a positive number: {value!r}")
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must lie strictly between 0 and 1, got {self.delta!r}")
-        if min(self.counts, self.w, self.theta) <= 0 or self.counts + self.w + self.theta > 1:
-            raise ConfigError("counts, w and theta are parts of one budget: above 0, at most 1")
-
-    def epsilon_of(
-        self,
-        oracle_cost: float,
-        counts_cost: float,
-        multiplier: float,
-        orders: tuple[float, ...] = ORDERS,
-    ) -> float:
-        """ε of the run if each of the company's two releases has noise multiplier z.
-
-        `oracle_cost` is Σ 1/z² of a step's oracle releases, `counts_cost` that of the counts.
-        """
-        step = oracle_cost + 2.0 / multiplier**2
-        steps = {(step**-0.5, self.rate): self.steps, (counts_cost**-0.5, 1.0): 1}
-        return subsampled_epsilon(steps, self.delta * (1 - _SPARE_DELTA), self.accountant, orders)
-
-    def multiplier_for(self, oracle_cost: float, counts_cost: float) -> float:
-        """The least z (to 1 %) that meets ε, or a BudgetExceeded if the oracle's part is over."""
-
-        def too_much(multiplier: float) -> bool:  # whole orders: quick, and never too hopeful
-            found = self.epsilon_of(oracle_cost, counts_cost, multiplier, WHOLE_ORDERS)
-            return found > self.epsilon
-
-        low, high = 1e-2, 1e4
-        if too_much(high):
-            raise BudgetExceeded(
-                f"what the oracle releases alone costs more than ε = {self.epsilon:g} for all "
-                "features. Nothing was asked; use less of the plan's budget, or sample fewer."
-            )
-        while high / low > 1.01:
-            middle = math.sqrt(low * high)
-            if too_much(middle):
-                low = middle
-            else:
-                high = middle
-        return high
-
-
-@dataclass
-class RecordPrivateFermi:
-    """DP-FERMI for demographic parity under record privacy, in a loop of its own.
-
-    After `fit`: `multiplier_` (z of the company's releases), `record_` (ε for all features, a
-    guarantee), `w_`. The attributes' cap and spent are in the oracle's budget.
-    """
-
-    settings: RecordPrivacy
-    radius: float = 2.0
-    problem: Ermi | None = field(default=None, init=False)
-
-    def fit(self, run: Run) -> RecordPrivateFermi:
-        """Train `run.model` in place. All noise levels are fixed before anything is asked."""
-        own, groups = self.settings, len(run.oracle.labels(run.attribute))
-        people, person = np.unique(run.people, return_inverse=True)
-        most = most_often(own.steps, own.rate, own.delta)
-        left = run.oracle.budget.remaining_share
-        share_theta, share_w = left * own.theta / most, left * own.w / most
-        cap = run.oracle.budget.cap_units / UNITS_PER_MU2
-        moves = 1 if groups == 2 else 2
-        oracle_cost = cap * (share_theta / 4 + share_w / moves)
-        counts_cost = cap * left * own.counts / moves
-        self.multiplier_ = own.multiplier_for(oracle_cost, counts_cost)
-        self.record_ = PaperEpsilon(
-            own.epsilon_of(oracle_cost, counts_cost, self.multiplier_),
-            own.delta,
-            own.accountant,
-            is_guarantee=True,
-        )
-        problem = self._release_counts(run, people, left * own.counts)
-        times = np.zeros(len(people), np.int64)
-        for _ in range(own.steps):
-            drawn = _poisson(len(people), own.rate) & (times < most)
-            times += drawn
-            if drawn.any():
-                rows = np.flatnonzero(drawn[person])
-                rows = rows[np.argsort(run.people[rows], kind="stable")]
-                self._step(run, problem, rows, own.rate * len(people), share_theta, share_w)
-        self.problem, self.w_ = problem, problem.w
-        return self
-
-    def _release_counts(self, run: Run, people: NDArray[np.int64], share: float) -> Ermi:
-        counts = run.oracle.counts(
-            attribute=run.attribute, people=people, share=share, purpose="fermi counts"
-        )
-        return Ermi.of(
-            counts.values[:, 0],
-            counts.deviation,
-            float(len(people)),
-            classes=run.classes,
-            radius=self.radius,
-        )
-
-    def _step(
-        self,
-        run: Run,
-        problem: Ermi,
-        rows: NDArray[np.int64],
-        expected: float,
-        share_theta: float,
-        share_w: float,
-    ) -> None:
-        own, numbers = self.settings, torch.from_numpy(rows)
-        batch = Batch(numbers, run.people[rows], run.weight[numbers])
-        total, sums = self._moments(run, problem, batch, share_w)
-        weights = problem.coupling(problem.w)
-        middle = (weights.max(axis=0) + weights.min(axis=0)) / 2  # ū, by column
-        gradient = self._company_gradient(run, problem, batch, middle)
-        blind = private_descent(
-            problem,
-            run,
-            batch,
-            weights - middle,
-            norm=own.clip,
-            share=share_theta,
-            purpose="fermi θ",
-        )
-        with torch.no_grad():
-            for parameter, g, b in zip(trainable(run.model), gradient, blind, strict=True):
-                parameter.sub_(own.learning_rate * (g + own.strength * b) / expected)
-        mean = np.clip(problem.mean + problem.basis @ total / expected, 0.01, 1.0)
-        best = problem.joint(sums, expected) / (np.sqrt(problem.shares)[:, None] * mean)
-        problem.w = problem.project(problem.w + 0.5 * (best - problem.w))
-
-    def _moments(
-        self, run: Run, problem: Ermi, batch: Batch, share: float
-    ) -> tuple[Floats, Floats]:
-        """(columns,) noised Σ h over everybody, and (k, columns) by group.
-
-        The oracle takes the last group as the exact total minus the rest; here the exact total is
-        replaced by the noised one. The centre c stays the constant 1/l: the batch's own mean would
-        be a release of features.
-        """
-        with torch.no_grad():
-            h = problem.moments(run.outputs(batch.rows)).double().cpu().numpy()
-        people, person = np.unique(batch.people, return_inverse=True)
-        rows = np.zeros((len(people), h.shape[1]))
-        np.add.at(rows, person, h * batch.weight.numpy()[:, None])
-        total = private_total(rows, problem.bound, self.multiplier_)
-        release = private_moments(
-            run.oracle,
-            h,
-            batch,
-            attribute=run.attribute,
-            norm=problem.bound,
-            share=share,
-            purpose="fermi W",
-        )
-        sums = release.values.copy()
-        sums[-1] = total - sums[:-1].sum(axis=0)
-        return total, sums
-
-    def _company_gradient(
-        self, run: Run, problem: Ermi, batch: Batch, middle: Floats
-    ) -> list[Tensor]:
-        """Σ clip(∇(ℓ_i + λ(g_i + ⟨ū, h_i⟩))) + noise: DP-SGD on what the company computes alone."""
-        own, target = self.settings, run.target[batch.rows].to(run.device)
-
-        def scalar(outputs: Tensor) -> Tensor:
-            logits = logits_of(outputs, run.classes)
-            loss = torch.nn.functional.cross_entropy(logits, target, reduction="none")
-            mean = torch.as_tensor(middle, dtype=logits.dtype, device=logits.device)
-            public = problem.public(logits, problem.w) + problem.moments(logits) @ mean
-            return (loss + own.strength * public) * batch.weight.to(loss)
-
-        inputs = run.inputs[batch.rows].to(run.device)
-        grads = ChunkGradients.of(run.model, scalar, inputs, people_of_row=batch.people)
-        rows = grads.rows().cpu().numpy()
-        return grads.split(private_total(rows, own.clip_loss, self.multiplier_))
-
-
-def _poisson(people: int, rate: float) -> NDArray[np.bool_]:
-    """Who is drawn: independent coins from the operating system, 64 bits each."""
-    if rate >= 1:
-        return np.ones(people, np.bool_)
-    coins = np.frombuffer(os.urandom(8 * people), np.uint64)
-    return np.asarray(coins < np.uint64(int(rate * 2**64)))
+        if not 0 < self.totals < 1:
+            raise ConfigError(f"totals is a part of the budget, between 0 and 1; {self.totals!r}")
+        if self.accountant not in ("rdp", "prv"):
+            raise ConfigError(f'accountant is "rdp" or "prv", got {self.accountant!r}')
 
 
 @dataclass(frozen=True)
-class PaperNoise:
-    """σ_w and σ_θ of Theorem 3.3."""
+class Part:
+    """`times` releases with noise `multiplier` per sensitivity, about people drawn at `rate`."""
 
-    w: float
-    theta: float
-
-
-def theorem_3_3(
-    *,
-    epsilon: float,
-    delta: float,
-    steps: int,
-    people: int,
-    rho: float,
-    diameter: float,
-    lipschitz: float,
-    classes: int,
-    all_features: bool,
-) -> PaperNoise:
-    """The paper's noise levels, for sensitive attributes or for all features.
-
-        attributes:    σ_w² = 16 T ln(1/δ)/(ε²n²ρ),  σ_θ² = 16 L²D² ln(1/δ) T/(ε²n²ρ)
-        all features:  σ_w² = 32 T ln(1/δ)/(ε²n²)·(1/ρ + D²),
-                       σ_θ² = 64 L²D² ln(1/δ) T/(ε²n²ρ) + 32 D⁴L²l² T ln(1/δ)/(ε²n²)
-
-    For comparison only. Each of the two makes its own update (ε, δ)-DP; a run of both with these
-    levels costs more than ε, and ρ, the smallest group's share, is taken as public.
-    """
-    t = steps * math.log(1 / delta) / (epsilon * people) ** 2
-    ld = (lipschitz * diameter) ** 2
-    if not all_features:
-        return PaperNoise(math.sqrt(16 * t / rho), math.sqrt(16 * ld * t / rho))
-    theta = 64 * ld * t / rho + 32 * diameter**2 * ld * classes**2 * t
-    return PaperNoise(math.sqrt(32 * t * (1 / rho + diameter**2)), math.sqrt(theta))
+    multiplier: float
+    times: int
+    rate: float = 1.0
 
 
-__all__ = [
-    "PaperNoise",
-    "RecordPrivacy",
-    "RecordPrivateFermi",
-    "most_often",
-    "private_total",
-    "theorem_3_3",
-]
+@runtime_checkable
+class RecordStrategy(Protocol):
+    """What a strategy adds to run under record privacy."""
+
+    def record_parts(self, run: Run) -> tuple[dict[str, Part], int]:
+        """What the oracle will release, and how many totals the company must; nothing is asked.
+
+        Raises ConfigError for settings that look at records (bounds from quantiles).
+        """
+
+    def own_terms(self, run: Run) -> Own | None:
+        """The per-row part of the constraint that needs no attribute, in units of the mean loss."""
+
+
+@dataclass
+class RecordRun:
+    """One run's account of what its releases cost records, and the company's own releases."""
+
+    settings: RecordPrivacy
+    people: Ints  # (n,) distinct cohort positions
+    person: Ints  # (rows,) number of each row's person
+    rate: float  # q of constraint gradients
+    steps: int  # how many of them are planned
+    loss_rate: float
+    loss_steps: int
+    seed: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
+    parts: dict[str, Part] = field(default_factory=dict)
+    used: Counter[str] = field(default_factory=Counter)
+    times: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    members: Floats = field(default_factory=lambda: np.zeros(0))  # people per event, as released
+
+    @classmethod
+    def of(
+        cls,
+        settings: RecordPrivacy,
+        run: Run,
+        *,
+        loss_steps: int,
+        loss_batch: int | None,
+    ) -> RecordRun:
+        """Rates follow from public numbers: chunks and the size of loss batches."""
+        people, person = np.unique(run.people, return_inverse=True)
+        rate = 1.0 / len(run.chunks)
+        loss_rate = rate if loss_batch is None else min(1.0, loss_batch / len(people))
+        steps = run.rounds * len(run.chunks)
+        times = np.zeros(len(people), np.int64)
+        return cls(settings, people, person, rate, steps, loss_rate, loss_steps, times=times)
+
+    # --- What it costs -------------------------------------------------------------------------
+
+    @property
+    def most(self) -> int:
+        """M: in how many constraint gradients a person can be."""
+        return most_often(self.steps, self.rate, self.settings.delta)
+
+    def plan(self, fairness: Mapping[str, Part], totals: int) -> None:
+        """Fix all noise: the oracle's is given, the totals get their part, the loss the rest."""
+        own = self.settings
+        budget = units_for(own.epsilon, own.delta) / UNITS_PER_MU2
+        z_totals = math.sqrt(totals / (own.totals * budget)) if totals else math.inf
+        self.parts = {**fairness, "totals": Part(z_totals, totals)}
+        self.parts["loss"] = Part(self._loss_multiplier(), self.loss_steps, self.loss_rate)
+
+    def epsilon(self, times: Mapping[str, int] | None = None) -> PaperEpsilon:
+        """ε for records of the planned run, or of so many releases of each kind: a guarantee."""
+        own = self.settings
+        found = self._epsilon(self.parts, times, ORDERS)
+        return PaperEpsilon(found, own.delta, own.accountant, is_guarantee=True)
+
+    def _epsilon(
+        self,
+        parts: Mapping[str, Part],
+        times: Mapping[str, int] | None,
+        orders: tuple[float, ...],
+    ) -> float:
+        steps: Counter[tuple[float, float]] = Counter()
+        for name, part in parts.items():
+            count = part.times if times is None else times.get(name, 0)
+            if count:
+                steps[(part.multiplier, part.rate)] += count
+        delta = self.settings.delta * (1 - SPARE_DELTA)
+        return subsampled_epsilon(steps, delta, self.settings.accountant, orders)
+
+    def _loss_multiplier(self) -> float:
+        """The least z (to 1 %) that meets ε, or a BudgetExceeded if the rest is over already."""
+
+        def too_much(multiplier: float) -> bool:  # fewer orders: quick, and never too hopeful
+            loss = Part(multiplier, self.loss_steps, self.loss_rate)
+            return self._epsilon({**self.parts, "loss": loss}, None, _QUICK_ORDERS) > own
+
+        own, low, high = self.settings.epsilon, 1e-2, 1e5
+        if too_much(high):
+            raise BudgetExceeded(
+                f"what the oracle releases costs records more than ε = {own:g} already. Nothing "
+                "was asked; promise records a larger ε, or use less of the plan's budget."
+            )
+        while high / low > 1.01:
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if too_much(middle) else (low, middle)
+        return high
+
+    def released(self, name: str, values: Floats) -> Floats:
+        """Every release passes here before anything is made of it; an unplanned one does not."""
+        if self.used[name] >= self.parts[name].times:
+            raise BudgetExceeded(f"the run planned no further release of its {name}")
+        self.used[name] += 1
+        return values
+
+    def released_integers(self, name: str, values: list[list[int]]) -> list[list[int]]:
+        """The same for the integers of an oracle's answer."""
+        return [[int(v) for v in row] for row in self.released(name, np.array(values, np.float64))]
+
+    # --- The company's own releases ------------------------------------------------------------
+
+    def total(self, rows: Floats, norm: float) -> Floats:
+        """(columns,) noised Σ over people of rows (n, columns), each clipped to `norm`."""
+        noise = Expanded(self.seed, "totals", self.used["totals"])
+        z = self.parts["totals"].multiplier
+        return self.released("totals", private_total([rows], rows.shape[1], norm, z, noise))
+
+    def count_members(self, mass: Floats, everybody: Sequence[bool], norm: float) -> Floats:
+        """People per event: n where that is public, else counted with noise; at least 1.
+
+        `mass` (n, events) says who is in which event; a person's row is at most `norm` long.
+        """
+        found = np.full(mass.shape[1], float(len(self.people)))
+        labelled = ~np.asarray(everybody)
+        if labelled.any():
+            found[labelled] = self.total(mass[:, labelled], norm)
+        self.members = np.maximum(found, 1.0)
+        return self.members
+
+    def loss_gradient(self, run: Run, loss: Loss, own: Own | None) -> list[Tensor]:
+        """1/(q n) (Σ_i clip(∇(ℓ_i + own_i)) + noise) over a fresh Poisson sample: DP-SGD."""
+        number, part = self.used["loss"], self.parts["loss"]
+        drawn = poisson(len(self.people), part.rate, Expanded(self.seed, "draw loss", number))
+        rows = self._rows_of(run, drawn)
+        columns = sum(p.numel() for p in trainable(run.model))
+
+        def gradients() -> Iterator[Floats]:
+            for block in blocks_of_people(rows, self.person[rows.numpy()], columns):
+                yield person_gradients(run, block, loss, own).rows().cpu().numpy()
+
+        noise = Expanded(self.seed, "loss", number)
+        total = private_total(gradients(), columns, self.settings.clip, part.multiplier, noise)
+        total = self.released("loss", total) / (part.rate * len(self.people))
+        return split(run.model, total)
+
+    def draw_chunk(self, run: Run, index: int) -> Chunk:
+        """The people of one constraint gradient: everybody, or a Poisson sample of those who have
+        not been in M of them."""
+        noise = Expanded(self.seed, "draw chunk", self.used["primal"])
+        drawn = poisson(len(self.people), self.rate, noise) & (self.times < self.most)
+        self.times += drawn
+        rows = self._rows_of(run, drawn)
+        return Chunk(index, rows, run.people[rows.numpy()])
+
+    def noise_for_nobody(self, purpose: str) -> Expanded:
+        """Noise for a constraint gradient that happens to be about nobody."""
+        return Expanded(self.seed, f"nobody {purpose}", self.used["primal"])
+
+    def _rows_of(self, run: Run, drawn: NDArray[np.bool_]) -> Tensor:
+        rows = np.flatnonzero(drawn[self.person])
+        return torch.from_numpy(rows[np.argsort(run.people[rows], kind="stable")])
+
+    # --- A break in between --------------------------------------------------------------------
+
+    def state_dict(self) -> State:
+        state: State = {
+            "seed": torch.frombuffer(bytearray(self.seed), dtype=torch.uint8),
+            "times": torch.from_numpy(self.times),
+            "members": torch.from_numpy(self.members),
+        }
+        for name, part in self.parts.items():
+            state |= {
+                f"multiplier_{name}": part.multiplier if math.isfinite(part.multiplier) else -1.0,
+                f"planned_{name}": part.times,
+                f"rate_{name}": part.rate,
+                f"used_{name}": self.used[name],
+            }
+        return state
+
+    def load_state_dict(self, state: State) -> None:
+        seed, times, members = (state.get(name) for name in ("seed", "times", "members"))
+        if not (isinstance(seed, Tensor) and isinstance(times, Tensor)):
+            raise DataError("the checkpoint holds no state of record privacy")
+        self.seed = bytes(seed.to(torch.uint8).tolist())
+        self.times = times.long().numpy().copy()
+        self.members = (
+            members.double().numpy().copy() if isinstance(members, Tensor) else self.members
+        )
+        names = [name.removeprefix("planned_") for name in state if name.startswith("planned_")]
+        for name in names:
+            z = float(state[f"multiplier_{name}"])
+            self.parts[name] = Part(
+                z if z > 0 else math.inf,
+                int(state[f"planned_{name}"]),
+                float(state[f"rate_{name}"]),
+            )
+            self.used[name] = int(state[f"used_{name}"])
+
+
+__all__ = ["Part", "RecordPrivacy", "RecordRun", "RecordStrategy"]

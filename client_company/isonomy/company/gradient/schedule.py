@@ -83,10 +83,12 @@ def solve(
     epsilon: float | None = None,
     dual_multiplier: float | None = None,
     primal_multiplier: float | None = None,
+    primal_queries: int | None = None,
 ) -> Schedule:
     """Noise levels that use up what is left of the plan (or the part that ε names) exactly.
 
-    `primal_per_round`: queries per round that may include one person. With multipliers given, the
+    `primal_per_round`: queries per round that may include one person; `primal_queries`: in the
+    whole run, where that is not rounds times as many. With multipliers given, the
     budget is whatever it comes to; the run then ends when the plan is spent.
     """
     units = affordable_units(oracle, epsilon)
@@ -94,7 +96,7 @@ def solve(
         {
             "counts": (1, weights.counts),
             "dual": (rounds + 1, weights.dual),
-            "primal": (rounds * primal_per_round, weights.primal),
+            "primal": (primal_queries or rounds * primal_per_round, weights.primal),
         }
     ).units_per_query(units)
     if min(per_query.values()) < 1:

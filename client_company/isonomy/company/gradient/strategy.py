@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from torch import Tensor, nn
 
 from isonomy.common.errors import DataError
 from isonomy.common.oracle import GroupOracle
+
+if TYPE_CHECKING:
+    from isonomy.company.gradient.record_privacy import RecordRun
 
 State = dict[str, Tensor | float | int]
 
@@ -59,6 +62,7 @@ class Run:
     | weight | (n,) 1 / number of rows of the same person: rates are rates among persons |
     | rounds | how often every person is asked about, as planned |
     | round | rounds finished so far |
+    | record | set if whole records are protected as well (record_privacy) |
     """
 
     model: nn.Module
@@ -74,6 +78,7 @@ class Run:
     attributes: tuple[str, ...] = ()
     weight: Tensor = field(default_factory=lambda: torch.zeros(0))
     round: int = 0
+    record: RecordRun | None = None
     _gathered: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -11,6 +11,10 @@
         passes − 1 times: the same with the round's mean g      the last release reused
         strategy.end_round → history, callbacks, checkpoint
 
+With `record_privacy` the company's own steps are releases too: loss steps, warm-up included, are
+DP-SGD on Poisson samples, and g is about a fresh Poisson sample instead of a fixed chunk (people in
+a chunk on average: `chunk_size`). What that guarantees to whom is in record_privacy.py.
+
 A budget that runs out ends the run with the model as it then is. A break between two rounds, or in
 the middle of one, is made good by `fit(..., resume=folder)`: the answers asked for twice are the
 stored ones, so the result is the same as without the break.
@@ -34,9 +38,17 @@ from torch.optim import Optimizer
 from isonomy.common.errors import BudgetExceeded, ConfigError
 from isonomy.common.oracle import GroupOracle
 from isonomy.company.gradient import checkpoint
-from isonomy.company.gradient.checks import check_finite_loss, check_model, prepare_run
+from isonomy.company.gradient.checks import (
+    check_finite_loss,
+    check_finite_parameters,
+    check_model,
+    plan_record,
+    prepare_run,
+)
 from isonomy.company.gradient.deferred import Deferred, back_propagate
 from isonomy.company.gradient.history import History
+from isonomy.company.gradient.paper_epsilon import PaperEpsilon, as_in_papers
+from isonomy.company.gradient.record_privacy import RecordPrivacy, RecordStrategy
 from isonomy.company.gradient.strategy import (
     Chunk,
     RoundRecord,
@@ -69,12 +81,30 @@ class EarlyStopping:
 
 
 @dataclass(frozen=True)
+class Epsilons:
+    """The figures of a run.
+
+    | name | meaning |
+    |---|---|
+    | cap | guaranteed for attributes, to the company and everybody else |
+    | spent | so far, of the cap: company's view, exact |
+    | as_in_papers | for comparison with published figures; a guarantee only for whole records |
+    """
+
+    cap: float
+    spent: float
+    delta: float
+    as_in_papers: PaperEpsilon
+
+
+@dataclass(frozen=True)
 class TrainingResult:
     """The trained model. `stopped`: "rounds", "budget" or "callback"."""
 
     model: nn.Module
     history: History
     stopped: str
+    epsilons: Epsilons
 
 
 @dataclass
@@ -94,6 +124,7 @@ class Trainer:
     | average | part of the last rounds whose parameters are averaged into the result |
     | device | None: a GPU if there is one |
     | checkpoint | folder written after every round |
+    | record_privacy | `RecordPrivacy(epsilon=…)`: protect whole records from who sees the model |
     """
 
     model: nn.Module
@@ -114,6 +145,7 @@ class Trainer:
     callbacks: Sequence[Callback] = ()
     progress: bool = False
     checkpoint: str | Path | None = None
+    record_privacy: RecordPrivacy | None = None
     history: History = field(default_factory=History, init=False)
 
     def __post_init__(self) -> None:
@@ -125,6 +157,10 @@ class Trainer:
             raise ConfigError(f"average is a part of the rounds, 0 to below 1; got {self.average}")
         if self.loss_batch is not None and self.loss_batch < 1:
             raise ConfigError(f"loss_batch must be at least 1, got {self.loss_batch}")
+        if self.record_privacy is not None and not isinstance(self.record_privacy, RecordPrivacy):
+            raise ConfigError(
+                f"record_privacy takes RecordPrivacy(epsilon=…), got {self.record_privacy!r}"
+            )
         check_model(self.model)
 
     def fit(
@@ -149,10 +185,12 @@ class Trainer:
                     Path(resume), self, run, optimiser, averaged.state
                 )
             else:
+                if run.record is not None:
+                    plan_record(run, self.strategy)
                 self._warm_up(run, optimiser)
             stopped = self._train(run, optimiser, averaged, fresh=resume is None)
         self.model.eval()
-        return TrainingResult(self.model, self.history, stopped)
+        return TrainingResult(self.model, self.history, stopped, epsilons_of(run))
 
     # --- The loop ------------------------------------------------------------------------------
 
@@ -160,7 +198,7 @@ class Trainer:
         self.model.train()
         for number in range(self.warmup_steps):
             chunk = run.chunks[number % len(run.chunks)]
-            self._step(run, optimiser, self._loss_rows(run, chunk), None)
+            self._descend(run, optimiser, chunk, None)
         self.model.eval()
         with torch.no_grad():
             for part in torch.split(torch.arange(len(run.target)), 8192):
@@ -194,6 +232,8 @@ class Trainer:
             order = torch.randperm(len(run.chunks), generator=run.generator).tolist()
             for index in order:
                 chunk = run.chunks[index]
+                if number == 0 and run.record is not None:
+                    chunk = run.record.draw_chunk(run, index)
                 if number == 0:
                     self.model.eval()
                     constraint = self.strategy.constraint_gradient(run, chunk)
@@ -203,19 +243,20 @@ class Trainer:
                     constraint = _mean(kept)
                 self.model.train()
                 for _ in range(self.local_steps):
-                    rows = self._loss_rows(run, chunk)
-                    losses.append(self._step(run, optimiser, rows, constraint))
+                    losses.append(self._descend(run, optimiser, chunk, constraint))
         run.round += 1
         averaged.add(self.model, run.round)
         if run.round == self.rounds:
             averaged.apply(self.model)  # so that the last release is about the result
         self.model.eval()
+        released = self.strategy.end_round(run)
         record = replace(
-            self.strategy.end_round(run),
+            released,
             round=run.round,
             loss=sum(losses) / len(losses),
             epsilon_spent=run.oracle.budget.spent_epsilon,
             seconds=time.perf_counter() - begin,
+            extra={**released.extra, **_figures(run)},
         )
         self.history.append(record)
         wishes = [callback(self, record) for callback in self.callbacks]  # every one is called
@@ -225,6 +266,14 @@ class Trainer:
         if self.loss_batch is None:
             return chunk.rows
         return torch.randint(len(run.target), (self.loss_batch,), generator=run.generator)
+
+    def _descend(
+        self, run: Run, optimiser: Optimizer, chunk: Chunk, constraint: Sequence[Tensor] | None
+    ) -> float:
+        """One step, private or not; the loss, where it may be told."""
+        if run.record is not None:
+            return self._private_step(run, optimiser, constraint)
+        return self._step(run, optimiser, self._loss_rows(run, chunk), constraint)
 
     def _step(
         self, run: Run, optimiser: Optimizer, rows: Tensor, constraint: Sequence[Tensor] | None
@@ -254,6 +303,23 @@ class Trainer:
                 parameter.grad = extra if parameter.grad is None else parameter.grad + extra
         optimiser.step()
         return value
+
+    def _private_step(
+        self, run: Run, optimiser: Optimizer, constraint: Sequence[Tensor] | None
+    ) -> float:
+        """The same by DP-SGD. What the loss was is not released, so nobody is told: NaN."""
+        if run.record is None or not isinstance(self.strategy, RecordStrategy):
+            raise ConfigError(f"{self.strategy.name} cannot run under record privacy")
+        self.model.eval()
+        own = self.strategy.own_terms(run)
+        gradient = run.record.loss_gradient(run, self.loss, own)
+        optimiser.zero_grad()
+        for number, parameter in enumerate(trainable(self.model)):
+            extra = 0.0 if constraint is None else constraint[number].to(parameter)
+            parameter.grad = gradient[number] + extra
+        optimiser.step()
+        check_finite_parameters(self.model)
+        return math.nan
 
     def _label(self, run: Run) -> None:
         """Names for the history's columns, where the strategy has them."""
@@ -289,6 +355,20 @@ class _Average:
                     parameter.copy_(self.state[name])
 
 
+def epsilons_of(run: Run) -> Epsilons:
+    """Cap, spent, and the papers' figure: under record privacy that of the planned run."""
+    budget, record = run.oracle.budget, run.record
+    papers = as_in_papers(run.oracle) if record is None else record.epsilon()
+    return Epsilons(budget.cap_epsilon, budget.spent_epsilon, budget.delta, papers)
+
+
+def _figures(run: Run) -> dict[str, float]:
+    """ε as in the papers so far; under record privacy ε for records so far."""
+    if run.record is None:
+        return {"epsilon_as_in_papers": as_in_papers(run.oracle).epsilon}
+    return {"epsilon_records": run.record.epsilon(run.record.used).epsilon}
+
+
 def _mean(kept: list[list[Tensor]]) -> list[Tensor] | None:
     """The round's constraint gradients, averaged over its chunks."""
     if not kept:
@@ -308,4 +388,14 @@ def _bar(shown: bool) -> Progress:
     )
 
 
-__all__ = ["Callback", "EarlyStopping", "Loss", "Optimiser", "Trainer", "TrainingResult", "adam"]
+__all__ = [
+    "Callback",
+    "EarlyStopping",
+    "Epsilons",
+    "Loss",
+    "Optimiser",
+    "Trainer",
+    "TrainingResult",
+    "adam",
+    "epsilons_of",
+]

@@ -24,12 +24,21 @@ class AttributeAmongFeaturesWarning(UserWarning):
     """A column of X is named like a sensitive attribute."""
 
 
-def checked_oracle(oracle: object) -> GroupOracle:
-    """The oracle, or a ConfigError that says where to get one."""
+def checked_oracle(oracle: object, *, records: bool = False) -> GroupOracle:
+    """The oracle, or a ConfigError that says where to get one.
+
+    `records`: does the caller protect whole records? A plan that promises it takes nobody else.
+    """
     if not isinstance(oracle, GroupOracle):
         raise ConfigError(
             "FairClassifier needs oracle=…, the handle to the regulator's attributes; "
             "LocalOracle.rehearse(ids, attributes, …) makes one for rehearsals"
+        )
+    if oracle.record_privacy and not records:
+        raise ConfigError(
+            "the approved plan promises that whole records are protected (record_privacy). Only "
+            "the gradient trainer does that: Trainer(…, record_privacy=RecordPrivacy(epsilon=…)). "
+            "Nothing was asked."
         )
     return oracle
 

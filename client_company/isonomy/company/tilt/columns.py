@@ -12,7 +12,7 @@ A table that was one-hot coded before passes unchanged, because its columns have
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -101,6 +101,28 @@ class ColumnCoder:
         codes = (_fit_code(name, column) for name, column in columns.values.items())
         kept = tuple(code for code in codes if code.width)
         return cls(kept or (Code(next(iter(columns.values)), numeric=True, limit=0.0),))
+
+    @classmethod
+    def public(
+        cls,
+        ranges: Mapping[str, tuple[float, float]],
+        levels: Mapping[str, Sequence[str]] | None = None,
+    ) -> ColumnCoder:
+        """From a data dictionary, without looking at anybody: ranges become ±1, levels columns.
+
+        Numbers outside their range are cut to it, unlisted values are 0 everywhere.
+        """
+        codes = []
+        for name, (low, high) in ranges.items():
+            if not (np.isfinite(low) and np.isfinite(high) and low < high):
+                raise DataError(f"column {name!r} needs a range (low, high), low < high")
+            middle, half = (low + high) / 2, (high - low) / 2
+            codes.append(Code(str(name), numeric=True, shift=middle, scale=half, limit=1.0))
+        for name, own in (levels or {}).items():
+            codes.append(Code(str(name), numeric=False, levels=tuple(map(str, own))))
+        if not codes or any(code.width == 0 for code in codes):
+            raise DataError("a data dictionary names columns, each with a range or with levels")
+        return cls(tuple(codes))
 
     def code(self, X: Any) -> Floats:
         columns = Columns.of(X)
