@@ -154,3 +154,39 @@ def test_a_whole_training_through_a_session(tmp_path: Path) -> None:
         model.fit(x, y, ids=list(federation.cohort.ids))
     assert len(confirmed) == 4  # one before the first round, one after each
     assert 0.9 < oracle.budget.spent_epsilon <= 1.0
+
+
+def test_a_plan_with_record_privacy_through_a_session(tmp_path: Path) -> None:
+    """The plan's promise reaches the oracle: a plain run asks nothing, a record-private one runs
+    with every λ confirmed although no exact total enters it."""
+    from isonomy.common.errors import ConfigError
+    from isonomy.common.plan import Plan
+    from isonomy.company import GradientFairClassifier, RecordPrivacy
+
+    federation = Federation.create(tmp_path, size=3000)
+    fields = {**federation.plan.model_dump(), "record_privacy": True}
+    federation = replace(federation, plan=Plan.model_validate(fields))
+    sex = np.array([int(name.split("-")[1]) % 3 > 0 for name in federation.cohort.ids])
+    x = np.random.default_rng(7).normal(size=(3000, 3)) + 0.8 * sex[:, None]
+    y = (x.sum(axis=1) > 1).astype(np.int64)
+    settings = {
+        "notion": "equalized_odds",
+        "encoder": "passthrough",
+        "trainer_options": {"rounds": 2, "local_steps": 1, "warmup_steps": 2},
+        "strategy_options": {"primal_norm": 0.5},
+    }
+    with (
+        federation.relay() as relay,
+        serving(federation, relay.issue_ticket("regulator", "regulator"), timing=FAST),
+        federation.session(relay.issue_ticket("company", "company")).start() as session,
+    ):
+        oracle = RemoteOracle(session, federation.cohort)
+        with pytest.raises(ConfigError, match="the approved plan promises"):
+            GradientFairClassifier(oracle=oracle, **settings).fit(x, y)
+        assert oracle.budget.spent_units == 0
+        records = RecordPrivacy(epsilon=3.0)
+        model = GradientFairClassifier(oracle=oracle, record_privacy=records, **settings)
+        model.fit(x.astype(np.float32), y)
+    assert model.stopped_ == "rounds"
+    assert model.epsilons_.as_in_papers.is_guarantee
+    assert 2.5 < model.epsilons_.as_in_papers.epsilon <= 3.0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -34,6 +34,12 @@ from isonomy.common.oracle import GroupOracle
 from isonomy.common.plan import MILLION
 from isonomy.common.regulator_half import RegulatorHalf
 
+if TYPE_CHECKING:
+    from isonomy.company.gradient.paper_epsilon import PaperEpsilon
+
+TOLERANCE = 0.01  # the violation that tilt aims at if nobody says otherwise
+GRADIENT = ("pf_ld", "f_ld", "dp_fermi")
+PRIVATE_GRADIENT = ("pf_ld", "dp_fermi")
 Decide = Callable[[pd.DataFrame], NDArray[np.int64]]
 DecideByGroup = Callable[[pd.DataFrame, NDArray[np.int64]], NDArray[np.int64]]
 
@@ -53,6 +59,9 @@ class Rehearsal:
     seed: int
     keep_selection_rate: bool
     options: Mapping[str, Any] = field(default_factory=dict)  # the strategy's own, by name
+    stop_within: float | None = None  # a tolerance that was asked for: gradient runs end at it
+    record_epsilon: float | None = None  # protect whole records, too
+    others: pd.DataFrame | None = None  # features of people who are not in training
 
     def options_among(self, *names: str) -> dict[str, Any]:
         """The options, all of which must be among `names`."""
@@ -84,6 +93,7 @@ class Trained:
     decide_by_group: DecideByGroup | None = None  # used instead: needs everybody's attribute
     epsilon_spent: float | None = None  # where the ledger's sum is not the figure to show
     accounting: str = ""  # what the guarantee is, where it is not the ledger's (ε, δ)
+    papers: PaperEpsilon | None = None  # ε for records, where these are protected
 
 
 def tilt(rehearsal: Rehearsal) -> Trained:
@@ -236,11 +246,13 @@ def rehearsal_oracle(
     delta: float,
     encrypted: bool = False,
     pure: bool = False,
+    stretch: float | None = None,
 ) -> Iterator[GroupOracle]:
     """An oracle over known attributes with a ledger of its own, gone when the block is left.
 
     `encrypted`: the real exchange, both halves in this process; otherwise the same noise and
-    ledger without encryption. `pure`: the budget is that of one release of pure ε.
+    ledger without encryption. `pure`: the budget is that of one release of pure ε. `stretch`: under
+    an individual filter (gradient.filters), everybody's cap reserved once.
     """
     millionths = max(1, int(epsilon * MILLION))
     cap_units = laplace_units(millionths, MILLION) if pure else units_for(epsilon, delta)
@@ -251,25 +263,34 @@ def rehearsal_oracle(
         Ledger.create(Path(folder) / "ledger.jsonl", cap_units=cap_units, delta=delta) as ledger,
     ):
         custodian = Custodian(table, ledger, plan=plan, member_key=os.urandom(32))
-        custodian.reserve(cap_units)
-        if not encrypted:
-            yield LocalOracle(table, custodian, plan=plan, cap_units=cap_units, delta=delta)
-            return
+        custodian.reserve(cap_units, individual=stretch is not None)
         regulator = Identity.generate()
-        yield EncryptedOracle(
-            RegulatorHalf(custodian, regulator),
-            table.cohort,
-            table.groups,
-            plan=plan,
-            cap_units=cap_units,
-            delta=delta,
-            regulator_key=regulator.public,
+        oracle: GroupOracle = LocalOracle(
+            table, custodian, plan=plan, cap_units=cap_units, delta=delta
         )
+        if encrypted:
+            oracle = EncryptedOracle(
+                RegulatorHalf(custodian, regulator),
+                table.cohort,
+                table.groups,
+                plan=plan,
+                cap_units=cap_units,
+                delta=delta,
+                regulator_key=regulator.public,
+            )
+        if stretch is not None:
+            from isonomy.company.gradient.filters import FilteredOracle
+
+            oracle = FilteredOracle(oracle, stretch=stretch)
+        yield oracle
 
 
 __all__ = [
+    "GRADIENT",
     "NOTIONS_OF",
+    "PRIVATE_GRADIENT",
     "STRATEGIES",
+    "TOLERANCE",
     "Rehearsal",
     "Trained",
     "check_notion",

@@ -8,6 +8,10 @@ One run, for a seed:
     test error and test violation of base and result, with the attributes that the company never had
 
 The seed fixes split and models, never the privacy noise: two runs with one seed differ.
+
+Each run tells three ε: `epsilon_cap`, what is guaranteed for attributes; `epsilon_spent` of it, the
+company's view, exact; and `epsilon_as_in_papers`, with a label that says what it is worth: a
+guarantee for whole records if these are protected (`record_epsilon`), otherwise none.
 """
 
 from __future__ import annotations
@@ -24,9 +28,12 @@ from numpy.typing import NDArray
 
 from isonomy.common.cohort import split_expression
 from isonomy.common.errors import ConfigError
+from isonomy.common.oracle import GroupOracle
 from isonomy.company.base_models import BASES, Fits, Remembered, base_model
 from isonomy.company.datasets import Dataset, attribute_names, load
 from isonomy.company.datasets.file import is_file_name
+from isonomy.company.gradient.filters import FilteredOracle
+from isonomy.company.gradient.paper_epsilon import as_in_papers
 from isonomy.company.measures import (
     NOTIONS,
     equalized_odds_sum,
@@ -35,7 +42,10 @@ from isonomy.company.measures import (
     violation,
 )
 from isonomy.company.rehearsal import (
+    GRADIENT,
+    PRIVATE_GRADIENT,
     STRATEGIES,
+    TOLERANCE,
     Rehearsal,
     check_notion,
     is_pure,
@@ -57,11 +67,13 @@ class Settings:
     epsilons: tuple[float, ...] = (1.0,)
     delta: float = 1e-5
     base: str = "gbdt"
-    tolerance: float = 0.01
+    tolerance: float | None = None  # None: TOLERANCE for tilt; gradient strategies run to the end
     seeds: int = 3
     encrypted: bool = False
     keep_selection_rate: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)  # of the strategy, by name
+    record_epsilon: float | None = None  # protect whole records from who sees the model
+    stretch: float | None = None  # under an individual filter: how much it stretches the cap
 
     def __post_init__(self) -> None:
         _one_of("strategy", self.strategy, STRATEGIES)
@@ -77,13 +89,37 @@ class Settings:
             raise ConfigError("an epsilon is given twice")
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must lie between 0 and 1; got {self.delta}")
-        if not 0 <= self.tolerance < 1:
+        if self.tolerance is not None and not 0 <= self.tolerance < 1:
             raise ConfigError(
                 f"tolerance must be at least 0 (as small as the audits can tell) and below 1; "
                 f"got {self.tolerance}"
             )
         if self.seeds < 1:
             raise ConfigError(f"seeds must be at least 1; got {self.seeds}")
+        self._check_gradient_only()
+
+    def _check_gradient_only(self) -> None:
+        """What only PF-LD and DP-FERMI can do."""
+        wanted = {
+            "record privacy": self.record_epsilon,
+            "the individual filter": self.stretch,
+        }
+        for what, value in wanted.items():
+            if value is not None and self.strategy not in PRIVATE_GRADIENT:
+                raise ConfigError(f"{what} is for {', '.join(PRIVATE_GRADIENT)}")
+        if self.record_epsilon is not None and self.stretch is not None:
+            raise ConfigError("record privacy and the individual filter do not go together")
+        if self.record_epsilon is not None and not 0 < self.record_epsilon < math.inf:
+            raise ConfigError(f"the records' epsilon must be above 0; got {self.record_epsilon}")
+        if self.stretch is not None and not 1 <= self.stretch < math.inf:
+            raise ConfigError(f"stretch must be a number of at least 1; got {self.stretch}")
+
+    @property
+    def aim(self) -> float | None:
+        """The violation aimed at; None: the strategy does not look at one."""
+        if self.tolerance is None and self.strategy not in GRADIENT:
+            return TOLERANCE
+        return self.tolerance
 
 
 @dataclass(frozen=True)
@@ -101,6 +137,9 @@ class Run:
     epsilon_spent: float
     seconds: float
     returned: str
+    epsilon_cap: float
+    epsilon_as_in_papers: float  # NaN: there is no such figure for this strategy
+    as_in_papers: str  # what that figure is worth
     selection_rate: float
     base_selection_rate: float
     noise_floor: float
@@ -108,13 +147,18 @@ class Run:
     equalized_odds_sum: float = math.nan
     attribute_at_prediction: bool = False  # were test people decided about by their attribute?
     accounting: str = ""  # what ε means, where it is not the ledger's (ε, δ)
+    dropped: int | None = None  # by the individual filter: people, and the first query without them
+    first_drop: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The published fields; the others by run are in results.csv."""
         names = list(vars(self))
-        shown = {key: getattr(self, key) for key in names[: names.index("returned") + 1]}
-        if math.isinf(self.epsilon_spent):  # JSON has no infinity
-            shown["epsilon_spent"] = None
+        shown = {key: getattr(self, key) for key in names[: names.index("as_in_papers") + 1]}
+        for name, value in shown.items():  # JSON has neither infinity nor NaN
+            if isinstance(value, float) and not math.isfinite(value):
+                shown[name] = None
+        if self.dropped is not None:
+            shown |= {"dropped": self.dropped, "first_drop": self.first_drop}
         return shown
 
 
@@ -147,6 +191,11 @@ class Result:
         """What ε means here, if it is not the ledger's (ε, δ)."""
         return self.runs[0].accounting if self.runs else ""
 
+    @property
+    def as_in_papers(self) -> str:
+        """What the figure as in the papers is worth here."""
+        return self.runs[0].as_in_papers if self.runs else ""
+
     def average(self, field: str) -> float:
         return float(np.mean([getattr(run, field) for run in self.runs]))
 
@@ -161,7 +210,7 @@ class Result:
             "epsilon": self.epsilon,
             "delta": settings.delta,
             "base": settings.base,
-            "tolerance": settings.tolerance,
+            "tolerance": settings.aim,
             "runs": [run.to_json() for run in self.runs],
             "mean": self.mean,
             "noise_floor": self.noise_floor,
@@ -170,6 +219,10 @@ class Result:
             shown["attribute_at_prediction"] = True
         if self.accounting:
             shown["accounting"] = self.accounting
+        if settings.record_epsilon is not None:
+            shown["record_epsilon"] = settings.record_epsilon
+        if settings.stretch is not None:
+            shown["stretch"] = settings.stretch
         return shown
 
 
@@ -236,6 +289,7 @@ def run_seed(
     training, test = split_people(len(dataset.ids), seed)
     here, there = np.isin(whose, training), np.isin(whose, test)
     features = dataset.features[here].reset_index(drop=True)
+    test_features = dataset.features[there].reset_index(drop=True)
     attributes = {name: [own[p] for p in training] for name, own in dataset.attributes.items()}
     with rehearsal_oracle(
         [dataset.ids[person] for person in training],
@@ -245,6 +299,7 @@ def run_seed(
         delta=settings.delta,
         encrypted=settings.encrypted,
         pure=is_pure(settings.strategy, settings.options),
+        stretch=settings.stretch,
     ) as oracle:
         rehearsal = Rehearsal(
             estimator=Remembered(base_model(settings.base, features, seed), fits),
@@ -254,22 +309,27 @@ def run_seed(
             oracle=oracle,
             attribute=attribute,
             notion=settings.notion,
-            tolerance=settings.tolerance,
+            tolerance=TOLERANCE if settings.tolerance is None else settings.tolerance,
+            stop_within=settings.tolerance,
             seed=seed,
             keep_selection_rate=settings.keep_selection_rate,
             options=settings.options,
+            record_epsilon=settings.record_epsilon,
+            others=test_features,
         )
         begin = time.perf_counter()
         trained = STRATEGIES[settings.strategy](rehearsal)
         seconds = time.perf_counter() - begin
 
-    test_features = dataset.features[there].reset_index(drop=True)
     truth, groups = dataset.target[there], dataset.codes(attribute)[there]
     n_groups = len(dataset.labels(attribute))
     base = trained.base_decide(test_features)
     by_group = trained.decide_by_group
     decisions = by_group(test_features, groups) if by_group else trained.decide(test_features)
     spent = oracle.budget.spent_epsilon if trained.epsilon_spent is None else trained.epsilon_spent
+    papers = trained.papers
+    if papers is None and not trained.accounting:
+        papers = as_in_papers(oracle)
     repeated = None if dataset.people is None else whose[there]
     return Run(
         seed=seed,
@@ -280,6 +340,9 @@ def run_seed(
         epsilon_spent=spent,
         seconds=seconds,
         returned=trained.returned,
+        epsilon_cap=oracle.budget.cap_epsilon if math.isfinite(spent) else math.inf,
+        epsilon_as_in_papers=math.nan if papers is None else papers.epsilon,
+        as_in_papers="" if papers is None else papers.label,
         selection_rate=float(np.mean(decisions)),
         base_selection_rate=float(np.mean(base)),
         noise_floor=noise_floor(
@@ -291,7 +354,16 @@ def run_seed(
         ),
         attribute_at_prediction=by_group is not None,
         accounting=trained.accounting,
+        **_drops(oracle),
     )
+
+
+def _drops(oracle: GroupOracle) -> dict[str, int | None]:
+    """How many people the individual filter left out, and at which query first."""
+    if not isinstance(oracle, FilteredOracle):
+        return {}
+    first = next((each.query for each in oracle.drops if each.dropped), None)
+    return {"dropped": oracle.dropped, "first_drop": first}
 
 
 def _one_of(what: str, name: str, known: Iterable[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -16,6 +17,9 @@ from isonomy.common.errors import ConfigError, StorageError
 from isonomy.company.simulate import Result, Run, Simulation
 
 FILES = ("results.json", "results.csv", "plots.html")
+_COLUMNS = (
+    "ε", "error", "violation", "floor", "selected", "ε spent", "ε papers", "returned", "seconds",
+)  # fmt: skip
 _INK, _BASE, _FLOOR = "#1f4e79", "#b5482f", "#7a7a7a"
 
 
@@ -25,12 +29,12 @@ def table(simulation: Simulation) -> Table:
     settings = first.settings
     shown = Table(
         title=f"{first.dataset}, {first.attribute}: {settings.strategy} for "
-        f"{settings.notion.replace('_', ' ')} (tolerance {settings.tolerance:g}) on "
+        f"{settings.notion.replace('_', ' ')}{_aim(first)} on "
         f"{settings.base}, {len(first.runs)} seeds, δ = {settings.delta:g}",
         caption="means on test people; floor: violation expected from sampling alone"
         + "".join(f"\n{note}" for note in _notes(first)),
     )
-    for name in ("ε", "error", "violation", "floor", "selected", "ε spent", "returned", "seconds"):
+    for name in _COLUMNS:
         shown.add_column(name, justify="left" if name == "returned" else "right")
     shown.add_row(
         "base",
@@ -38,7 +42,7 @@ def table(simulation: Simulation) -> Table:
         f"{first.average('base_violation'):.4f}",
         "",
         f"{first.average('base_selection_rate'):.3f}",
-        *("", "", ""),
+        *("", "", "", ""),
     )
     for result in simulation.results:
         shown.add_row(
@@ -48,15 +52,36 @@ def table(simulation: Simulation) -> Table:
             f"{result.noise_floor:.4f}",
             f"{result.average('selection_rate'):.3f}",
             f"{result.average('epsilon_spent'):.3f}",
+            _papers(result),
             _returned(result),
             f"{result.average('seconds'):.1f}",
         )
     return shown
 
 
+def _aim(result: Result) -> str:
+    return "" if result.settings.aim is None else f" (tolerance {result.settings.aim:g})"
+
+
+def _papers(result: Result) -> str:
+    found = result.average("epsilon_as_in_papers")
+    return "" if math.isnan(found) else f"{found:.3f}"
+
+
 def _notes(result: Result) -> list[str]:
-    """What must stand beside the numbers of strategies under other assumptions."""
+    """What the figures are worth, and what must stand beside them."""
     notes = [f"accounting: {result.accounting}"] if result.accounting else []
+    if not result.accounting:
+        notes.append("ε: guaranteed for attributes (cap); ε spent: of it, company's view, exact")
+    if result.as_in_papers:
+        notes.append(f"ε papers: {result.as_in_papers}")
+    if result.settings.record_epsilon is not None:
+        notes.append("columns coded by other people's features, which stand for public knowledge")
+    if result.settings.stretch is not None:
+        notes.append(
+            f"individual filter, stretch {result.settings.stretch:g}: "
+            f"{result.average('dropped'):.0f} people dropped on average"
+        )
     if result.attribute_at_prediction:
         notes.append("decisions need, and reveal, the attribute of the person decided about")
     return notes

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from isonomy.common.errors import ConfigError
 
 
 @dataclass
@@ -41,6 +44,30 @@ class QueryLog:
         stage = self.stages[purpose]
         stage.pool[positions] = True
         stage.queries[(units, len(positions))] += 1
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Stages without their pools, for checkpoints; `pools` holds these."""
+        return [
+            {"purpose": purpose, "queries": [[*key, n] for key, n in stage.queries.items()]}
+            for purpose, stage in self.stages.items()
+        ]
+
+    @property
+    def pools(self) -> NDArray[np.bool_]:
+        """(stages, people)."""
+        made = [stage.pool for stage in self.stages.values()]
+        return np.stack(made) if made else np.zeros((0, self.people), np.bool_)
+
+    def restore(self, stages: list[dict[str, Any]], pools: NDArray[np.bool_]) -> None:
+        """Go on from what `to_json` and `pools` gave."""
+        if pools.shape != (len(stages), self.people):
+            raise ConfigError("this log belongs to another cohort")
+        self.stages = {
+            str(own["purpose"]): Stage(
+                pool.copy(), Counter({(int(u), int(p)): int(n) for u, p, n in own["queries"]})
+            )
+            for own, pool in zip(stages, pools, strict=True)
+        }
 
 
 __all__ = ["QueryLog", "Stage"]

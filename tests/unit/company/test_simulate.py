@@ -30,7 +30,7 @@ with warnings.catch_warnings():
 
 RUN_KEYS = {
     "seed", "test_error", "test_violation", "base_error", "base_violation", "epsilon_spent",
-    "seconds", "returned",
+    "seconds", "returned", "epsilon_cap", "epsilon_as_in_papers", "as_in_papers",
 }  # fmt: skip
 RESULT_KEYS = {
     "schema", "dataset", "attribute", "strategy", "notion", "epsilon", "delta", "base",
@@ -179,6 +179,11 @@ def test_base_models_take_mixed_tables_with_gaps(base: str) -> None:
         ({"tolerance": 1.0}, "tolerance must be"),
         ({"tolerance": -0.01}, "tolerance must be"),
         ({"seeds": 0}, "seeds must be at least 1"),
+        ({"record_epsilon": 1.0}, "record privacy is for pf_ld, dp_fermi"),
+        ({"stretch": 2.0}, "the individual filter is for pf_ld, dp_fermi"),
+        ({"strategy": "pf_ld", "record_epsilon": 0.0}, "records' epsilon must be above 0"),
+        ({"strategy": "pf_ld", "stretch": 0.5}, "stretch must be"),
+        ({"strategy": "pf_ld", "stretch": 2.0, "record_epsilon": 1.0}, "do not go together"),
     ],
 )
 def test_settings_are_checked_before_anything_runs(wrong: dict[str, Any], message: str) -> None:

@@ -12,11 +12,13 @@ import torch
 from gradient_kit import linear, parameters, regulator, same, toy, trainer
 from torch import nn
 
-from isonomy.common.errors import ConfigError, DataError, VerificationError
+from isonomy.common.errors import ConfigError, DataError, IsonomyError, VerificationError
 from isonomy.common.oracle import RepeatedPeopleWarning
 from isonomy.company.gradient.chunks import make_chunks
+from isonomy.company.gradient.fermi import DpFermi
 from isonomy.company.gradient.pf_ld import PFLD
 from isonomy.company.gradient.plots import history_figure
+from isonomy.company.gradient.record_privacy import RecordPrivacy
 from isonomy.company.gradient.trainer import EarlyStopping, Trainer
 
 
@@ -99,7 +101,7 @@ def test_a_broken_run_ends_with_the_same_model(tmp_path: Path, optimiser: str) -
     assert same(whole, fresh)
     assert not same(whole, broken)
     assert len(resumed.history) == 5
-    kept = ["loss", "violation", "epsilon_spent"]
+    kept = ["loss", "violation", "epsilon_spent", "epsilon_as_in_papers"]
     left, right = result.history.table()[kept], resumed.history.table()[kept]
     assert (left == right).all().all()
     assert list(resumed.history.table().columns) == list(result.history.table().columns)
@@ -119,7 +121,8 @@ def test_a_checkpoint_is_for_its_owner_and_its_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="strategy"):
         trainer(linear(), PFLD(step=0.3), home.local(), rounds=2).fit(data.x, data.y, resume=folder)
     tensors = next(folder.glob("*.safetensors"))
-    tensors.write_bytes(tensors.read_bytes()[:-1] + b"\x01")
+    whole = tensors.read_bytes()
+    tensors.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(VerificationError):
         trainer(linear(), PFLD(), home.local(), rounds=2).fit(data.x, data.y, resume=folder)
     with pytest.raises(ConfigError, match="no checkpoint"):
@@ -205,6 +208,7 @@ def test_history_is_a_table_and_a_figure(tmp_path: Path) -> None:
     figure = history_figure(history, cap_epsilon=oracle.budget.cap_epsilon)
     names = {trace.name for trace in figure.data}
     assert {"loss", "violation", "ε spent", "λ[g1, selected | y = 0]"} <= names
+    assert "ε as in the papers, not a guarantee" in names
 
 
 # --- Models ------------------------------------------------------------------------------------
@@ -346,16 +350,23 @@ def _broken() -> nn.Module:
         ({"average": 1.0}, ConfigError, "average"),
     ],
 )
+@pytest.mark.parametrize("kind", ["pf_ld", "dp_fermi", "records"])
 def test_bad_input_is_refused_before_anything_is_spent(
-    tmp_path: Path, change: dict[str, Any], error: type[Exception], text: str
+    tmp_path: Path, kind: str, change: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    data = toy()
-    home = regulator(tmp_path, data.group)
-    oracle = home.local()
-    model = change.pop("model", linear)()
-    x, y, ids = change.pop("x", data.x), change.pop("y", data.y), change.pop("ids", None)
+    data, own = toy(), dict(change)
+    oracle = regulator(tmp_path, data.group).local()
+    strategy = DpFermi() if kind == "dp_fermi" else PFLD(primal_norm=0.5)
+    records = RecordPrivacy(epsilon=20.0) if kind == "records" else None
+    model = own.pop("model", linear)
+    x, y, ids = own.pop("x", data.x), own.pop("y", data.y), own.pop("ids", None)
+
+    def run() -> None:
+        settings = {"warmup_steps": 0, "record_privacy": records, **own}
+        trainer(model(), strategy, oracle, **settings).fit(x, y, ids=ids)
+
     with pytest.raises(error, match=text):
-        trainer(model, PFLD(), oracle, warmup_steps=0, **change).fit(x, y, ids=ids)
+        run()
     assert oracle.budget.spent_units == 0
 
 
@@ -386,8 +397,42 @@ def test_more_groups_than_people(tmp_path: Path) -> None:
     names = [f"g{i}" for i in range(30)]
     home = federation(tmp_path, {"sex": names[:20]}, {"sex": names})
     data = toy(20)
-    with pytest.raises(DataError, match="30 groups, but there are 20 people"):
-        trainer(linear(), PFLD(), home.local()).fit(data.x, data.y)
+    for strategy in (PFLD(), DpFermi()):
+        oracle = home.local()
+        with pytest.raises(DataError, match="30 groups, but there are 20 people"):
+            trainer(linear(), strategy, oracle).fit(data.x, data.y)
+        assert oracle.budget.spent_units == 0
+
+
+@pytest.mark.parametrize("records", [False, True])
+@pytest.mark.parametrize("name", ["pf_ld", "dp_fermi"])
+def test_an_empty_cell_of_group_and_label(tmp_path: Path, name: str, records: bool) -> None:
+    """Nobody of one group has one label: known to the regulator only, so it shows in the counts,
+    and the run ends with that one release."""
+    data = toy(600)
+    data.y[data.group == 0] = 0
+    oracle = regulator(tmp_path, data.group, epsilon=4.0).local()
+    strategy: Any = (
+        PFLD("equalized_odds", primal_norm=0.5)
+        if name == "pf_ld"
+        else DpFermi("equalized_odds", clip=0.5)
+    )
+    own = trainer(
+        linear(), strategy, oracle, record_privacy=RecordPrivacy(epsilon=20.0) if records else None
+    )
+    with pytest.raises(DataError, match=r"within the noise for g0|can be told from empty"):
+        own.fit(data.x, data.y)
+    assert 0 < oracle.budget.spent_units < 0.05 * oracle.budget.cap_units
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, float("nan"), 100.0])
+@pytest.mark.parametrize("strategy", [PFLD, DpFermi])
+def test_an_epsilon_that_makes_no_sense(tmp_path: Path, strategy: Any, epsilon: float) -> None:
+    data = toy()
+    oracle = regulator(tmp_path, data.group).local()
+    with pytest.raises(IsonomyError, match=r"epsilon|ε"):
+        trainer(linear(), strategy(epsilon=epsilon), oracle).fit(data.x, data.y)
+    assert oracle.budget.spent_units == 0
 
 
 def test_an_empty_group_is_refused_or_dropped_by_its_released_count(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,12 +13,15 @@ import pytest
 import torch
 from gradient_kit import linear, regulator, toy, trainer
 from sklearn.base import clone
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from isonomy.common.errors import ConfigError
-from isonomy.company import GradientFairClassifier
+from isonomy.common.errors import ConfigError, DataError
+from isonomy.company import ColumnCoder, GradientFairClassifier, RecordPrivacy
+from isonomy.company.datasets import lending
 from isonomy.company.gradient.f_ld import FLD
 from isonomy.company.gradient.notions import NAMES, BuiltIn, Event, notion_of
+from isonomy.company.gradient.paper_epsilon import GUARANTEE, NOT_A_GUARANTEE
 from isonomy.company.gradient.pf_ld import PFLD
 from isonomy.company.simulate import Settings, simulate
 
@@ -200,7 +206,7 @@ def test_simulate_takes_gradient_strategies(strategy: str, base: str) -> None:
     (run,) = result.runs
     assert run.returned == strategy
     assert 0 < run.test_error < 0.5
-    assert (run.epsilon_spent == 0) == (strategy == "f_ld")
+    assert math.isinf(run.epsilon_spent) == (strategy == "f_ld")  # trained on true attributes
 
 
 def test_simulate_says_which_base_models_there_are() -> None:
@@ -212,3 +218,117 @@ def test_simulate_refuses_f_ld_on_the_encrypted_oracle() -> None:
     settings = Settings(strategy="f_ld", base="logistic", seeds=1, encrypted=True)
     with pytest.raises(ConfigError, match="not private"):
         simulate("lending", settings)
+
+
+FEW = {"rounds": 2, "local_steps": 2, "warmup_steps": 5}
+
+
+@pytest.mark.parametrize("strategy", ["pf_ld", "dp_fermi"])
+def test_simulate_tells_three_epsilons(strategy: str) -> None:
+    settings = Settings(strategy=strategy, base="logistic", epsilons=(4.0,), seeds=1, options=FEW)
+    result = simulate(lending(800), settings).results[0]
+    shown = result.to_json()["runs"][0]
+    assert shown["epsilon_cap"] == pytest.approx(4.0)
+    assert shown["epsilon_spent"] == pytest.approx(4.0, abs=1e-3)
+    assert shown["epsilon_as_in_papers"] > 4.0  # full batches: nothing to amplify, RDP is loose
+    assert shown["as_in_papers"] == NOT_A_GUARANTEE
+    assert "tolerance" not in _text(result)
+    assert NOT_A_GUARANTEE in _text(result)
+
+
+def _text(result: Any) -> str:
+    from rich.console import Console
+
+    from isonomy.company.simulate import Simulation
+    from isonomy.company.simulate_report import table
+
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(table(Simulation((result,))))
+    return console.export_text()
+
+
+def test_simulate_protects_records() -> None:
+    settings = Settings(
+        strategy="pf_ld",
+        base="logistic",
+        epsilons=(4.0,),
+        seeds=1,
+        options={**FEW, "loss_clip": 0.5},
+        record_epsilon=6.0,
+    )
+    result = simulate(lending(800), settings).results[0]
+    shown = result.to_json()
+    assert shown["record_epsilon"] == 6.0
+    assert 5.5 < shown["runs"][0]["epsilon_as_in_papers"] <= 6.0
+    assert shown["runs"][0]["as_in_papers"] == GUARANTEE
+    assert GUARANTEE in _text(result)
+
+
+def test_simulate_filters_individually() -> None:
+    settings = Settings(
+        strategy="pf_ld", base="logistic", epsilons=(2.0,), seeds=1, options=FEW, stretch=6.0
+    )
+    result = simulate(lending(800), settings).results[0]
+    run = result.to_json()["runs"][0]
+    assert run["epsilon_spent"] <= run["epsilon_cap"] == pytest.approx(2.0)
+    assert run["dropped"] > 0
+    assert run["first_drop"] >= 2  # after counts and the first dual step
+    assert f"{run['dropped']} people dropped" in _text(result)
+
+
+def test_a_tolerance_ends_a_gradient_run() -> None:
+    """Given, it is what the run stops at; not given, all rounds are used."""
+    spent = []
+    for tolerance in (None, 0.9):
+        settings = Settings(
+            strategy="pf_ld", base="logistic", epsilons=(4.0,), seeds=1, tolerance=tolerance,
+            options={**FEW, "rounds": 5},
+        )  # fmt: skip
+        spent.append(simulate(lending(800), settings).results[0].runs[0].epsilon_spent)
+    assert spent[0] == pytest.approx(4.0, abs=1e-3)
+    assert spent[1] < 3.0  # two rounds of five
+
+
+def test_f_ld_says_that_it_is_not_private() -> None:
+    settings = Settings(strategy="f_ld", base="logistic", seeds=1, options=FEW)
+    result = simulate(lending(800), settings).results[0]
+    shown = result.to_json()
+    assert shown["runs"][0]["epsilon_spent"] is None
+    assert shown["runs"][0]["epsilon_as_in_papers"] is None
+    assert shown["accounting"].startswith("none")
+
+
+def test_record_privacy_fits_nothing_to_the_table(tmp_path: Path) -> None:
+    """Means, scales and rare values of the records would travel with the model."""
+    data = toy(400)
+    home = regulator(tmp_path, data.group, epsilon=8.0)
+    frame = pd.DataFrame(data.x, columns=list("abcd"))
+    frame["town"] = ["x", "y"] * 200
+    settings: dict[str, Any] = {
+        "record_privacy": RecordPrivacy(epsilon=20.0),
+        "strategy_options": {"primal_norm": 0.5},
+        "trainer_options": FEW,
+    }
+    oracle = home.local()
+    for encoder in (None, StandardScaler()):
+        with pytest.raises(ConfigError, match="may not be fitted to the records"):
+            GradientFairClassifier(oracle=oracle, encoder=encoder, **settings).fit(frame, data.y)
+    wrong = {**settings, "trainer_options": {"record_privacy": RecordPrivacy(epsilon=20.0)}}
+    with pytest.raises(ConfigError, match="not among trainer_options"):
+        GradientFairClassifier(oracle=oracle, **wrong).fit(frame, data.y)
+    assert oracle.budget.spent_units == 0
+    public = ColumnCoder.public(dict.fromkeys("abcd", (-4.0, 4.0)), {"town": ["x", "y", "z"]})
+    model = GradientFairClassifier(oracle=oracle, encoder=public, **settings).fit(frame, data.y)
+    assert model.coder_ is public
+    assert model.n_features_in_ == 7
+    assert model.predict(frame).shape == (400,)
+
+
+def test_a_data_dictionary_codes_without_looking() -> None:
+    coder = ColumnCoder.public({"age": (20.0, 60.0)}, {"town": ["x", "y"]})
+    frame = pd.DataFrame({"age": [20, 40, 100, None], "town": ["x", "w", "y", None]})
+    coded = coder.code(frame)
+    assert coded.tolist() == [[-1, 1, 0], [0, 0, 0], [1, 0, 1], [0, 0, 0]]
+    for wrong in ({"age": (1.0, 1.0)}, {"age": (0.0, float("inf"))}, {}):
+        with pytest.raises(DataError):
+            ColumnCoder.public(wrong)

@@ -51,13 +51,36 @@ def simulate(
     delta: Annotated[float, typer.Option(help="The δ of (ε, δ).")] = 1e-5,
     base: Annotated[str, typer.Option(help="logistic, gbdt or mlp.")] = "gbdt",
     tolerance: Annotated[
-        float, typer.Option(help="Violation aimed at; 0: as small as the audits can tell.")
-    ] = 0.01,
+        float | None,
+        typer.Option(
+            help="Violation aimed at; 0: as small as the audits can tell. tilt: 0.01 by default. "
+            "pf_ld, f_ld, dp_fermi: given, a run ends when two released violations running are "
+            "within it; without, it uses all its rounds."
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Random splits: seeds 0 … N − 1.")] = 3,
     encrypted: Annotated[bool, typer.Option(help="Through the encrypted exchange.")] = False,
     keep_selection_rate: Annotated[
         bool, typer.Option(help="Keep the base model's overall share of positives.")
     ] = False,
+    record_epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Protect whole records too, from whoever sees the model, at this ε (pf_ld, "
+            "dp_fermi; options loss_clip, totals, accountant)."
+        ),
+    ] = None,
+    individual_filter: Annotated[
+        bool,
+        typer.Option(
+            help="Everybody pays for the length of their own rows and is left out when their "
+            "budget is spent (pf_ld, dp_fermi)."
+        ),
+    ] = False,
+    stretch: Annotated[
+        float,
+        typer.Option(help="With --individual-filter: noise as if the cap were so many times."),
+    ] = 2.0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for results.json, results.csv and plots.html.")
     ] = None,
@@ -82,6 +105,8 @@ def simulate(
             encrypted=encrypted,
             keep_selection_rate=keep_selection_rate,
             options=_options(option or []),
+            record_epsilon=record_epsilon,
+            stretch=stretch if individual_filter else None,
         )
         if out is not None:
             check_folder(out)

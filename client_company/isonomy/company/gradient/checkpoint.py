@@ -36,7 +36,7 @@ from isonomy.company.gradient.strategy import Run, State
 if TYPE_CHECKING:
     from isonomy.company.gradient.trainer import Trainer
 
-SCHEMA = 1
+SCHEMA = 2
 STATE = "state.json"
 
 
@@ -57,6 +57,7 @@ def save(
         "generator": run.generator.get_state(),
         "torch_generator": torch.get_rng_state(),
         "spent": torch.from_numpy(spent),
+        "log": torch.from_numpy(run.oracle.log.pools),
     }
     own = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     name = f"round-{run.round:06d}.safetensors"
@@ -70,6 +71,7 @@ def save(
         "sha256": hashlib.sha256(blob).hexdigest(),
         "strategy": numbers,
         "record": record_numbers,
+        "log": run.oracle.log.to_json(),
         "optimiser": optimiser_json,
         "history": trainer.history.to_json(),
         "groups": list(trainer.history.groups),
@@ -108,6 +110,7 @@ def restore(
         run.generator.set_state(tensors["generator"])
         torch.set_rng_state(tensors["torch_generator"])
         run.oracle.go_on_from(int(state["asked"]), tensors["spent"].numpy().astype(np.int64))
+        run.oracle.log.restore(state["log"], tensors["log"].numpy())
         run.round = int(state["round"])
         return History.from_json(state["history"], state["groups"], state["events"])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:

@@ -180,9 +180,12 @@ class FilteredOracle(GroupOracle):
         return super()._sums(given, positions=positions, **asked)
 
     def _stretched(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """A share as a σ that is smaller by √stretch; a σ given as such stays what it is."""
+        """A share as a σ that is smaller by √stretch; a σ given as such stays what it is.
+
+        One query never gets more than the whole cap: a row of full length must be affordable.
+        """
         share = asked.get("share")
-        return {**asked, "share": None if share is None else share * self._stretch}
+        return {**asked, "share": None if share is None else min(share * self._stretch, 1.0)}
 
     def _admitted(
         self, kind: Kind, given: Floats, own: Ints, factor: int, sigma: int, positions: Ints

@@ -1,4 +1,4 @@
-"""A run's history as one figure: loss, released violation, multipliers, ε spent."""
+"""A run's history as one figure: loss, released violation, multipliers, and the three ε."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from isonomy.company.gradient.history import History
+from isonomy.company.gradient.paper_epsilon import GUARANTEE, NOT_A_GUARANTEE
 
-_TITLES = ("loss", "released violation (± 2 deviations of its noise)", "multipliers λ", "ε spent")
+_TITLES = ("loss", "released violation (± 2 deviations of its noise)", "multipliers λ", "ε")
+_OTHERS = {
+    "epsilon_as_in_papers": f"ε {NOT_A_GUARANTEE}",
+    "epsilon_records": f"ε {GUARANTEE}",
+}
 
 
 def history_figure(history: History, *, cap_epsilon: float | None = None) -> Any:
@@ -33,6 +38,9 @@ def history_figure(history: History, *, cap_epsilon: float | None = None) -> Any
         if name.startswith("λ["):
             figure.add_trace(_line(rounds, table[name], name), 2, 1)
     figure.add_trace(_line(rounds, table["epsilon_spent"], "ε spent"), 2, 2)
+    for name, label in _OTHERS.items():
+        if name in table:
+            figure.add_trace(_line(rounds, table[name], label), 2, 2)
     if cap_epsilon is not None:
         figure.add_hline(cap_epsilon, row=2, col=2, line_dash="dash", annotation_text="certified ε")
     figure.update_xaxes(title_text="round")

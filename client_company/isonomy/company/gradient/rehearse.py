@@ -3,11 +3,19 @@
 The torch model is the twin of the base model (logistic, mlp) on the base model's own encoding, so
 that base and result differ in training only. Options of the command go to the trainer if it has
 one of that name, else to the strategy.
+
+A tolerance ends a run early: when two released violations running were within it.
+
+Under record privacy nothing may be fitted to the training people but the model. Their columns are
+coded by what is known of *other* people (the test people's features; in earnest: a data dictionary,
+or an earlier year), and bounds that were not given are the constants below. The base model beside
+it is the usual one, without privacy.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 import numpy as np
@@ -20,11 +28,16 @@ from sklearn.pipeline import Pipeline
 
 from isonomy.common.errors import ConfigError
 from isonomy.company.gradient.classifier import GradientFairClassifier
-from isonomy.company.gradient.trainer import Trainer
+from isonomy.company.gradient.record_privacy import RecordPrivacy
+from isonomy.company.gradient.trainer import EarlyStopping, Trainer
 from isonomy.company.rehearsal import Decide, Rehearsal, Trained
+from isonomy.company.tilt.columns import ColumnCoder
 
 _TWINS = {LogisticRegression: "logistic", MLPClassifier: "mlp"}
 _OWN = ("learning_rate", "weight_decay")
+_RECORD = {"loss_clip": "clip", "totals": "totals", "accountant": "accountant"}
+_BOUNDS: dict[str, tuple[str, float]] = {"pf_ld": ("primal_norm", 0.5), "dp_fermi": ("clip", 0.7)}
+_NOT_PRIVATE = "none: trained on the true attributes"
 
 
 def train(strategy: str, rehearsal: Rehearsal) -> Trained:
@@ -34,19 +47,24 @@ def train(strategy: str, rehearsal: Rehearsal) -> Trained:
     if twin is None:
         raise ConfigError(f"{strategy} trains torch models: take --base logistic or --base mlp")
     trainer_names = set(inspect.signature(Trainer).parameters)
-    own: dict[str, Any] = {}
+    own: dict[str, Any] = {"encoder": pipeline[:-1]}
     trainer_options: dict[str, Any] = {}
     strategy_options: dict[str, Any] = {}
     for name, value in rehearsal.options.items():
         home = own if name in _OWN else strategy_options
         (trainer_options if name in trainer_names else home)[name] = value
+    if rehearsal.stop_within is not None:
+        trainer_options["callbacks"] = [EarlyStopping(rehearsal.stop_within)]
+    if rehearsal.record_epsilon is not None:
+        own |= _records(rehearsal, strategy_options)
+        name, bound = _BOUNDS[strategy]
+        strategy_options.setdefault(name, bound)
     model = GradientFairClassifier(
         twin,
         strategy=strategy,
         notion=rehearsal.notion,
         oracle=rehearsal.oracle,
         attribute=rehearsal.attribute,
-        encoder=pipeline[:-1],
         random_state=rehearsal.seed,
         strategy_options=strategy_options,
         trainer_options=trainer_options,
@@ -54,7 +72,29 @@ def train(strategy: str, rehearsal: Rehearsal) -> Trained:
     )
     model.fit(rehearsal.features, rehearsal.target, ids=rehearsal.ids)
     base = clone(rehearsal.estimator).fit(rehearsal.features, rehearsal.target)
-    return Trained(_decider(model), _decider(base), strategy)
+    if strategy == "f_ld":
+        return Trained(
+            _decider(model),
+            _decider(base),
+            strategy,
+            epsilon_spent=math.inf,
+            accounting=_NOT_PRIVATE,
+        )
+    return Trained(_decider(model), _decider(base), strategy, papers=model.epsilons_.as_in_papers)
+
+
+def _records(rehearsal: Rehearsal, options: dict[str, Any]) -> dict[str, Any]:
+    """Settings of the classifier under record privacy; takes its options out of the strategy's."""
+    if rehearsal.others is None:
+        raise ConfigError("record privacy needs other people's features to code the columns by")
+    given = {own: options.pop(name) for name, own in _RECORD.items() if name in options}
+    try:
+        settings = RecordPrivacy(
+            epsilon=rehearsal.record_epsilon or 0.0, delta=rehearsal.oracle.budget.delta, **given
+        )
+    except TypeError as error:
+        raise ConfigError(f"record privacy does not take these options: {error}") from None
+    return {"record_privacy": settings, "encoder": ColumnCoder.fit(rehearsal.others)}
 
 
 def _decider(model: Any) -> Decide:

@@ -91,6 +91,8 @@ def solve(
     whole run, where that is not rounds times as many. With multipliers given, the
     budget is whatever it comes to; the run then ends when the plan is spent.
     """
+    if epsilon is not None and not 0 < epsilon < math.inf:
+        raise ConfigError(f"epsilon must be a number above 0 (None: all that is left); {epsilon!r}")
     units = affordable_units(oracle, epsilon)
     per_query = Split(
         {
