@@ -208,6 +208,11 @@ class PFLD:
     def record_parts(self, run: Run) -> tuple[dict[str, Part], int]:
         """What the planned queries cost records; nothing is asked."""
         record_pf_ld.given_norm(self.primal_norm)
+        if self.primal_multiplier is not None or self.dual_multiplier is not None:
+            raise ConfigError(
+                "under record privacy the noise is solved from the budget: a run that ends when "
+                "its budget is spent would end by whose records were asked about"
+            )
         self._lam, record = None, run.record
         if record is None:
             raise ConfigError("this run does not protect records")

@@ -35,9 +35,12 @@ Gaussian, as in a blind group sum.
 
 Off, because it would look at records for nothing: clipping bounds from quantiles, centred and
 shaped rows, subspaces (their noise lies in the span of the chunk's own gradients), exact totals and
-means, the loss in the history (NaN), dropout. All noise is fixed before anything is asked. Your
-callbacks may decide by what the history holds, not by the records. A run that ends in an error
-gives no model.
+means, the loss in the history (NaN), dropout. All noise is fixed before anything is asked.
+
+Yours to see to: a model that starts untrained (or trained on other people), callbacks that decide
+by the history and not by the records, and not releasing how long rounds took. A run that ends in an
+error gives no model. Every `fit` costs its ε anew: the ledger counts attributes, nobody counts
+records for you.
 
 Nobody is in more than M constraint gradients (the attribute budget is solved for M); M is such that
 P[Bin(T, q) > M] ≤ δ/1000, and that much is taken off δ.
