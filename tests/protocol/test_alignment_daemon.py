@@ -120,7 +120,7 @@ def test_from_alignment_to_an_approved_plan(scene: Scene) -> None:
     made = company(
         *("plan", "--regulator", scene.card, "--people", kept, "--relay", RELAY_NAME),
         *("--attribute", "sex=f,m", "--epsilon", "0.5", "-o", scene.folder / "p.json"),
-        *scene.home,
+        *("--record-privacy", *scene.home),
     )
     # No list travels: the regulator finds the people in its own home, by the plan's root.
     Path(made["people"]).unlink()
@@ -130,6 +130,9 @@ def test_from_alignment_to_an_approved_plan(scene: Scene) -> None:
     assert done.code == 0, done.stderr
     assert done.json["people"] == 20
     plan = Plan.load(Path(made["plan"]))
+    assert plan.record_privacy
+    assert not plan.individual_filter
+    assert "records are also protected" in plan.describe()
     theirs = scene.config.home / "alignments" / f"{alignment.hash.hex()}.people"
     assert read_people(theirs).root.hex() == plan.cohort_root
     assert theirs.stat().st_mode & 0o077 == 0

@@ -123,6 +123,19 @@ def plan(
         bool, typer.Option("--answer-first", help="Inspected queries do not wait for a verdict.")
     ] = False,
     deadline: Annotated[str, typer.Option(help="Last day of inspections, YYYY-MM-DD.")] = "",
+    individual_filter: Annotated[
+        bool,
+        typer.Option(
+            "--individual-filter", help="Everybody's budget is counted by their own rows."
+        ),
+    ] = False,
+    record_privacy: Annotated[
+        bool,
+        typer.Option(
+            "--record-privacy",
+            help="Promise that whole records are protected; only runs that do so are possible.",
+        ),
+    ] = False,
 ) -> None:
     """Write a plan for all owners to approve, the list of its people, and its public part.
 
@@ -150,6 +163,8 @@ def plan(
         inspection_rate=inspection_rate,
         inspection_waits=not answer_first,
         deadline=deadline or None,
+        individual_filter=individual_filter,
+        record_privacy=record_privacy,
     )
     files = write_plan(made, cohort, output)
     typer.echo(made.describe(), err=True)
