@@ -68,7 +68,6 @@ def _scores() -> Any:
 CASES: dict[str, tuple[Strategies, int, int, int | None]] = {  # strategy, classes, groups, chunk
     "pf_ld": (lambda: PFLD(primal_norm=0.5), 2, 2, None),
     "pf_ld, samples": (lambda: PFLD(primal_norm=0.5), 2, 2, 750),
-    "pf_ld, odds": (lambda: PFLD("equalized_odds", primal_norm=0.5), 2, 2, None),
     "pf_ld, odds, classes": (lambda: PFLD("equalized_odds", primal_norm=0.5), 3, 3, 1500),
     "pf_ld, own notion": (lambda: PFLD(_scores(), primal_norm=0.5, step=0.1), 2, 3, None),
     "pf_ld, two attributes": (lambda: PFLD(primal_norm=0.5), 2, 3, None),
@@ -467,9 +466,7 @@ def test_blocks_keep_people_together(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(blocks_of_people(torch.arange(0), person[:0], columns=8)) == []
 
 
-@pytest.mark.parametrize(
-    "name", ["pf_ld", "pf_ld, odds", "pf_ld, odds, classes", "fermi, odds, classes"]
-)
+@pytest.mark.parametrize("name", ["pf_ld", "pf_ld, odds, classes", "fermi, odds, classes"])
 def test_without_noise_it_is_the_exact_gradient(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
