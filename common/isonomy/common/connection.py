@@ -45,9 +45,11 @@ class Session(SessionCore):
 
     @property
     def plan(self) -> Plan:
-        """The plan that is asked under. A session that aligns records has none, and asks none."""
+        """The plan that is asked under. Other sessions (alignment, few-shot) ask no questions."""
         if not isinstance(self.agreement, Plan):
-            raise ConfigError("this session aligns records; questions need an approved plan")
+            raise ConfigError(
+                "this session aligns records or meta-trains; questions need an approved plan"
+            )
         return self.agreement
 
     # --- Life ------------------------------------------------------------------------------------
@@ -110,7 +112,7 @@ class Session(SessionCore):
         Anybody's code may hand one over. So while the stream lives, it is only kept for later; and
         the ticket that worked is tried again if the new one does not.
         """
-        check_ticket(ticket, self.keys, self.plan)
+        check_ticket(ticket, self.keys, self.agreement)
         with self._changed:
             connected = self._outbox is not None
             self._tickets.add(ticket, first=not connected)
