@@ -41,16 +41,17 @@ class Desk(Protocol):
 
 
 def serve_rounds(
-    session: Session, desk: Desk, *, on_event: Callable[[str, int], None] | None = None
+    session: Session, desk: Desk, *, on_event: Callable[[str, int, str], None] | None = None
 ) -> None:
     """Answer rounds until the company closes the session.
 
-    `on_event(kind, number)` hears "begin", "round" or "refusal" when each has left. Returns when
-    the company says it is done; raises SessionClosed if it ended for another reason, and the error
-    itself after a refusal that the company cannot mend (a wrong model, a spent budget).
+    `on_event(kind, number, text)` hears "begin", "round" or "refusal" when each has left, a refusal
+    with its reason. After one the company decides how to
+    end the session. Returns when it says that it is done; raises SessionClosed if it ended for
+    another reason.
     """
     plan = few_shot_plan(session)
-    tell, company = on_event or (lambda kind, number: None), plan.companies[0].name
+    tell, company = on_event or (lambda kind, number, text: None), plan.companies[0].name
     generation = 0
     while True:
         try:
@@ -76,7 +77,7 @@ class _RegulatorTalk:
         self._generation = generation
         self._params = parameter_set(plan.parameters)
 
-    def answer(self, desk: Desk, first: Frame) -> tuple[str, int]:
+    def answer(self, desk: Desk, first: Frame) -> tuple[str, int, str]:
         """Answer one exchange; says what has left."""
         if first.purpose != "round" or not (first.last and first.index == 0):
             raise ProtocolError("a round begins with its parameters and the key of its attempt")
@@ -86,17 +87,16 @@ class _RegulatorTalk:
         try:
             ready = desk.begin(said)
         except IsonomyError as error:
-            self._say(first.exchange, refused(error))
-            raise
+            return self._refuse(first.exchange, 0, error)
         self._say(first.exchange, ready.dump())
-        return "begin", ready.answered
+        return "begin", ready.answered, ""
 
-    def _round(self, desk: Desk, exchange: int, ask: Ask) -> tuple[str, int]:
+    def _round(self, desk: Desk, exchange: int, ask: Ask) -> tuple[str, int, str]:
         try:
             values, record = desk.contribute(ask.number, ask.theta)
         except IsonomyError as error:
-            self._say(exchange, refused(error))
-            raise
+            self._hear_company(exchange, ask)  # it is on its way, and must not look like the next
+            return self._refuse(exchange, ask.number, error)
         self._hear_company(exchange, ask)
         named = theta_hash(ask.theta)
         given = Given(ask.number, ask.attempt, named, record.seq, record.hash)
@@ -107,7 +107,11 @@ class _RegulatorTalk:
             name = attempt_id(ask.number, ask.attempt)
             frame = Frame(self._company, "sum", name, exchange, index, last, payload)
             self._session.send(self._company, frame, generation=self._generation)
-        return "round", ask.number
+        return "round", ask.number, ""
+
+    def _refuse(self, exchange: int, number: int, error: IsonomyError) -> tuple[str, int, str]:
+        self._say(exchange, refused(error))
+        return "refusal", number, f"{type(error).__name__}: {error}"
 
     def _hear_company(self, exchange: int, ask: Ask) -> None:
         """Hear of all of the company's ciphertexts: the relay then holds them, and can add."""

@@ -29,6 +29,7 @@ from isonomy.common.connection import Session
 from isonomy.common.envelopes import Purpose
 from isonomy.common.errors import (
     AttemptLost,
+    BudgetExceeded,
     ConfigError,
     ModelsDiffer,
     ProtocolError,
@@ -95,25 +96,33 @@ def train(
     *,
     on_round: Callable[[Round], None] | None = None,
 ) -> int:
-    """Train to the last round of the plan; returns the number of rounds held now.
+    """Train to the last round of the plan; returns the number of rounds that are finished.
 
     The learner is restored first, if there is a state; ModelsDiffer if it is not the plan's model.
+    Fewer rounds than the plan's mean that no sample of the regulator's can pay any more (worst-case
+    accounting only: there it depends on draws of tasks alone); before the first round that is
+    BudgetExceeded.
     """
     plan = few_shot_plan(session)
     check_model(plan, side)
     number = state.load(plan, side)
     if number == 0:
         state.save(plan, 0, side)
-    talk, held = _CompanyTalk(session, plan), 0
+    talk = _CompanyTalk(session, plan)
     while number < plan.settings.rounds:
-        total, attempts = _sum_of_round(talk, number, side)
+        try:
+            total, attempts = _sum_of_round(talk, number, side)
+        except BudgetExceeded:
+            if number == 0:
+                raise
+            break
         side.step(number, total)
-        number, held = number + 1, held + 1
+        number += 1
         state.save(plan, number, side)
         if on_round is not None:
             size, head = talk.take_bytes(), talk.ledger_head
             on_round(Round(number, plan.settings.rounds, size, plan.size, attempts, head))
-    return held
+    return number
 
 
 def _sum_of_round(
