@@ -1,0 +1,80 @@
+"""`isonomy few-shot run`: the company's side of a few-shot run through the federation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from isonomy.common.few_shot.plan import MILLION, FewShotPlan
+from isonomy.common.few_shot.pool_file import load_pool
+from isonomy.common.few_shot.round_session import Round
+
+_HOME = Path("company")
+
+
+def run(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="As approved.")],
+    tasks: Annotated[Path, typer.Option(help="An .npz with this company's inputs and labels.")],
+    output: Annotated[Path, typer.Option("--output", "-o")] = Path("few-shot-model.npz"),
+    home: Annotated[Path, typer.Option("--home", help="The company's home folder.")] = _HOME,
+    wait_s: Annotated[float, typer.Option(help="How long to wait for the session.")] = 3600.0,
+) -> None:
+    """Meta-train with the regulator under an approved few-shot plan, and save the model.
+
+    Waits for the server's run (`isonomy-server run PLAN.public.json`), as `join` does. A run that
+    was cut short is started again as it was: it goes on after the last finished round. Example:
+    `isonomy few-shot run few-shot.json --tasks own.npz --home company -o model.npz`
+    """
+    from isonomy.company.few_shot.federated import federated  # torch loads only where it is used
+
+    plan, pool = FewShotPlan.load(plan_file), load_pool(tasks)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+        task = bar.add_task("waiting for the session", total=plan.settings.rounds)
+        sizes: list[int] = []
+
+        def show(done: Round) -> None:
+            sizes.append(done.wire_bytes)
+            each = done.wire_bytes / done.parameters
+            text = f"round: {done.wire_bytes:,} bytes, {each:.1f} per parameter"
+            bar.update(task, description=text, completed=done.number)
+
+        result = federated(plan, pool, home=home, wait_s=wait_s, on_round=show)
+    save_model(output, plan, result.theta)
+    typical = sorted(sizes)[len(sizes) // 2] if sizes else plan.round_bytes
+    shown = {
+        "model": str(output),
+        "rounds": result.rounds,
+        "complete": result.complete,
+        "parameters": plan.size,
+        "bytes_per_round": typical,
+        "bytes_per_parameter": round(typical / plan.size, 2),
+        "epsilon_cap": plan.epsilon_millionths / MILLION,
+        "delta": plan.delta,
+        "ledger_head": result.ledger_head,
+    }
+    if not result.complete:
+        typer.echo(
+            f"The regulator's samples had no budget left after {result.rounds} of "
+            f"{plan.settings.rounds} rounds; the model is what those gave.",
+            err=True,
+        )
+    typer.echo(json.dumps(shown))
+
+
+def save_model(path: Path, plan: FewShotPlan, theta: NDArray[np.float32]) -> None:
+    """Parameters and settings in one .npz of plain arrays."""
+    settings = np.frombuffer(plan.settings.model_dump_json().encode(), np.uint8)
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        np.savez(file, allow_pickle=False, theta=theta, settings=settings)
+    partial.replace(path)
