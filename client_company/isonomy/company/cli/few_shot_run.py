@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from isonomy.common.errors import IsonomyError
+from isonomy.common.exit_codes import code_of
 from isonomy.common.few_shot.plan import MILLION, FewShotPlan
 from isonomy.common.few_shot.pool_file import load_pool
 from isonomy.common.few_shot.round_session import Round
@@ -48,7 +50,12 @@ def run(
             text = f"round: {done.wire_bytes:,} bytes, {each:.1f} per parameter"
             bar.update(task, description=text, completed=done.number)
 
-        result = federated(plan, pool, home=home, wait_s=wait_s, on_round=show)
+        try:
+            result = federated(plan, pool, home=home, wait_s=wait_s, on_round=show)
+        except IsonomyError as error:
+            bar.stop()
+            typer.echo(f"Error {code_of(error)} ({type(error).__name__}): {error}", err=True)
+            raise typer.Exit(code_of(error)) from None
     save_model(output, plan, result.theta)
     typical = sorted(sizes)[len(sizes) // 2] if sizes else plan.round_bytes
     shown = {
