@@ -1,8 +1,9 @@
 """A few-shot run on scikit-learn's digits, as docs/few-shot-federation.md has it: every command.
 
 The relay, the regulator's daemon and the company's command are processes of their own, with TLS
-between them; the slow test adds Flower's (SuperLink, nodes, ServerApp, ClientApps). Only the daemon's noise is a test's: counted, so that
-the run with both sides in one process must end with the same θ, bit for bit.
+between them; the slow test adds Flower's (SuperLink, nodes, ServerApp, ClientApps). Only the
+daemon's noise is a test's: counted, so that the run with both sides in one process must end with
+the same θ, bit for bit.
 """
 
 from __future__ import annotations
@@ -38,16 +39,18 @@ from isonomy.regulator.cli import app as regulator_app
 from isonomy.server.cli import app as server_app
 
 PARTIES = ("company", "regulator")
-ROUNDS = 12
+ROUNDS = 8
 SETTINGS = {
     "model": "mlp",
-    "width": 32,
+    "width": 16,
     "input_shape": [3, 8, 8],
     "method": "irdp",
     "rounds": ROUNDS,
     "inner_noise": 2_000_000,
     "query_noise": 2_000_000,
-    "outer_rate": 10_000,
+    "regulator_tasks": 2,
+    "regulator_weight": 300_000,
+    "outer_rate": 40_000,
     "epsilon": 8_000_000,
     "delta": "1e-5",
 }
