@@ -26,6 +26,7 @@ from isonomy.common.few_shot.sides import FRACTION_BITS, Contribution
 from isonomy.common.ledger import Ledger
 from isonomy.common.noise import NoiseSource, rounded_gaussian
 from isonomy.common.params import DEFAULT_PARAMETERS
+from isonomy.common.stream import Timing
 from isonomy.server.relay import RelayServer
 
 SIZE = 20_000  # three ciphertexts
@@ -85,14 +86,15 @@ class Regulator:
         spoil: Callable[[np.ndarray], np.ndarray] = lambda values: values,
     ) -> None:
         self.size, self.fingerprint, self.samples = size, fingerprint, samples
-        self._source, self._spoil = source or CountedNoise(7), spoil
+        self._source, self._spoil = source, spoil
         self._spent = np.zeros(samples, np.int64)
         self.learned: list[int] = []
 
     def contribute(self, number: int, theta: np.ndarray) -> Contribution:
         self.learned.append(number)
         self._spent = self._spent + UNITS
-        noise = rounded_gaussian(SIGMA, self.size, self._source)
+        source = self._source or CountedNoise(number)  # so that a restarted one draws the same
+        noise = rounded_gaussian(SIGMA, self.size, source)
         values = np.rint(theta * 2.0**FRACTION_BITS).astype(np.int64) + noise
         state = struct.pack("<Q", len(self.learned)) + self._spent.tobytes()
         return Contribution(self._spoil(values), UNITS, self._spent.copy(), state)
@@ -117,6 +119,7 @@ class Pair:
 
     federation: Federation
     relay: RelayServer
+    timing: Timing = FAST
 
     @property
     def plan(self) -> FewShotPlan:
@@ -158,7 +161,8 @@ class Pair:
                 assert not thread.is_alive()
 
     def company_session(self) -> Session:
-        return self.federation.session(self.relay.issue_ticket("company", "company"))
+        ticket = self.relay.issue_ticket("company", "company")
+        return self.federation.session(ticket, timing=self.timing)
 
     def train(self, side: Any, *, folder: str = "company", on_round: Any = None) -> int:
         state = CompanyState(self.folder / folder)
