@@ -57,8 +57,8 @@ def digits_pools(seed: int) -> Pools:
     from sklearn.datasets import load_digits
 
     grey, labels = load_digits(return_X_y=True)
-    grey = (np.asarray(grey, np.float32) / 16).reshape(-1, 8, 8)
-    return _shared_classes(grey, np.asarray(labels, np.int64), (40, 80, 40), seed)
+    small = np.asarray(grey / 16, np.float32).reshape(-1, 8, 8)
+    return _shared_classes(small, np.asarray(labels, np.int64), (40, 80, 40), seed)
 
 
 def mnist_pools(data_dir: Path, seed: int, *, reserve: bool = False) -> Pools:
@@ -72,7 +72,8 @@ def mnist_pools(data_dir: Path, seed: int, *, reserve: bool = False) -> Pools:
     if len(images) != 60_000 or len(labels) != 60_000:
         raise DataError(f"{folder} does not hold MNIST's 60,000 training images")
     part = slice(0, 30_000) if reserve else slice(30_000, 60_000)
-    grey = np.pad(images[part].astype(np.float32) / 255, ((0, 0), (2, 2), (2, 2)))
+    padded = np.pad(images[part], ((0, 0), (2, 2), (2, 2)))
+    grey = np.asarray(padded / 255, np.float32)
     return _shared_classes(grey, labels[part], (100, 400, 100), seed)
 
 
@@ -179,8 +180,8 @@ def _idx(path: Path, head: int) -> NDArray[np.uint8]:
 
 
 def _shrink(bits: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """105 × 105 bits, 1 = paper, to 28 × 28 shades, bright strokes: means over a 26¼-fold grid."""
-    ink = 1.0 - np.unpackbits(bits, axis=1)[:, : 105 * 105].reshape(-1, 105, 105)
+    """105 × 105 bits, 1 = ink, to 28 × 28 shades: means over squares of 3.75 × 3.75."""
+    ink = np.unpackbits(bits, axis=1)[:, : 105 * 105].reshape(-1, 105, 105).astype(np.float32)
     edges = np.arange(29) * 105 / 28
     low, high = edges[:-1, None], edges[1:, None]
     at = np.arange(105)

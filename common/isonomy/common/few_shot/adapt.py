@@ -84,7 +84,8 @@ def meta_gradient(
         def loss(flat: Tensor) -> Tensor:
             return vmap(task_loss, (None, 0, 0))(flat, support_x, query_x).mean()
 
-        return grad(loss)(theta)
+        slope: Tensor = grad(loss)(theta)
+        return slope
     slopes = [grad(task_loss)(theta, x, q) for x, q in zip(support_x, query_x, strict=True)]
     return torch.stack(slopes).mean(0)
 

@@ -93,7 +93,7 @@ class CompanyLearner(_Learner):
         """θ_{t+1}, from the sum of both contributions."""
         if total.shape != (self.size,):
             raise ConfigError(f"expected a sum of {self.size} numbers, got {total.shape}")
-        self._outer.step(total * 2.0**-FRACTION_BITS)
+        self._outer.step(np.asarray(total * 2.0**-FRACTION_BITS, np.float64))
         return self.theta()
 
     def state(self) -> bytes:

@@ -39,9 +39,8 @@ def measures(
     """All measures of one set of decisions."""
     rates = [_rate(decided, groups == a) for a in (0, 1)]
     gaps = [
-        _rate(decided, (groups == 0) & (actual == y))
-        - _rate(decided, (groups == 1) & (actual == y))
-        for y in (True, False)
+        _rate(decided[own], groups[own] == 0) - _rate(decided[own], groups[own] == 1)
+        for own in (actual, ~actual)
     ]
     gf = rates[0] / rates[1] if rates[1] > 0 else float(rates[0] == 0)
     accuracy = float((predicted == truth).mean())

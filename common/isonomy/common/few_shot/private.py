@@ -118,7 +118,8 @@ class PrivateSums:
 
     def release(self) -> NDArray[np.float64]:
         noise = rounded_gaussian(self._sigma, self._total.size, self._source)
-        return (self._total + noise.reshape(self._total.shape)) * (self._norm / BOUND)
+        total = self._total + noise.reshape(self._total.shape)
+        return np.asarray(total * (self._norm / BOUND), np.float64)
 
 
 def fixed_point(values: NDArray[np.float64], bits: int, limit: int) -> NDArray[np.int64]:
