@@ -59,7 +59,8 @@ def _state(old: RegulatorConfig, new: RegulatorConfig, *, from_home: bool) -> No
                 shred_folder(new.state_folder / source.name)
                 shutil.copytree(source, new.state_folder / source.name, symlinks=True)
     for own in new.state_folder.glob("*"):
-        approved = (new.plans_folder / f"{own.name}.json").exists()
+        folders = (new.plans_folder, new.few_shot_folder)
+        approved = any((folder / f"{own.name}.json").exists() for folder in folders)
         if not approved and not (old.state_folder / own.name).exists():
             shred_folder(own)
 

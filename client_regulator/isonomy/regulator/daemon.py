@@ -43,7 +43,8 @@ from isonomy.regulator.approval import check_plan
 from isonomy.regulator.attributes import load_table
 from isonomy.regulator.config import RegulatorConfig
 from isonomy.regulator.faults import VaultLocked
-from isonomy.regulator.few_shot import FewShotRoom, approvals
+from isonomy.regulator.few_shot import FewShotRoom
+from isonomy.regulator.few_shot_approval import approvals
 from isonomy.regulator.member_key import member_key
 from isonomy.regulator.plan_files import inspections_folder, named_plan
 from isonomy.regulator.unknowns import release_all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -16,7 +16,9 @@ from isonomy.common.errors import IsonomyError
 from isonomy.common.exit_codes import code_of
 from isonomy.common.few_shot.plan import MILLION, FewShotPlan
 from isonomy.common.few_shot.pool_file import load_pool
-from isonomy.common.few_shot.round_session import Round
+
+if TYPE_CHECKING:
+    from isonomy.common.few_shot.round_session import Round
 
 _HOME = Path("company")
 

@@ -14,7 +14,7 @@ from isonomy.common.errors import PolicyRefused
 from isonomy.common.few_shot.plan import FewShotPlan, is_few_shot
 from isonomy.common.party import fingerprint
 from isonomy.common.plan import MILLION, Plan
-from isonomy.regulator import few_shot, plan_files
+from isonomy.regulator import few_shot_approval, plan_files
 from isonomy.regulator.aligning import alignments, approve_alignment, people_of
 from isonomy.regulator.approval import describe
 from isonomy.regulator.cli.output import (
@@ -110,9 +110,9 @@ def _approve_few_shot(
 ) -> None:
     say(plan.describe())
     say(f"  {plan.companies[0].name}: {fingerprint(plan.companies[0])}")
-    few_shot.check_policy(config, plan)
+    few_shot_approval.check_policy(config, plan)
     agree("Approve this few-shot plan?", yes=yes)
-    few_shot.approve(config, plan, lambda: open_vault(config, unlock_file))
+    few_shot_approval.approve(config, plan, lambda: open_vault(config, unlock_file))
     asked = plan.epsilon_millionths / MILLION
     fields = {"approved": plan.hash.hex(), "samples": plan.samples, "epsilon": asked}
     text = (
@@ -151,7 +151,7 @@ def reject(
     if training is not None:
         say(training.describe())
         agree("End this few-shot plan?", yes=yes)
-        few_shot.reject(config, training)
+        few_shot_approval.reject(config, training)
         fields = {"rejected": training.hash.hex(), "few_shot": True}
         emit("reject", fields, f"Ended: {training.hash.hex()}.", as_json=as_json)
         return
@@ -170,5 +170,7 @@ def _few_shot_named(config: RegulatorConfig, text: str) -> FewShotPlan | None:
         return FewShotPlan.load(Path(text)) if is_few_shot(Path(text)) else None
     if len(text) < plan_files.MIN_PREFIX:
         return None
-    found = [own for own in few_shot.approvals(config).all() if own.hash.hex().startswith(text)]
+    found = [
+        own for own in few_shot_approval.approvals(config).all() if own.hash.hex().startswith(text)
+    ]
     return found[0] if len(found) == 1 else None

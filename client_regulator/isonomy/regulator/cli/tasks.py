@@ -11,7 +11,7 @@ import typer
 from isonomy.common.errors import ConfigError
 from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, Yes, agree, emit, open_vault
 from isonomy.regulator.config import RegulatorConfig
-from isonomy.regulator.few_shot import approvals
+from isonomy.regulator.few_shot_approval import approvals
 from isonomy.regulator.task_pools import add_pool, list_pools, read_pool_file, remove_pool
 
 app = typer.Typer(
