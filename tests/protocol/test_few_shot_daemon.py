@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from few_shot_kit import FINGERPRINT, ROUNDS, SAMPLES, SIZE, Company, make_plan
-from few_shot_kit import Regulator as Learner
 from regulator_kit import run_regulator
+from round_kit import FINGERPRINT, ROUNDS, SAMPLES, SIZE, Company, make_plan
+from round_kit import Regulator as Learner
 from session_kit import Federation
 
 from isonomy.common.approvals import PlanNotApproved
@@ -131,6 +131,9 @@ def test_from_tasks_to_a_trained_model(scene: Scene) -> None:
     assert verify_ledger(ledger).head.hex() == result.ledger_head
     status = scene.run("status", "--json").json
     assert [own["companies"] for own in status["plans"]] == [["company"]]
+    told = scene.run("ledger", "--json")
+    assert told.code == 0, told.stderr
+    assert scene.run("report", status["plans"][0]["hash"][:12]).code == 10  # audits are for plans
     again = scene.train(path, Company())  # nothing is left to do, and nothing is asked
     assert (again.rounds, verify_ledger(ledger).debits) == (ROUNDS, ROUNDS)
 

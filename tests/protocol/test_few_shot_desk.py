@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from few_shot_kit import MEMBERS, SAMPLES, SIZE, UNITS, Regulator, make_federation
+from round_kit import MEMBERS, SAMPLES, SIZE, UNITS, Regulator, make_federation
 
 from isonomy.common.accounting import units_for
 from isonomy.common.errors import (

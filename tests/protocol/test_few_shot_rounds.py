@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from few_shot_kit import (
+from round_kit import (
     FINGERPRINT,
     ROUNDS,
     SIZE,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from few_shot_kit import make_federation
+from round_kit import make_federation
 
 from isonomy.common.ciphertexts import add_answers
 from isonomy.common.envelopes import Data, Envelope, parse, payload_digest

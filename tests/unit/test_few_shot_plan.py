@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from few_shot_kit import few_shot_settings, make_federation, make_plan
+from round_kit import few_shot_settings, make_federation, make_plan
 from session_kit import Federation
 
 from isonomy.common.agreement import PlanPublic

@@ -266,7 +266,7 @@ class Daemon:
     def _meta_train(self, session: Session, plan: FewShotPlan) -> Message:
         shown = self._sessions[plan.hash] = {}
         try:
-            return self._few_shot.attend(session, plan, self._log, shown)
+            return self._few_shot.attend(session, plan, self._log, shown, self._witness_soon)
         finally:
             del self._sessions[plan.hash]
             self.witness()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from isonomy.common.accounting import epsilon_of, units_for
@@ -49,8 +50,15 @@ class FewShotRoom:
         with self._lock:
             self._desks.pop(plan_hash, None)
 
-    def attend(self, session: Session, plan: FewShotPlan, log: Any, shown: Message) -> Message:
-        """Serve one session to its end; only counts are told."""
+    def attend(
+        self,
+        session: Session,
+        plan: FewShotPlan,
+        log: Any,
+        shown: Message,
+        on_round: Callable[[], None],
+    ) -> Message:
+        """Serve one session to its end; only counts are told. `shown` is for the officer."""
         shown.update({"since": int(time.time()), "answered": 0})
         rounds: set[int] = set()
 
@@ -58,6 +66,7 @@ class FewShotRoom:
             if kind == "round":
                 rounds.add(number)
                 shown["answered"] = len(rounds)
+                on_round()
             if text:
                 log.error("refused", round=number, reason=text)
             else:

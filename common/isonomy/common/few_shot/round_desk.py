@@ -16,7 +16,8 @@ then may the contribution be encrypted and leave. So, whatever is killed where:
 
 Round t with another θ, and any older round, are refused: one round has one answer. A learner that
 fails, or a disk that is full, leaves the file of the round before, from which the learner is made
-again: nothing was spent.
+again: nothing was spent. Since the company chooses θ and hears of a refusal, a learner must not
+fail because of what is in a sample: nothing would be paid for what that tells.
 
 Budget: the plan's cap is reserved once for every sample (`individual`, adjacency "sample"); each
 sample's own account is kept by the learner's filter, which stops at that cap. The debits' units
