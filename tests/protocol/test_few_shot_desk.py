@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from round_kit import MEMBERS, SAMPLES, SIZE, UNITS, Regulator, make_federation
 from isonomy.common.accounting import units_for
 from isonomy.common.errors import (
     BudgetExceeded,
+    ConfigError,
     DataError,
     ReplayRefused,
     StorageError,
@@ -57,7 +59,10 @@ def test_the_budget_is_set_aside_once_for_every_sample(plan: Any, ledger: Any, t
 def test_a_round_is_one_record_that_names_what_left(plan: Any, ledger: Any, tmp_path: Path):
     values, record = desk(plan, ledger, tmp_path).contribute(0, THETA)
     assert record.answer == hashlib.sha256(values.astype("<i8").tobytes()).digest()
-    assert (record.units, record.adjacency, record.event["round"]) == (UNITS, "sample", 0)
+    assert (record.adjacency, record.event["round"]) == ("sample", 0)
+    # What the samples really lost depends on them, and a ledger is shown to others.
+    assert record.units == plan.round_units == 3 * 10**12
+    assert record.units > UNITS
     assert ledger.head == record.hash
     stored = tmp_path / "desk" / "contribution"
     assert stored.stat().st_mode & 0o077 == 0
@@ -175,6 +180,18 @@ def test_a_sample_above_its_cap_stops_the_round(plan: Any, ledger: Any, tmp_path
     own = desk(plan, ledger, tmp_path, Greedy())
     with pytest.raises(BudgetExceeded, match="cap"):
         own.contribute(0, THETA)
+    assert ledger.answers(plan.hash) == 0
+
+
+def test_a_learner_that_charges_more_than_its_settings_can_cost(
+    plan: Any, ledger: Any, tmp_path: Path
+):
+    class Dear(Regulator):
+        def contribute(self, number: int, theta: Any) -> Any:
+            return replace(super().contribute(number, theta), units=plan.round_units + 1)
+
+    with pytest.raises(ConfigError, match="can cost"):
+        desk(plan, ledger, tmp_path, Dear()).contribute(0, THETA)
     assert ledger.answers(plan.hash) == 0
 
 

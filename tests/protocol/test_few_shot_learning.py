@@ -92,6 +92,23 @@ def test_a_restart_goes_on_with_the_samples_accounts(
     assert drawn.sum() == 3 * SETTINGS.regulator_tasks * 2 * 4  # draws of all rounds, not of one
 
 
+@pytest.mark.parametrize("method", ["dp_sgd", "irdp", "l_d", "pf_ld"])
+def test_no_round_costs_more_than_the_plan_says(
+    plan: FewShotPlan, ledger: Ledger, tmp_path: Path, method: str
+) -> None:
+    noises = {"dual_noise": 3_000_000, "share_noise": 9_000_000}
+    settings = FewShotSettings(**{**SETTINGS.model_dump(), "method": method, **noises})
+    fields = {"settings": settings, "fingerprint": fingerprint(settings).hex()}
+    own = FewShotPlan.of({**plan.model_dump(mode="json"), **fields})
+    groups = (np.arange(SAMPLES) // 4 % 2).astype(np.int8)
+    pool = Pool(POOL.inputs, POOL.labels, groups, np.array([True, True, False, False]))
+    theta = Network.of(settings).initial(0)
+    learner = RegulatorLearner(settings, pool)
+    costs = [learner.contribute(number, theta).units for number in range(3)]
+    assert max(costs) <= own.round_units
+    assert max(costs) > own.round_units // 20  # the bound is about this, not about anything
+
+
 @pytest.mark.parametrize("size", [1e20, 3e38])
 def test_no_choice_of_parameters_makes_a_sample_refuse(
     plan: Any, ledger: Ledger, tmp_path: Path, size: float

@@ -20,6 +20,7 @@ from isonomy.common.errors import ConfigError
 from isonomy.common.few_shot.settings import FewShotSettings
 from isonomy.common.params import parameter_set
 from isonomy.common.party import Hex32
+from isonomy.common.units import UNITS_PER_MU2, ceil_div
 
 MILLION = 1_000_000
 KIND: Literal["few-shot"] = "few-shot"
@@ -69,6 +70,19 @@ class FewShotPlan(Agreement):
         """The budget in units of μ²: the most whose ε at δ is at most the approved one."""
         return units_for(self.settings.epsilon / MILLION, self.delta_value)
 
+    @cached_property
+    def round_units(self) -> int:
+        """The most that a round can cost a sample: by the settings, whatever the samples are.
+
+        A sample is in one task of a round, in its support set (`inner_steps` noised sums) or in its
+        query set (one, and with a constraint a dual step); the shares of the groups come on top in
+        the first round, and are counted in every one.
+        """
+        own = self.settings
+        support = own.inner_steps * _units(own.inner_noise)
+        query = _units(own.query_noise) + (_units(own.dual_noise) if own.fair else 0)
+        return max(support, query) + (_units(own.share_noise) if own.fair else 0)
+
     @property
     def epsilon_millionths(self) -> int:
         return self.settings.epsilon
@@ -108,6 +122,11 @@ class FewShotPlan(Agreement):
                 f"  Hash {self.hash.hex()}",
             ]
         )
+
+
+def _units(noise: int) -> int:
+    """Of one noised sum: 1/z² of μ², rounded up; 0 where there is none."""
+    return ceil_div(UNITS_PER_MU2 * MILLION**2, noise**2) if noise else 0
 
 
 def is_few_shot(path: Path) -> bool:

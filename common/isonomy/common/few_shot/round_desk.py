@@ -20,9 +20,9 @@ again: nothing was spent. Since the company chooses θ and hears of a refusal, a
 fail because of what is in a sample: nothing would be paid for what that tells.
 
 Budget: the plan's cap is reserved once for every sample (`individual`, adjacency "sample"); each
-sample's own account is kept by the learner's filter, which stops at that cap. The debits' units
-(the most that any sample lost in the round) are information for the regulator, and depend on its
-data: they are sent to nobody.
+sample's own account is kept by the learner's filter, which stops at that cap. A debit says what a
+round can cost at most, by the settings: what a sample really lost depends on the data, and a ledger
+is shown to others, so that stands in the file alone.
 """
 
 from __future__ import annotations
@@ -171,6 +171,10 @@ class RoundDesk:
                 raise ConfigError("the learner does not account for every sample")
             if int(made.spent.max()) > self._plan.cap_units:
                 raise BudgetExceeded("a sample would lose more than the plan's cap")
+            if made.units > self._plan.round_units:
+                raise ConfigError(
+                    "the learner charges more than a round of these settings can cost"
+                )
             stored = Stored(number, named, made.units, values, made.spent, made.state)
             write_private(self._path, stored.dump())
         except BaseException:
@@ -186,7 +190,7 @@ class RoundDesk:
             query_id=f"{query_id_prefix(self._plan.hash)}round-{stored.number:06d}",
             request_hash=request_hash(self._plan.hash, stored.number, stored.theta_hash),
             root=self._root,
-            units=stored.units,
+            units=self._plan.round_units,
             event={
                 "mechanism": "gaussian",
                 "kind": "few_shot",
