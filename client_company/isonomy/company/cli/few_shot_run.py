@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from isonomy.common.errors import IsonomyError
+from isonomy.common.errors import DataError, IsonomyError, StorageError
 from isonomy.common.exit_codes import code_of
 from isonomy.common.few_shot.plan import MILLION, FewShotPlan
-from isonomy.common.few_shot.pool_file import load_pool
+from isonomy.common.few_shot.pool_file import load_pool, read_arrays
 
 if TYPE_CHECKING:
     from isonomy.common.few_shot.round_session import Round
+    from isonomy.company.few_shot.federated import Federated
 
 _HOME = Path("company")
 
@@ -28,6 +29,9 @@ def run(
     tasks: Annotated[Path, typer.Option(help="An .npz with this company's inputs and labels.")],
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("few-shot-model.npz"),
     home: Annotated[Path, typer.Option("--home", help="The company's home folder.")] = _HOME,
+    start: Annotated[
+        Path | None, typer.Option(help="A saved model to begin with; without: from the seed.")
+    ] = None,
     wait_s: Annotated[float, typer.Option(help="How long to wait for the session.")] = 3600.0,
 ) -> None:
     """Meta-train with the regulator under an approved few-shot plan, and save the model.
@@ -36,29 +40,13 @@ def run(
     was cut short is started again as it was: it goes on after the last finished round. Example:
     `isonomy few-shot run few-shot.json --tasks own.npz --home company -o model.npz`
     """
-    from isonomy.company.few_shot.federated import federated  # torch loads only where it is used
-
-    plan, pool = FewShotPlan.load(plan_file), load_pool(tasks)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True
-    ) as bar:
-        task = bar.add_task("waiting for the session", total=plan.settings.rounds)
-        sizes: list[int] = []
-
-        def show(done: Round) -> None:
-            sizes.append(done.wire_bytes)
-            each = done.wire_bytes / done.parameters
-            text = f"round: {done.wire_bytes:,} bytes, {each:.1f} per parameter"
-            bar.update(task, description=text, completed=done.number)
-
-        try:
-            result = federated(plan, pool, home=home, wait_s=wait_s, on_round=show)
-        except IsonomyError as error:
-            bar.stop()
-            typer.echo(f"Error {code_of(error)} ({type(error).__name__}): {error}", err=True)
-            raise typer.Exit(code_of(error)) from None
-    save_model(output, plan, result.theta)
+    try:
+        result, sizes = _train(plan_file, tasks, home, start, wait_s)
+        save_model(output, result.plan, result.theta)
+    except IsonomyError as error:
+        typer.echo(f"Error {code_of(error)} ({type(error).__name__}): {error}", err=True)
+        raise typer.Exit(code_of(error)) from None
+    plan = result.plan
     typical = sorted(sizes)[len(sizes) // 2] if sizes else plan.round_bytes
     shown = {
         "model": str(output),
@@ -80,10 +68,47 @@ def run(
     typer.echo(json.dumps(shown))
 
 
+def _train(
+    plan_file: Path, tasks: Path, home: Path, start: Path | None, wait_s: float
+) -> tuple[Federated, list[int]]:
+    """The run with its progress bar; also the bytes of each round."""
+    from isonomy.common.few_shot.learners import CompanyLearner  # torch loads only here
+    from isonomy.company.few_shot.federated import federated
+
+    plan, pool = FewShotPlan.load(plan_file), load_pool(tasks)
+    first = None if start is None else _read_theta(start)
+    side = CompanyLearner(plan.settings, pool, start=first)
+    sizes: list[int] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+        task = bar.add_task("waiting for the session", total=plan.settings.rounds)
+
+        def show(done: Round) -> None:
+            sizes.append(done.wire_bytes)
+            each = done.wire_bytes / done.parameters
+            text = f"round: {done.wire_bytes:,} bytes, {each:.1f} per parameter"
+            bar.update(task, description=text, completed=done.number)
+
+        return federated(plan, side, home=home, wait_s=wait_s, on_round=show), sizes
+
+
+def _read_theta(path: Path) -> NDArray[np.float32]:
+    arrays = read_arrays(path)
+    if "theta" not in arrays or arrays["theta"].dtype != np.float32:
+        raise DataError(f"{path} holds no parameters `theta` of a few-shot model")
+    return arrays["theta"]
+
+
 def save_model(path: Path, plan: FewShotPlan, theta: NDArray[np.float32]) -> None:
     """Parameters and settings in one .npz of plain arrays."""
     settings = np.frombuffer(plan.settings.model_dump_json().encode(), np.uint8)
     partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        np.savez(file, allow_pickle=False, theta=theta, settings=settings)
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            np.savez(file, allow_pickle=False, theta=theta, settings=settings)
+        partial.replace(path)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {path}: {error.strerror}; run again with another -o: every round is kept"
+        ) from None
