@@ -58,9 +58,7 @@ def _round(
 
 
 @pytest.mark.parametrize("part", ["head", "all"])
-def test_per_sample_gradients_equal_a_slow_loop(
-    part: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_per_sample_gradients_equal_a_slow_loop(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = tiny_settings(method="pf_ld", inner_part=part, inner_steps=1)
     own, tasks, kept = _round(settings, monkeypatch)
     theta = Network.of(settings).initial(0) + 0.1
@@ -128,9 +126,7 @@ def test_norms_noise_and_charges_of_a_sum_are_those_of_the_accountant() -> None:
 
 def test_worst_case_accounts_charge_the_bound_whatever_the_row() -> None:
     accounts = Accounts(2, 10**13, individual=False)
-    sums = PrivateSums(
-        1, 3, norm=1.0, noise=2_000_000, accounts=accounts, source=SeededBytes(0)
-    )
+    sums = PrivateSums(1, 3, norm=1.0, noise=2_000_000, accounts=accounts, source=SeededBytes(0))
     sums.add(0, np.zeros((1, 3)), np.array([1]))
     assert accounts.spent.tolist() == [0, gaussian_units(BOUND * BOUND, sigma_of(2_000_000))]
 

@@ -8,7 +8,8 @@ the picture as in the paper's photographs. In MNIST and digits the strokes are b
 
 | set | where from | classes for | shape |
 |---|---|---|---|
-| omniglot | `omniglot/omniglot_105.npz` | company, regulator and tests apart | 3 × 28 × 28 |
+| omniglot | `omniglot/omniglot_105.npz` | 150, 173 and 300, apart | 3 × 28 × 28 |
+| omniglot_large | the same | 300, 600 and 300, apart | 3 × 28 × 28 |
 | mnist | `mnist/*.gz` | all ten digits for each; images apart | 3 × 32 × 32 |
 | digits | scikit-learn | all ten digits for each; images apart | 3 × 8 × 8 |
 """
@@ -30,7 +31,9 @@ from isonomy.common.few_shot.pool_file import read_arrays
 from isonomy.common.few_shot.tasks import Pool
 
 MOSTLY = 0.9
-NAMES = ("omniglot", "mnist", "digits")
+NAMES = ("omniglot", "omniglot_large", "mnist", "digits")
+_CLASSES = {"omniglot": (150, 173, 300), "omniglot_large": (300, 600, 300)}
+_RESERVED = (150, 173, 100)
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,11 @@ def load(name: str, seed: int, data_dir: Path | None = None, *, reserve: bool = 
     if name not in NAMES:
         raise DataError(f"unknown data set {name!r}; there are {', '.join(NAMES)}")
     if data_dir is None:
-        raise DataError(f"{name} needs --data-dir (or ISONOMY_DATA_DIR), a folder with {name}/")
-    maker = omniglot_pools if name == "omniglot" else mnist_pools
-    return maker(data_dir, seed, reserve=reserve)
+        raise DataError(f"{name} needs --data-dir (or ISONOMY_DATA_DIR), see docs/few-shot.md")
+    if name == "mnist":
+        return mnist_pools(data_dir, seed, reserve=reserve)
+    sizes = _RESERVED if reserve else _CLASSES[name]
+    return omniglot_pools(data_dir, seed, sizes, reserve=reserve)
 
 
 def digits_pools(seed: int) -> Pools:
@@ -79,12 +84,14 @@ def mnist_pools(data_dir: Path, seed: int, *, reserve: bool = False) -> Pools:
     return _shared_classes(grey, labels[part], (100, 400, 100), seed)
 
 
-def omniglot_pools(data_dir: Path, seed: int, *, reserve: bool = False) -> Pools:
-    """Omniglot reduced to 28 × 28: 300, 600 and 300 classes of 20 images.
+def omniglot_pools(
+    data_dir: Path, seed: int, sizes: tuple[int, int, int], *, reserve: bool = False
+) -> Pools:
+    """Omniglot reduced to 28 × 28: so many classes of 20 images for company, regulator and tests.
 
     The company's classes come in four rotations, each a class of its own, as is usual; the
     regulator's do not, because a rotated image would be a second sample of the same thing.
-    Settings are chosen on 423 other classes (`reserve`: 150, 173 and 100) than are reported.
+    Settings are chosen on 423 other classes (`reserve`) than are reported.
     """
     arrays = read_arrays(data_dir / "omniglot" / "omniglot_105.npz")
     if not {"bits", "label"} <= set(arrays) or arrays["bits"].shape != (32460, 1379):
@@ -93,7 +100,8 @@ def omniglot_pools(data_dir: Path, seed: int, *, reserve: bool = False) -> Pools
     order = np.random.default_rng(12_345).permutation(1623)  # of all seeds: 423 reserved classes
     classes = order[:423] if reserve else order[423:]
     classes = np.random.default_rng([seed, 1]).permutation(classes)
-    sizes = (150, 173, 100) if reserve else (300, 600, 300)
+    if sum(sizes) > len(classes):
+        raise DataError(f"there are {len(classes)} classes to share out, {sum(sizes)} are asked")
     rows = np.flatnonzero(np.isin(labels, classes[: sum(sizes)]))
     grey = np.concatenate([_shrink(arrays["bits"][part]) for part in np.array_split(rows, 16)])
     rank = np.empty(1623, np.int64)
