@@ -35,6 +35,7 @@ from isonomy.common.node import free_port
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.demo.processes import Processes, Running
 from isonomy.company.few_shot.data import Pools, digits_pools
+from isonomy.company.few_shot.model import FewShotModel
 from isonomy.regulator.cli import app as regulator_app
 from isonomy.server.cli import app as server_app
 
@@ -170,7 +171,7 @@ class Town:
         root = self.root
         daemon = self.python("daemon", DAEMON, self.home, TESTS)
         command = ["few-shot", "run", str(root / "few-shot.json"), "--home", self.company]
-        files = ["--tasks", str(root / "own.npz"), "-o", str(root / "model.npz")]
+        files = ["--tasks", str(root / "own.npz"), "-o", str(root / "model")]
         return daemon, self.python("company", COMPANY, *command, *files)
 
     def end_of(self, script: Running) -> dict[str, Any]:
@@ -239,8 +240,9 @@ def test_the_same_through_flower(town: Town) -> None:
 
 def check(town: Town, shown: dict[str, Any]) -> None:
     plan = FewShotPlan.load(town.root / "few-shot.json")
-    with np.load(town.root / "model.npz", allow_pickle=False) as saved:
-        theta = saved["theta"]
+    saved = FewShotModel.load(town.root / "model")
+    theta = saved.theta
+    assert saved.notes["rounds"] == ROUNDS
     assert theta.tobytes() == in_memory(town.pools, plan.settings).tobytes()
     fresh = CompanyLearner(plan.settings, town.pools.company).theta()
     accuracy = [

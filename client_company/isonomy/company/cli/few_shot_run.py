@@ -6,16 +6,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from isonomy.common.errors import DataError, IsonomyError, StorageError
+from isonomy.common.errors import ConfigError, IsonomyError
 from isonomy.common.exit_codes import code_of
 from isonomy.common.few_shot.plan import MILLION, FewShotPlan
-from isonomy.common.few_shot.pool_file import load_pool, read_arrays
+from isonomy.common.few_shot.pool_file import load_pool
 
 if TYPE_CHECKING:
     from isonomy.common.few_shot.round_session import Round
@@ -27,10 +25,12 @@ _HOME = Path("company")
 def run(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="As approved.")],
     tasks: Annotated[Path, typer.Option(help="An .npz with this company's inputs and labels.")],
-    output: Annotated[Path, typer.Option("--output", "-o")] = Path("few-shot-model.npz"),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="A new folder for the trained initialisation.")
+    ] = Path("few-shot-model"),
     home: Annotated[Path, typer.Option("--home", help="The company's home folder.")] = _HOME,
     start: Annotated[
-        Path | None, typer.Option(help="A saved model to begin with; without: from the seed.")
+        Path | None, typer.Option(help="A saved initialisation to begin with; else the seed's.")
     ] = None,
     wait_s: Annotated[float, typer.Option(help="How long to wait for the session.")] = 3600.0,
 ) -> None:
@@ -38,11 +38,13 @@ def run(
 
     Waits for the server's run (`isonomy-server run PLAN.public.json`), as `join` does. A run that
     was cut short is started again as it was: it goes on after the last finished round. Example:
-    `isonomy few-shot run few-shot.json --tasks own.npz --home company -o model.npz`
+    `isonomy few-shot run few-shot.json --tasks own.npz --home company -o model`
     """
     try:
+        if output.exists() and (not output.is_dir() or any(output.iterdir())):
+            raise ConfigError(f"{output} is not an empty folder; give a new one")
         result, sizes = _train(plan_file, tasks, home, start, wait_s)
-        save_model(output, result.plan, result.theta)
+        _save(result, output)
     except IsonomyError as error:
         typer.echo(f"Error {code_of(error)} ({type(error).__name__}): {error}", err=True)
         raise typer.Exit(code_of(error)) from None
@@ -74,9 +76,10 @@ def _train(
     """The run with its progress bar; also the bytes of each round."""
     from isonomy.common.few_shot.learners import CompanyLearner  # torch loads only here
     from isonomy.company.few_shot.federated import federated
+    from isonomy.company.few_shot.model import FewShotModel
 
     plan, pool = FewShotPlan.load(plan_file), load_pool(tasks)
-    first = None if start is None else _read_theta(start)
+    first = None if start is None else FewShotModel.load(start).theta
     side = CompanyLearner(plan.settings, pool, start=first)
     sizes: list[int] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -93,22 +96,10 @@ def _train(
         return federated(plan, side, home=home, wait_s=wait_s, on_round=show), sizes
 
 
-def _read_theta(path: Path) -> NDArray[np.float32]:
-    arrays = read_arrays(path)
-    if "theta" not in arrays or arrays["theta"].dtype != np.float32:
-        raise DataError(f"{path} holds no parameters `theta` of a few-shot model")
-    return arrays["theta"]
+def _save(result: Federated, output: Path) -> None:
+    """As a rehearsal saves it: `isonomy few-shot adapt` reads it."""
+    from isonomy.company.few_shot.model import FewShotModel
 
-
-def save_model(path: Path, plan: FewShotPlan, theta: NDArray[np.float32]) -> None:
-    """Parameters and settings in one .npz of plain arrays."""
-    settings = np.frombuffer(plan.settings.model_dump_json().encode(), np.uint8)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("wb") as file:
-            np.savez(file, allow_pickle=False, theta=theta, settings=settings)
-        partial.replace(path)
-    except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {error.strerror}; run again with another -o: every round is kept"
-        ) from None
+    notes = {"plan": result.plan.hash.hex(), "rounds": result.rounds}
+    notes |= {"regulator": result.plan.regulator.name, "ledger_head": result.ledger_head}
+    FewShotModel(result.plan.settings, result.theta, notes).save(output)

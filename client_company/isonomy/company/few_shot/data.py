@@ -2,11 +2,14 @@
 
 The paper's rule (§4.2): in one half of the classes nine of ten images are in colour and the rest
 grey, in the other half one of ten. Colour says nothing about what is drawn, but predicts the half.
-A grey image has three equal channels; a coloured one is the same times a random bright hue.
+A grey image has three equal channels; a coloured one is the same times a random bright hue. In
+Omniglot that is the page: strokes are dark on it, as they were drawn, so that colour covers most of
+the picture as in the paper's photographs. In MNIST and digits the strokes are bright on black.
 
 | set | where from | classes for | shape |
 |---|---|---|---|
-| omniglot | `omniglot/omniglot_105.npz` | company, regulator and tests apart | 3 × 28 × 28 |
+| omniglot | `omniglot/omniglot_105.npz` | 150, 173 and 300, apart | 3 × 28 × 28 |
+| omniglot_large | the same | 300, 600 and 300, apart | 3 × 28 × 28 |
 | mnist | `mnist/*.gz` | all ten digits for each; images apart | 3 × 32 × 32 |
 | digits | scikit-learn | all ten digits for each; images apart | 3 × 8 × 8 |
 """
@@ -16,7 +19,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +31,9 @@ from isonomy.common.few_shot.pool_file import read_arrays
 from isonomy.common.few_shot.tasks import Pool
 
 MOSTLY = 0.9
-NAMES = ("omniglot", "mnist", "digits")
+NAMES = ("omniglot", "omniglot_large", "mnist", "digits")
+_CLASSES = {"omniglot": (150, 173, 300), "omniglot_large": (300, 600, 300)}
+_RESERVED = (150, 173, 100)
 
 
 @dataclass(frozen=True)
@@ -47,9 +52,11 @@ def load(name: str, seed: int, data_dir: Path | None = None, *, reserve: bool = 
     if name not in NAMES:
         raise DataError(f"unknown data set {name!r}; there are {', '.join(NAMES)}")
     if data_dir is None:
-        raise DataError(f"{name} needs --data-dir (or ISONOMY_DATA_DIR), a folder with {name}/")
-    maker = omniglot_pools if name == "omniglot" else mnist_pools
-    return maker(data_dir, seed, reserve=reserve)
+        raise DataError(f"{name} needs --data-dir (or ISONOMY_DATA_DIR), see docs/few-shot.md")
+    if name == "mnist":
+        return mnist_pools(data_dir, seed, reserve=reserve)
+    sizes = _RESERVED if reserve else _CLASSES[name]
+    return omniglot_pools(data_dir, seed, sizes, reserve=reserve)
 
 
 def digits_pools(seed: int) -> Pools:
@@ -77,10 +84,14 @@ def mnist_pools(data_dir: Path, seed: int, *, reserve: bool = False) -> Pools:
     return _shared_classes(grey, labels[part], (100, 400, 100), seed)
 
 
-def omniglot_pools(data_dir: Path, seed: int, *, reserve: bool = False) -> Pools:
-    """Omniglot reduced to 28 × 28, strokes bright: 300, 500 and 200 classes of 20 images.
+def omniglot_pools(
+    data_dir: Path, seed: int, sizes: tuple[int, int, int], *, reserve: bool = False
+) -> Pools:
+    """Omniglot reduced to 28 × 28: so many classes of 20 images for company, regulator and tests.
 
-    Settings are chosen on other test classes (`reserve`) than are reported.
+    The company's classes come in four rotations, each a class of its own, as is usual; the
+    regulator's do not, because a rotated image would be a second sample of the same thing.
+    Settings are chosen on 423 other classes (`reserve`) than are reported.
     """
     arrays = read_arrays(data_dir / "omniglot" / "omniglot_105.npz")
     if not {"bits", "label"} <= set(arrays) or arrays["bits"].shape != (32460, 1379):
@@ -89,13 +100,15 @@ def omniglot_pools(data_dir: Path, seed: int, *, reserve: bool = False) -> Pools
     order = np.random.default_rng(12_345).permutation(1623)  # of all seeds: 423 reserved classes
     classes = order[:423] if reserve else order[423:]
     classes = np.random.default_rng([seed, 1]).permutation(classes)
-    sizes = (150, 173, 100) if reserve else (300, 600, 300)
+    if sum(sizes) > len(classes):
+        raise DataError(f"there are {len(classes)} classes to share out, {sum(sizes)} are asked")
     rows = np.flatnonzero(np.isin(labels, classes[: sum(sizes)]))
     grey = np.concatenate([_shrink(arrays["bits"][part]) for part in np.array_split(rows, 16)])
     rank = np.empty(1623, np.int64)
     rank[classes] = np.arange(len(classes))
     owners = np.repeat(np.arange(3), sizes)
-    return _apart(grey, rank[labels[rows]], owners, seed)
+    made = _apart(grey, rank[labels[rows]], owners, seed)
+    return replace(made, company=_rotated(made.company))
 
 
 # --- Splitting and colouring ---------------------------------------------------------------------
@@ -151,6 +164,16 @@ def _pools(
     return Pools(blind, regulator, TestSet(test, swapped))
 
 
+def _rotated(pool: Pool) -> Pool:
+    """Every class four times, turned by 0, 90, 180 and 270 degrees."""
+    turned = [np.rot90(pool.inputs, quarter, (2, 3)) for quarter in range(4)]
+    labels = [pool.labels + quarter * pool.classes for quarter in range(4)]
+    positive = None if pool.positive is None else np.tile(pool.positive, 4)
+    return Pool(
+        np.ascontiguousarray(np.concatenate(turned)), np.concatenate(labels), None, positive
+    )
+
+
 def _hues(count: int, rng: np.random.Generator) -> NDArray[np.float32]:
     """(count, 3) bright colours, far from grey: one channel full, one at most 0.3."""
     hues = rng.random((count, 3))
@@ -187,7 +210,7 @@ def _shrink(bits: NDArray[np.uint8]) -> NDArray[np.float32]:
     at = np.arange(105)
     cover = np.clip(np.minimum(high, at + 1) - np.maximum(low, at), 0, 1) * 28 / 105  # (28, 105)
     small = np.einsum("ai,nij,bj->nab", cover, ink, cover, optimize=True)
-    return np.asarray(np.minimum(1.0, 2 * small), np.float32)
+    return np.asarray(1 - np.minimum(1.0, 2 * small), np.float32)
 
 
 __all__ = ["NAMES", "Pools", "digits_pools", "load", "mnist_pools", "omniglot_pools"]

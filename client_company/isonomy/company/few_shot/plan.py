@@ -38,7 +38,7 @@ class Variant:
 
 
 VARIANTS = {
-    "none": Variant("no privacy", "none"),
+    "none": Variant("no privacy", "none", "maml"),
     "fair": Variant("no privacy, constraint", "fair"),
     "dp_sgd": Variant("DP-SGD", "dp_sgd"),
     "irdp": Variant("IRDP", "irdp"),
@@ -68,7 +68,7 @@ def plan(
         **base,
         "method": variant.method,
         "learner": variant.learner,
-        "company_learner": base.get("company_learner", "fomaml"),
+        "company_learner": "reptile" if variant.learner == "reptile" else "maml",
         "inner_part": variant.inner_part,
         "epsilon": round(epsilon * MILLION),
     }

@@ -78,7 +78,8 @@ def warm_start(
     """θ after the company's own phase."""
     changes = {
         "method": "none",
-        "learner": "fomaml",
+        "learner": "maml",
+        "company_learner": "maml",
         "inner_part": "head",
         "outer_rate": recipe.warm_rate,
         "company_tasks": recipe.warm_tasks,

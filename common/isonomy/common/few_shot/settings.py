@@ -72,8 +72,6 @@ class FewShotSettings(BaseModel):
                 raise ValueError(f"{name} must not be 0")
         if self.model == "conv4" and len(self.input_shape) != 3:
             raise ValueError("conv4 takes images: input_shape is (channels, height, width)")
-        if self.learner == "reptile" and self.fair:
-            raise ValueError("reptile has no query gradient to put a constraint in; take fomaml")
         try:
             sound = 0 < float(self.delta) < 1
         except ValueError:
@@ -82,6 +80,8 @@ class FewShotSettings(BaseModel):
             raise ValueError(f"delta lies strictly between 0 and 1, got {self.delta!r}")
         if self.private:
             self._check_private()
+        if self.learner != "fomaml" and self.fair:
+            raise ValueError("the constraint needs learner='fomaml': its gradients are per sample")
         return self
 
     def _check_private(self) -> None:
