@@ -9,7 +9,9 @@ the same θ, bit for bit.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,12 +21,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federation import CountedNoise
+from round_noise import PerRound
 from typer.testing import CliRunner
 
-from isonomy.common.bridge import call
+from isonomy.common.bridge import DaemonAbsent, call
 from isonomy.common.few_shot.evaluate import evaluate
-from isonomy.common.few_shot.learners import CompanyLearner, RegulatorLearner
+from isonomy.common.few_shot.learners import CompanyLearner
 from isonomy.common.few_shot.memory import run_in_memory
 from isonomy.common.few_shot.plan import FewShotPlan
 from isonomy.common.few_shot.pool_file import save_pool
@@ -60,13 +62,10 @@ import sys
 sys.path[:0] = sys.argv[2].split(":")
 import torch
 torch.set_num_threads(1)
-from federation import CountedNoise
-from isonomy.common.few_shot.learners import RegulatorLearner
 from isonomy.regulator import few_shot
 from isonomy.regulator.cli import app
-def counted(plan, tasks):
-    return RegulatorLearner(plan.settings, tasks.pool, _source=CountedNoise(1))
-few_shot.learner = counted
+from round_noise import PerRound
+few_shot.learner = lambda plan, tasks: PerRound(plan.settings, tasks.pool)
 sys.argv[1:] = ["serve", "--home", sys.argv[1]]
 app()
 """
@@ -83,7 +82,10 @@ TESTS = str(Path(__file__).parents[1])
 class Town:
     """The folders of the three parties below one root, and their processes."""
 
-    def __init__(self, root: Path, processes: Processes, pools: Pools) -> None:
+    def __init__(
+        self, root: Path, processes: Processes, pools: Pools, rounds: int = ROUNDS
+    ) -> None:
+        self.rounds = rounds
         self.root, self.processes, self.pools = root, processes, pools
         self.config = str(root / "server" / "server.toml")
         self.home, self.company = str(root / "regulator"), str(root / "company")
@@ -118,7 +120,7 @@ class Town:
         arrays = {"inputs": pool.inputs, "labels": pool.labels, "groups": pool.groups}
         np.savez(root / "tasks.npz", **arrays, positive=pool.positive, ids=ids)
         save_pool(self.pools.company, root / "own.npz")
-        (root / "settings.json").write_text(json.dumps(SETTINGS))
+        (root / "settings.json").write_text(json.dumps({**SETTINGS, "rounds": self.rounds}))
         plan = str(root / "few-shot.json")
         run(regulator_app, "tasks", "add", "digits", str(root / "tasks.npz"), "--home", self.home)
         run(
@@ -151,28 +153,47 @@ class Town:
     def through_relay(self) -> dict[str, Any]:
         """A relay started by hand; its tickets are handed over as a node would do it."""
         processes, tickets = self.processes, self.root / "tickets"
-        command = ["isonomy-server", "relay", self.public, "--tickets", str(tickets)]
-        relay = processes.start("relay", [*command, "-c", self.config])
+        relay = self.start_relay("relay")
         daemon, script = self.start_parties()
         processes.until(lambda: relay.says('"ready"'), "the relay", 90.0)
         processes.until(lambda: daemon.says('"ready"'), "the regulator", 90.0)
-        processes.until(lambda: self.socket("company").exists(), "the company", 90.0)
         with ThreadPoolExecutor(len(PARTIES)) as pool:
             jobs = [pool.submit(self.hand_over, tickets, name) for name in PARTIES]
             printed = self.end_of(script)
             assert [job.result(30)["reconnects"] for job in jobs] == [0, 0]
         return printed
 
+    def start_relay(self, name: str) -> Running:
+        tickets = ("--tickets", str(self.root / "tickets"))
+        command = ["isonomy-server", "relay", self.public, *tickets, "-c", self.config]
+        return self.processes.start(name, command)
+
     def hand_over(self, tickets: Path, name: str) -> dict[str, Any]:
         text = (tickets / f"{name}.ticket").read_text()
-        return call(self.socket(name), {"type": "session", "ticket": text})
+        for _ in range(300):
+            try:
+                return call(self.socket(name), {"type": "session", "ticket": text})
+            except DaemonAbsent:
+                time.sleep(0.2)
+        raise AssertionError(f"{name} never listened")
 
     def start_parties(self) -> tuple[Running, Running]:
+        return self.start_daemon("daemon"), self.start_company("company")
+
+    def start_daemon(self, name: str) -> Running:
+        return self.python(name, DAEMON, self.home, TESTS)
+
+    def start_company(self, name: str) -> Running:
         root = self.root
-        daemon = self.python("daemon", DAEMON, self.home, TESTS)
         command = ["few-shot", "run", str(root / "few-shot.json"), "--home", self.company]
         files = ["--tasks", str(root / "own.npz"), "-o", str(root / "model")]
-        return daemon, self.python("company", COMPANY, *command, *files)
+        return self.python(name, COMPANY, *command, *files)
+
+    def kill(self, running: Running) -> None:
+        """No last word: kill −9."""
+        running.process.kill()
+        running.process.wait()
+        self.processes._running.remove(running)
 
     def end_of(self, script: Running) -> dict[str, Any]:
         self.processes.finish(script, 180.0)
@@ -223,7 +244,7 @@ def in_memory(pools: Pools, settings: FewShotSettings) -> Any:
     torch.set_num_threads(1)
     try:
         company = CompanyLearner(settings, pools.company)
-        regulator = RegulatorLearner(settings, pools.regulator, _source=CountedNoise(1))
+        regulator = PerRound(settings, pools.regulator)
         return run_in_memory(company, regulator, settings.rounds)
     finally:
         torch.set_num_threads(threads)
@@ -231,6 +252,40 @@ def in_memory(pools: Pools, settings: FewShotSettings) -> Any:
 
 def test_the_same_model_as_with_both_sides_in_one_process(town: Town) -> None:
     check(town, town.through_relay())
+
+
+@pytest.mark.slow
+def test_the_same_although_everybody_is_killed(tmp_path: Path) -> None:
+    """kill −9 of company, regulator and relay in turn, each in the middle of the rounds."""
+    with Processes(tmp_path / "logs") as processes:
+        town = Town(tmp_path, processes, digits_pools(0), rounds=60)
+        town.prepare()
+        tickets, before = tmp_path / "tickets", tmp_path / "before"
+        relay = town.start_relay("relay")
+        daemon, script = town.start_parties()
+        processes.until(lambda: relay.says('"ready"'), "the relay", 90.0)
+        shutil.copytree(tickets, before)  # a relay that is started again makes new ones
+        processes.until(lambda: daemon.says('"ready"'), "the regulator", 90.0)
+        with ThreadPoolExecutor(8) as pool:
+            for name in PARTIES:
+                pool.submit(town.hand_over, before, name)
+            processes.until(lambda: rounds_of(tmp_path) >= 10, "ten rounds", 90.0)
+            town.kill(script)
+            script = town.start_company("company-again")
+            pool.submit(town.hand_over, before, "company")
+            processes.until(lambda: rounds_of(tmp_path) >= 25, "25 rounds", 90.0)
+            town.kill(daemon)
+            daemon = town.start_daemon("daemon-again")
+            pool.submit(town.hand_over, before, "regulator")
+            processes.until(lambda: rounds_of(tmp_path) >= 40, "40 rounds", 90.0)
+            town.kill(relay)
+            town.start_relay("relay-again")
+            printed = town.end_of(script)
+    check(town, printed)
+
+
+def rounds_of(root: Path) -> int:
+    return (root / "regulator" / "ledger.jsonl").read_text().count('"type":"debit"')
 
 
 @pytest.mark.slow
@@ -242,7 +297,7 @@ def check(town: Town, shown: dict[str, Any]) -> None:
     plan = FewShotPlan.load(town.root / "few-shot.json")
     saved = FewShotModel.load(town.root / "model")
     theta = saved.theta
-    assert saved.notes["rounds"] == ROUNDS
+    assert saved.notes["rounds"] == town.rounds
     assert theta.tobytes() == in_memory(town.pools, plan.settings).tobytes()
     fresh = CompanyLearner(plan.settings, town.pools.company).theta()
     accuracy = [
@@ -250,11 +305,11 @@ def check(town: Town, shown: dict[str, Any]) -> None:
         for own in (fresh, theta)
     ]
     assert accuracy[1] > accuracy[0] + 0.15, "nothing was learned"
-    assert (shown["rounds"], shown["complete"], shown["epsilon_cap"]) == (ROUNDS, True, 8.0)
+    assert (shown["rounds"], shown["complete"], shown["epsilon_cap"]) == (town.rounds, True, 8.0)
     assert shown["bytes_per_round"] >= plan.round_bytes
     ledger = town.root / "regulator" / "ledger.jsonl"
-    assert verify_ledger(ledger).debits == ROUNDS
+    assert verify_ledger(ledger).debits == town.rounds
     rounds = [own.event["round"] for own in read_entries(ledger) if own.kind == "debit"]
-    assert rounds == list(range(ROUNDS))
+    assert rounds == list(range(town.rounds))
     kept = [file for file in (town.root / "regulator").rglob("*") if file.is_file()]
     assert not [file for file in kept if b"image-1" in file.read_bytes()], "an id in the clear"
