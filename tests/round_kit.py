@@ -20,7 +20,8 @@ from isonomy.common.connection import Session
 from isonomy.common.few_shot.plan import FewShotPlan
 from isonomy.common.few_shot.round_desk import RoundDesk
 from isonomy.common.few_shot.round_serving import serve_rounds
-from isonomy.common.few_shot.round_session import CompanyState, train
+from isonomy.common.few_shot.round_session import train
+from isonomy.common.few_shot.round_state import CompanyState
 from isonomy.common.few_shot.settings import FewShotSettings
 from isonomy.common.few_shot.sides import FRACTION_BITS, Contribution
 from isonomy.common.ledger import Ledger

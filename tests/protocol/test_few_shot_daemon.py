@@ -14,6 +14,7 @@ from regulator_kit import run_regulator
 from round_kit import FINGERPRINT, ROUNDS, SAMPLES, SIZE, Company, make_plan
 from round_kit import Regulator as Learner
 from session_kit import Federation
+from typer.testing import CliRunner
 
 from isonomy.common.approvals import PlanNotApproved
 from isonomy.common.bridge import DaemonAbsent, call
@@ -22,6 +23,7 @@ from isonomy.common.few_shot.plan import FewShotPlan
 from isonomy.common.identity import Identity
 from isonomy.common.ledger import verify_ledger
 from isonomy.common.session_errors import PartyTimeout
+from isonomy.company.cli.company import app as company_app
 from isonomy.company.few_shot.federated import federated
 from isonomy.company.home import Home
 from isonomy.regulator import few_shot
@@ -124,11 +126,13 @@ def test_from_tasks_to_a_trained_model(scene: Scene) -> None:
     done = scene.approve(path)
     assert done.code == 0, done.stderr
     assert done.json["samples"] == SAMPLES
-    result = scene.train(path, Company())
+    result, home = scene.train(path, Company()), Home(scene.folder / "company")
     assert (result.rounds, result.complete) == (ROUNDS, True)
     assert scene.reply == {"rounds": ROUNDS, "reconnects": 0}  # counts, and nothing else
     ledger = scene.config.ledger.path
     assert verify_ledger(ledger).head.hex() == result.ledger_head
+    shown = CliRunner().invoke(company_app, ["head", str(path), "--home", str(home.folder)])
+    assert json.loads(shown.stdout)["head"] == result.ledger_head
     status = scene.run("status", "--json").json
     assert [own["companies"] for own in status["plans"]] == [["company"]]
     told = scene.run("ledger", "--json")

@@ -31,7 +31,8 @@ from isonomy.common.errors import (
 )
 from isonomy.common.few_shot import round_serving, round_session
 from isonomy.common.few_shot.round_messages import Ask
-from isonomy.common.few_shot.round_session import CompanyState, Round, train
+from isonomy.common.few_shot.round_session import Round, train
+from isonomy.common.few_shot.round_state import CompanyState
 from isonomy.common.few_shot.rounds import Attempt
 from isonomy.common.he_vectors import VectorEncryptor, VectorKey
 from isonomy.common.ledger import verify_ledger
@@ -384,6 +385,33 @@ def test_a_company_with_other_parameters_for_an_answered_round_is_refused(tmp_pa
         result, _ = one_run(both, other, desk, folder="elsewhere")
     assert isinstance(result, ReplayRefused)
     assert debits(tmp_path) == 1
+
+
+def test_the_regulator_s_word_is_signed_and_kept(tmp_path: Path) -> None:
+    with pair(tmp_path) as both, both.ledger() as ledger:
+        one_run(both, Company(), both.desk(ledger), on_round=stop_after(2))
+        state = CompanyState(tmp_path / "company")
+        given = state.given(both.plan)
+        assert given is not None
+        assert (given.number, given.ledger_head) == (1, ledger.head)
+        path = tmp_path / "company" / "few-shot.state"
+        raw = bytearray(path.read_bytes())
+        raw[19 + 40 + 60 + 8] ^= 1  # of the sequence number or the head
+        path.write_bytes(raw)
+        with pytest.raises(VerificationError):
+            state.given(both.plan)
+
+
+def test_a_word_that_somebody_else_signed_is_not_taken(tmp_path: Path) -> None:
+    with pair(tmp_path) as both, both.ledger() as ledger:
+        signed = round_serving.Given.signed
+        forged = both.federation.keys("company").identity
+        round_serving.Given.signed = lambda own, identity, plan: signed(own, forged, plan)  # type: ignore[method-assign]
+        try:
+            result, _ = one_run(both, Company(), both.desk(ledger))
+        finally:
+            round_serving.Given.signed = signed  # type: ignore[method-assign]
+    assert isinstance(result, VerificationError)
 
 
 def test_a_company_put_back_to_an_older_state_is_told(tmp_path: Path) -> None:

@@ -44,6 +44,20 @@ def test_a_refusal_is_raised_as_what_it_is(error: IsonomyError) -> None:
         parse_regulator(refused(error))
 
 
+def test_the_bytes_stay_what_they_are() -> None:
+    """Golden: another version must read what this one wrote."""
+    given = Given(7, b"a" * 16, b"h" * 32, 9, b"l" * 32, b"s" * 64)
+    tail = "61" * 16 + "68" * 32 + "0900000000000000" + "6c" * 32 + "73" * 64
+    assert given.dump().hex() == "4749564e" + "0700000000000000" + tail
+    assert Begin(b"f" * 32, 100).dump().hex() == "4245474e" + "66" * 32 + "6400000000000000"
+    ready = "52454459" + "66" * 32 + "6400000000000000" + "0300000000000000"
+    assert Ready(b"f" * 32, 100, 3).dump().hex() == ready
+    ask = Ask(7, b"a" * 16, PUBLIC, THETA).dump()
+    assert ask[:36].hex() == "524f4e44" + "0700000000000000" + "61" * 16 + "6400000000000000"
+    assert ask[36:-400] == PUBLIC.body + PUBLIC.seed
+    assert ask[-400:] == THETA.astype("<f4").tobytes()
+
+
 def test_what_a_regulator_says_of_its_own_files_stays_at_home() -> None:
     with pytest.raises(IsonomyError) as caught:
         parse_regulator(refused(IsonomyError("/srv/regulator/tasks/secret.bin")))

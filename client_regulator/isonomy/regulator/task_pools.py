@@ -133,6 +133,15 @@ def remove_pool(config: RegulatorConfig, name: str) -> None:
     shred(_existing(config, name))
 
 
+def opens(path: Path, secret: Secret) -> bool:
+    """Does this secret open the pool in this file?"""
+    try:
+        open_sealed(path, WHAT, SCHEMAS, secret)
+    except (VaultLocked, VaultTampered):
+        return False
+    return True
+
+
 def seal_pools_anew(config: RegulatorConfig, vault: Vault, secret: Secret) -> None:
     """Before the vault gets another secret: each pool once more, under that one, beside the old.
 
@@ -156,9 +165,7 @@ def seal_pools_anew(config: RegulatorConfig, vault: Vault, secret: Secret) -> No
 def finish_pools(config: RegulatorConfig, secret: Secret) -> None:
     """Put the pools that this secret opens in the place of the old ones."""
     for fresh in sorted(pools_folder(config).glob(f"*{_NEW}")):
-        try:
-            open_sealed(fresh, WHAT, SCHEMAS, secret)
-        except (VaultLocked, VaultTampered):
+        if not opens(fresh, secret):
             shred(fresh)  # of a change that never came about, or cut short
             continue
         shred(fresh.with_suffix(".bin"))
@@ -248,6 +255,7 @@ __all__ = [
     "finish_pools",
     "list_pools",
     "open_pool",
+    "opens",
     "pools_folder",
     "read_pool_file",
     "remove_pool",

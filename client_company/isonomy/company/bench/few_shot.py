@@ -40,7 +40,8 @@ from isonomy.common.few_shot.models import Network, fingerprint
 from isonomy.common.few_shot.plan import FewShotPlan
 from isonomy.common.few_shot.round_desk import RoundDesk
 from isonomy.common.few_shot.round_serving import serve_rounds
-from isonomy.common.few_shot.round_session import CompanyState, Round, train
+from isonomy.common.few_shot.round_session import Round, train
+from isonomy.common.few_shot.round_state import CompanyState
 from isonomy.common.few_shot.settings import FewShotSettings
 from isonomy.common.few_shot.tasks import Pool
 from isonomy.common.ledger import Ledger

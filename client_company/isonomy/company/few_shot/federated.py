@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from isonomy.common.bridge_server import Callers
 from isonomy.common.few_shot.learners import CompanyLearner
 from isonomy.common.few_shot.plan import FewShotPlan
-from isonomy.common.few_shot.round_session import CompanyState, Round, check_model, train
+from isonomy.common.few_shot.round_session import Round, check_model, train
+from isonomy.common.few_shot.round_state import CompanyState
 from isonomy.common.few_shot.sides import CompanySide
 from isonomy.common.few_shot.tasks import Pool
 from isonomy.common.session import Timing
@@ -73,11 +74,9 @@ def federated(
     side = CompanyLearner(approved.settings, pool) if isinstance(pool, Pool) else pool
     check_model(approved, side)
     attendee = Attendee(approved, own, Timing(absence_s=absence_s))
-    last = Round(0, 0, 0, 0, 0, b"")
+    state = CompanyState(own.state(approved))
 
     def note(done: Round) -> None:
-        nonlocal last
-        last = done
         attendee.exchanges += 1
         if on_round is not None:
             on_round(done)
@@ -85,12 +84,14 @@ def federated(
     try:
         attendee.listen(Path(socket or own.socket), Callers(group))
         session = attendee.session(wait_s)
-        rounds = train(session, side, CompanyState(own.state(approved)), on_round=note)
+        rounds = train(session, side, state, on_round=note)
     except BaseException as error:
         attendee.end(error if isinstance(error, Exception) else SessionClosed("interrupted"))
         raise
     attendee.end()
-    return Federated(approved, side.theta(), rounds, session.bytes, last.ledger_head.hex())
+    given = state.given(approved)
+    head = given.ledger_head.hex() if given else ""
+    return Federated(approved, side.theta(), rounds, session.bytes, head)
 
 
 __all__ = ["Federated", "federated"]

@@ -3,7 +3,7 @@
     Begin    company → regulator    "is this the model that you know?"       fingerprint, d
     Ready    regulator → company    "it is; so many rounds were answered"    fingerprint, d, rounds
     Ask      company → regulator    round t begins: public key of the attempt, θ_t
-    Given    regulator → company    round t was paid for: ledger head; ciphertexts follow
+    Given    regulator → company    round t was paid for: ledger head, signed; ciphertexts follow
 
 Every frame travels under the purpose "round", so it is sealed to the other party (X25519 and
 AES-GCM, sealing.py). For θ that *is* "encrypted under the regulator's key" of Algorithm 3, line 16:
@@ -17,7 +17,7 @@ Ciphertexts are `messages.SumPart`, in the clear and signed, because the server 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +25,19 @@ from numpy.typing import NDArray
 from isonomy.common.canonical import hash_bytes
 from isonomy.common.ciphertexts import SEED_BYTES, Seeded, check_seeded
 from isonomy.common.errors import IsonomyError, ProtocolError
+from isonomy.common.identity import Identity, verify_signature
 from isonomy.common.messages import Refusal, decode, encode
 from isonomy.common.params import ParameterSet
 
-ATTEMPT_BYTES, HASH_BYTES = 16, 32
+ATTEMPT_BYTES, HASH_BYTES, SIGNATURE_BYTES = 16, 32, 64
 MAX_ROUND = 1 << 20
 _BEGIN, _READY, _ASK, _GIVEN, _REFUSED = b"BEGN", b"REDY", b"ROND", b"GIVN", b"RFSL"
 _BEGIN_FIELDS = struct.Struct("<4s32sQ")
 _READY_FIELDS = struct.Struct("<4s32sQQ")
 _ASK_FIELDS = struct.Struct("<4sQ16sQ")
-_GIVEN_FIELDS = struct.Struct("<4sQ16s32sQ32s")
+_GIVEN_FIELDS = struct.Struct("<4sQ16s32sQ32s64s")
+GIVEN_BYTES = _GIVEN_FIELDS.size
+GIVEN_DOMAIN = "isonomy/few-shot/given/v1"
 
 
 @dataclass(frozen=True)
@@ -76,18 +79,41 @@ class Ask:
 
 @dataclass(frozen=True)
 class Given:
-    """The regulator's share of a round was paid for; its ciphertexts follow."""
+    """The regulator's share of a round was paid for; its ciphertexts follow. Signed, and kept.
+
+    The company can show by it how far the regulator's ledger had got: a rollback shows.
+    """
 
     number: int
     attempt: bytes
     theta_hash: bytes
     sequence: int  # of its record in the ledger
-    ledger_head: bytes  # after it: a rollback shows
+    ledger_head: bytes  # after it
+    signature: bytes = bytes(SIGNATURE_BYTES)
 
     def dump(self) -> bytes:
         return _GIVEN_FIELDS.pack(
-            _GIVEN, self.number, self.attempt, self.theta_hash, self.sequence, self.ledger_head
+            _GIVEN,
+            self.number,
+            self.attempt,
+            self.theta_hash,
+            self.sequence,
+            self.ledger_head,
+            self.signature,
         )
+
+    def signed(self, identity: Identity, plan: bytes) -> Given:
+        """With the regulator's signature, under this plan."""
+        signature = identity.sign(GIVEN_DOMAIN, self._signed_bytes(plan))
+        return replace(self, signature=signature)
+
+    def verify(self, key: bytes, plan: bytes) -> None:
+        """Raise VerificationError unless the holder of this key signed it under this plan."""
+        verify_signature(key, GIVEN_DOMAIN, self._signed_bytes(plan), self.signature)
+
+    def _signed_bytes(self, plan: bytes) -> bytes:
+        bare = replace(self, signature=bytes(SIGNATURE_BYTES))
+        return hash_bytes(GIVEN_DOMAIN, plan, bare.dump())
 
 
 def refused(error: IsonomyError) -> bytes:
@@ -147,6 +173,7 @@ def attempt_id(number: int, attempt: bytes) -> str:
 
 
 __all__ = [
+    "GIVEN_BYTES",
     "Ask",
     "Begin",
     "Given",

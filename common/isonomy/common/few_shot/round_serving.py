@@ -100,7 +100,7 @@ class _RegulatorTalk:
         self._hear_company(exchange, ask)
         named = theta_hash(ask.theta)
         given = Given(ask.number, ask.attempt, named, record.seq, record.hash)
-        self._say(exchange, given.dump())
+        self._say(exchange, given.signed(self._session.keys.identity, self._plan.hash).dump())
         encryptor = VectorEncryptor(self._params, ask.public)
         parts = encrypted_parts(self._params, encryptor, values)
         for index, (payload, last) in enumerate(marked(parts)):

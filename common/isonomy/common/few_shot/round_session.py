@@ -16,11 +16,9 @@ same round is sent again under a new key, with the same contributions.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,17 +35,15 @@ from isonomy.common.errors import (
 )
 from isonomy.common.few_shot.plan import FewShotPlan
 from isonomy.common.few_shot.round_messages import Begin, Given, Ready, parse_regulator
+from isonomy.common.few_shot.round_state import CompanyState
 from isonomy.common.few_shot.rounds import Attempt
 from isonomy.common.few_shot.sides import CompanySide
 from isonomy.common.links import Frame
 from isonomy.common.params import parameter_set
-from isonomy.common.private_files import write_private
 from isonomy.common.remote import marked
 from isonomy.common.session_errors import PeerRestarted
 
 MAX_RESTARTS = 100  # within one round; more is no accident
-_STATE = b"isonomy-few-shot-1\n"
-_NUMBER = struct.Struct("<Q32s")
 
 
 @dataclass(frozen=True)
@@ -60,33 +56,6 @@ class Round:
     parameters: int
     attempts: int
     ledger_head: bytes
-
-
-class CompanyState:
-    """How far the company is, on disk: the number of finished rounds and its learner's state."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "few-shot.state"
-
-    def load(self, plan: FewShotPlan, side: CompanySide) -> int:
-        """Bring the learner to where it was; returns the number of finished rounds."""
-        try:
-            raw = self._path.read_bytes()
-        except FileNotFoundError:
-            return 0
-        except OSError as error:
-            raise ConfigError(f"cannot read {self._path}: {error.strerror}") from None
-        if not raw.startswith(_STATE) or len(raw) < len(_STATE) + _NUMBER.size:
-            raise ConfigError(f"{self._path} is no state of a few-shot run")
-        number, bound = _NUMBER.unpack_from(raw, len(_STATE))
-        if bound != plan.hash:
-            raise ConfigError(f"{self._path} belongs to another few-shot plan")
-        side.restore(raw[len(_STATE) + _NUMBER.size :])
-        return int(number)
-
-    def save(self, plan: FewShotPlan, number: int, side: CompanySide) -> None:
-        """On disk before θ leaves again, so that a round never comes with two."""
-        write_private(self._path, _STATE + _NUMBER.pack(number, plan.hash) + side.state())
 
 
 def train(
@@ -105,9 +74,11 @@ def train(
     """
     plan = few_shot_plan(session)
     check_model(plan, side)
-    number = state.load(plan, side)
+    number, saved = state.load(plan)
+    if saved is not None:
+        side.restore(saved)
     if number == 0:
-        state.save(plan, 0, side)
+        state.save(plan, 0, side.state())
     talk = _CompanyTalk(session, plan)
     while number < plan.settings.rounds:
         try:
@@ -118,9 +89,9 @@ def train(
             break
         side.step(number, total)
         number += 1
-        state.save(plan, number, side)
+        state.save(plan, number, side.state(), talk.given)
         if on_round is not None:
-            size, head = talk.take_bytes(), talk.ledger_head
+            size, head = talk.take_bytes(), talk.given.ledger_head if talk.given else b""
             on_round(Round(number, plan.settings.rounds, size, plan.size, attempts, head))
     return number
 
@@ -170,7 +141,7 @@ class _CompanyTalk:
         self._exchanges = count(1)
         self._generation = 0  # of the regulator that has said Ready
         self._bytes = 0
-        self.ledger_head = b""
+        self.given: Given | None = None  # of the last round, signed by the regulator
 
     def greet(self, number: int) -> None:
         """Compare models with this incarnation of the regulator, once."""
@@ -207,13 +178,14 @@ class _CompanyTalk:
             said = parse_regulator(self._hear(exchange, generation).payload)
             if not isinstance(said, Given):
                 raise ProtocolError("the regulator answered a round with something else")
+            said.verify(self._plan.regulator.signing_key, self._plan.hash)
             attempt.given(said)
             while not attempt.take(self._receive(exchange, generation)):
                 pass
         except BaseException:
             attempt.drop()
             raise
-        self.ledger_head = said.ledger_head
+        self.given = said
         return attempt.finish()
 
     def take_bytes(self) -> int:
@@ -260,4 +232,4 @@ def few_shot_plan(session: Session) -> FewShotPlan:
     return session.agreement
 
 
-__all__ = ["CompanyState", "Round", "check_model", "few_shot_plan", "train"]
+__all__ = ["Round", "check_model", "few_shot_plan", "train"]
