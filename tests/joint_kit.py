@@ -11,20 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from federation import CountedNoise
 from session_kit import FAST, Federation, attributes, split
 
 from isonomy.common.cohort import Cohort
 from isonomy.common.connection import Session
 from isonomy.common.custodian import Custodian
-from isonomy.common.joint import share_slices
+from isonomy.common.joint import MaskKey, pair_key, share_slices
 from isonomy.common.joint_half import JointHalf
+from isonomy.common.joint_inspection import Summand
 from isonomy.common.joint_oracle import JointOracle
 from isonomy.common.joint_serving import serve_joint
-from isonomy.common.joint_store import JointStore
+from isonomy.common.joint_store import JointEvidence, JointStore
 from isonomy.common.ledger import Ledger
 from isonomy.common.local import LocalOracle
-from isonomy.common.openings import OpeningStore
+from isonomy.common.messages import SumHeader, decode
+from isonomy.common.openings import MemoryOpenings, OpeningStore
 from isonomy.common.oracle import GroupOracle, Release
 from isonomy.common.stream import Timing
 from isonomy.server.relay import RelayServer
@@ -126,3 +129,38 @@ def alone(folder: Path, federation: Federation, script: Script) -> list[Release]
 
 
 ROWS = np.random.default_rng(3).normal(size=(SIZE, 5))
+
+
+def opened(
+    joint: Table, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[JointEvidence, list[Summand]]:
+    """Two companies ask once; the regulator's evidence, and what each company then shows."""
+    stores = {name: MemoryOpenings() for name in joint.names}
+    columns: dict[str, list[bytes]] = {}
+    original = JointOracle._hashed
+
+    def hashed(oracle: JointOracle, frame: bytes, hashes: list[bytes]) -> Iterator[bytes]:
+        own = columns.setdefault(oracle._port.session.keys.name, [])
+        for column in original(oracle, frame, hashes):
+            own.append(column)
+            yield column
+
+    def once(oracle: GroupOracle, own: slice) -> list[Release]:
+        return [oracle.blind_sum(ROWS[own], norm=2.0, share=SHARE)]
+
+    monkeypatch.setattr(JointOracle, "_hashed", hashed)
+    with joint.regulator(folder), ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(joint.company, name, once, stores[name]) for name in joint.names]
+        query_id = jobs[0].result(60)[0].receipt.query_id
+        jobs[1].result(60)
+    evidence = JointStore(folder / "joint").load(query_id)
+    assert evidence is not None
+    plan, summands = joint.federation.plan, []
+    for place, (name, share) in enumerate(zip(joint.names, plan.shares, strict=True)):
+        stored = stores[name].find(query_id)
+        assert stored is not None
+        header, opening = stored.frames[0], stored.opening
+        key = MaskKey(pair_key(joint.federation.keys(name), plan, 1 - place), 2)
+        masks = key.shown(query_id, decode(header, SumHeader).attempt)
+        summands.append(Summand(header, columns[name], opening, share.people, masks))
+    return evidence, summands

@@ -24,7 +24,7 @@ from isonomy.common.links import Frame
 from isonomy.common.params import DEFAULT_PARAMETERS
 from isonomy.common.party import PartyKeys
 from isonomy.common.ristretto import POINT_BYTES, hash_to_points, multiply, random_scalar
-from isonomy.common.session import Session
+from isonomy.common.session import Session, Ticket
 from isonomy.common.session_errors import SessionClosed
 from isonomy.server.relay import RelayServer
 
@@ -392,3 +392,11 @@ def test_a_hundred_thousand_each(federation: Federation, tmp_path: Path) -> None
     assert isinstance(first, Cohort)
     assert first == second
     assert len(first) == 50_000
+
+
+def test_a_new_ticket_renews_an_alignment_too(federation: Federation, plan: AlignmentPlan) -> None:
+    """A relay that was started anew sends one; it must not end the session that it is for."""
+    first = Ticket("127.0.0.1:1", plan.relay_name, b"1", plan.hash, "company", "company", 5)
+    session = Session(first, federation.tls("company"), federation.keys("company"), plan)
+    session.renew(replace(first, token=b"2"))
+    assert session._tickets.take().token == b"2"

@@ -15,8 +15,10 @@ from session_kit import FAST, RELAY_NAME, Federation
 from isonomy.common import session_core
 from isonomy.common.attendance import Attendance
 from isonomy.common.bridge import Message
-from isonomy.common.envelopes import SERVICE_METHOD
+from isonomy.common.connection import _closed_error
+from isonomy.common.envelopes import SERVICE_METHOD, Close
 from isonomy.common.errors import IsonomyError, LedgerTampered, ProtocolError, TransportError
+from isonomy.common.messages import Refusal
 from isonomy.common.session import Frame, Session, Ticket, serve_queries
 from isonomy.common.session_errors import (
     AdmissionRefused,
@@ -72,6 +74,20 @@ def test_the_relay_cannot_speak_for_a_party(code: str) -> None:
 def test_the_relay_can_speak_for_itself() -> None:
     for kind in (TokenRefused, AdmissionRefused, SessionClosed, OversizedMessage):
         assert type(error_from_relay(kind.__name__, "x")) is kind
+
+
+def test_what_others_write_is_one_plain_line() -> None:
+    """An error's text ends up on a terminal: no relay or party draws on it, or adds lines to it."""
+    text = "over\x1b[2J\x1b[31m\r\nisonomy: all is well\u2028\x9b1m é"
+    for error in (
+        error_from_relay("SessionClosed", text),
+        error_from_note("BudgetExceeded", text),
+        Refusal("q", "BudgetExceeded", text).error(),
+        _closed_error("company", Close("BudgetExceeded", text)),
+    ):
+        assert str(error).isprintable()
+        assert "isonomy: all is well" in str(error)
+        assert str(error).endswith("é")
 
 
 def test_a_false_restart_ends_the_regulators_loop(

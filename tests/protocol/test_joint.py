@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from joint_kit import ROWS, SHARE, SIZE, Table, alone, table
+from joint_kit import ROWS, SHARE, SIZE, Table, alone, opened, table
 from session_kit import FAST, Federation, people
 
 from isonomy.common.cohort import Cohort
@@ -26,10 +25,11 @@ from isonomy.common.joint import (
     pair_key,
     share_slices,
 )
-from isonomy.common.joint_inspection import Summand, inspect_joint
+from isonomy.common.joint_inspection import inspect_joint
 from isonomy.common.joint_oracle import JointOracle
-from isonomy.common.joint_store import JointEvidence, JointStore
+from isonomy.common.joint_store import JointEvidence
 from isonomy.common.ledger import verify_ledger
+from isonomy.common.messages import SumHeader, decode
 from isonomy.common.openings import MemoryOpenings
 from isonomy.common.oracle import GroupOracle, Release
 from isonomy.common.plan import Plan
@@ -219,40 +219,11 @@ def test_inspection_recomputes_every_summand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All openings and columns in hand, an auditor finds any change, the relay's included."""
-    stores = {name: MemoryOpenings() for name in ("first", "second")}
-    columns: dict[str, list[bytes]] = {}
-    original_hashed = JointOracle._hashed
-
-    def hashed(oracle: JointOracle, frame: bytes, hashes: list[bytes]) -> Iterator[bytes]:
-        own = columns.setdefault(oracle._port.session.keys.name, [])
-        for column in original_hashed(oracle, frame, hashes):
-            own.append(column)
-            yield column
-
-    monkeypatch.setattr(JointOracle, "_hashed", hashed)
-
-    def once(oracle: GroupOracle, own: slice) -> list[Release]:
-        return [oracle.blind_sum(ROWS[own], norm=2.0, share=SHARE)]
-
-    with (
-        table(tmp_path, "first", "second") as joint,
-        joint.regulator(tmp_path),
-        ThreadPoolExecutor(2) as pool,
-    ):
-        jobs = [pool.submit(joint.company, n, once, stores[n]) for n in joint.names]
-        query_id = jobs[0].result(60)[0].receipt.query_id
-        jobs[1].result(60)
-    evidence = JointStore(tmp_path / "joint").load(query_id)
-    assert evidence is not None
-    reply = evidence.reply
+    with table(tmp_path, "first", "second") as joint:
+        evidence, summands = opened(joint, tmp_path, monkeypatch)
+    plan, reply = joint.federation.plan, evidence.reply
+    query_id = decode(evidence.headers[0], SumHeader).query_id
     assert [len(own) for own in evidence.digests] == [1, 1]
-    summands = []
-    for name, share in zip(joint.names, joint.federation.plan.shares, strict=True):
-        stored = stores[name].find(query_id)
-        assert stored is not None
-        summands.append(Summand(stored.frames[0], columns[name], stored.opening, share.people))
-
-    plan = joint.federation.plan
 
     def inspect(**changes: Any) -> None:
         given = {"summands": summands, "evidence": evidence, "request_hash": reply.request_hash()}
@@ -269,9 +240,11 @@ def test_inspection_recomputes_every_summand(
         ("(0)", {"request_hash": bytes(32)}),
         ("(0)", {"summands": summands[::-1]}),
         ("(2)", {"summands": [summands[0], forged]}),
-        ("(3)", {"summands": [summands[0], replace(summands[1], columns=columns["first"])]}),
+        ("(3)", {"summands": [summands[0], replace(summands[1], columns=summands[0].columns)]}),
         ("(0)", {"evidence": added}),
         ("(7)", {"evidence": added, "request_hash": other.request_hash()}),
+        ("(8)", {"summands": [summands[0], replace(summands[1], masks=summands[0].masks[::-1])]}),
+        ("(8)", {"summands": [replace(s, masks=s.masks[::-1]) for s in summands]}),
     ):
         with pytest.raises(VerificationError, match=re.escape(check)):
             inspect(**changes)

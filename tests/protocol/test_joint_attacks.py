@@ -33,7 +33,15 @@ from isonomy.common.joint_serving import _Table
 from isonomy.common.joint_store import JointEvidence, JointStore, Signed
 from isonomy.common.ledger import verify_ledger
 from isonomy.common.links import Frame
-from isonomy.common.messages import Refusal, SumHeader, SumPart, decode, encode, frame_hash
+from isonomy.common.messages import (
+    Refusal,
+    SumHeader,
+    SumPart,
+    decode,
+    encode,
+    frame_hash,
+    frames_hash,
+)
 from isonomy.common.oracle import GroupOracle, Release
 from isonomy.common.packing import centre
 from isonomy.common.params import DEFAULT_PARAMETERS
@@ -249,6 +257,20 @@ def test_waiting_queries_are_limited_per_company(tmp_path: Path) -> None:
         assert len(half._waiting) == 1
 
 
+def test_a_query_about_the_other_companys_people_does_not_wait(tmp_path: Path) -> None:
+    """Four million positions take 160 MB of memory: what cannot be answered is not kept."""
+    federation = Federation.create(tmp_path, size=SIZE, companies=("first", "second"))
+    half, ledger = Table(federation, None, ("first", "second")).half(tmp_path)  # type: ignore[arg-type]
+    own = federation.plan.shares[0].people
+    with ledger:
+        within = query(federation, positions=(0, own - 1))
+        assert list(half.on_query("first", 1, encode(within))) == []
+        beyond = query(federation, 1, positions=(0, own))
+        (refusal,) = half.on_query("first", 2, encode(beyond))
+        assert "outside its own people" in text_of(refusal)
+        assert set(half._waiting) == {within.query_id}
+
+
 class StubSession:
     """Frames for the loop, without a network."""
 
@@ -279,6 +301,29 @@ def test_frames_of_a_request(tmp_path: Path) -> None:
             list(loop._on_frame(frame(index)))
         with pytest.raises(ProtocolError, match="at most 4096"):
             list(loop._on_frame(frame(MAX_ANSWERS + 2)))
+
+
+@pytest.mark.parametrize(
+    ("index", "purpose", "size"),
+    [(0, "joint", 1 << 21), (1, "joint", 8), (1, "sum", 1 << 16), (2, "sum", 1 << 17)],
+)
+def test_a_request_is_not_collected_without_end(
+    tmp_path: Path, index: int, purpose: Any, size: int
+) -> None:
+    """A sealed frame may have 64 MiB and a request 4,098 frames: that would be 256 GiB."""
+    federation = Federation.create(tmp_path, size=SIZE, companies=("first", "second"))
+    half, ledger = Table(federation, None, ("first", "second")).half(tmp_path)  # type: ignore[arg-type]
+    loop = _Table(StubSession(federation), half)  # type: ignore[arg-type]
+    with ledger:
+        for place, good in enumerate(("joint", "sum")[:index]):
+            list(loop._on_frame(Frame("first", good, "q", 1, place, False, b"")))  # type: ignore[arg-type]
+        with pytest.raises(ProtocolError, match="joint request"):
+            list(loop._on_frame(Frame("first", purpose, "q", 1, index, False, bytes(size))))
+        assert len(loop._partial["first"]) == index, "it was not kept"
+        for place, good in enumerate(("joint", "sum")[index:], index):
+            list(loop._on_frame(Frame("first", good, "q", 1, place, False, b"")))  # type: ignore[arg-type]
+        with pytest.raises(OversizedMessage, match="total is larger"):
+            list(loop._on_frame(Frame("first", "sum", "q", 1, 2, False, b"", total=bytes(1 << 18))))
 
 
 def envelope(plan: bytes, company: str, query_id: str, payload: bytes) -> Envelope:
@@ -395,12 +440,14 @@ def test_reply_that_names_too_few_requests(tmp_path: Path, monkeypatch: pytest.M
 
 def test_stored_request_that_was_changed(tmp_path: Path) -> None:
     zero, parts = bytes(32), [b"one", b"two"]
-    header = encode(SumHeader("q", b"a" * 16, zero, zero, zero, joint_parts_hash(parts), 2))
+    totals = JointTotals("q", b"a" * 16, np.array([3], dtype=np.uint64)).dump()
+    bound = joint_parts_hash(totals, parts)
+    header = encode(SumHeader("q", b"a" * 16, zero, zero, zero, bound, 2))
     digests = tuple(payload_digest(part) for part in parts)
     reply = JointReply((frame_hash(header),), np.array([3], dtype=np.uint64), 64, b"t" * 32)
     store = JointStore(tmp_path)
     signed = Signed(b"l" * 16, 2**64 - 1, (2, 3, 4), (b"s" * 64, b"i" * 64, b"g" * 64))
-    store.save("q", JointEvidence(reply, (header,), (digests,), (signed,)))
+    store.save("q", JointEvidence(reply, (header,), (totals,), (digests,), (signed,)))
     found = store.load("q")
     assert found is not None
     assert (found.headers, found.digests, found.signed) == ((header,), (digests,), (signed,))
@@ -411,6 +458,8 @@ def test_stored_request_that_was_changed(tmp_path: Path) -> None:
     assert isinstance(content, dict)
     changed: list[Any] = [{k: v for k, v in content.items() if k != key} for key in content]
     changed += [{**content, key: value} for key in content for value in (7, "7", [], ["00"])]
+    lied = JointTotals("q", b"a" * 16, np.array([4], dtype=np.uint64)).dump().hex()
+    changed += [{**content, "totals": [lied]}, {**content, "totals": content["totals"] * 2}]
     changed += [[], 7, {**content, "digests": [[digests[1].hex(), digests[0].hex()]]}]
     own = content["signed"][0]
     changed += [{**content, "signed": [{**own, "signatures": own["signatures"][:2]}]}]
@@ -418,6 +467,26 @@ def test_stored_request_that_was_changed(tmp_path: Path) -> None:
         path.write_bytes(canonical_json(each))
         with pytest.raises(VerificationError, match="changed on disk"):
             store.load("q")
+
+
+def test_a_stored_request_of_the_schema_before(tmp_path: Path) -> None:
+    """It binds no totals, and can still be answered from; it cannot pass for a newer one."""
+    zero, digests = bytes(32), (payload_digest(b"one"),)
+    bound = frames_hash(digests, hashed=True)
+    header = encode(SumHeader("q", b"a" * 16, zero, zero, zero, bound, 1))
+    reply = JointReply((frame_hash(header),), np.array([3], dtype=np.uint64), 64, b"t" * 32)
+    signed = Signed(b"l" * 16, 1, (2, 3), (b"s" * 64, b"i" * 64))
+    store = JointStore(tmp_path)
+    store.save("q", JointEvidence(reply, (header,), (), (digests,), (signed,)))
+    with pytest.raises(VerificationError, match="changed on disk"):
+        store.load("q")
+    (path,) = tmp_path.iterdir()
+    content: Any = parse_canonical(path.read_bytes(), max_bytes=1 << 20)
+    del content["totals"]
+    path.write_bytes(canonical_json({**content, "schema": 2}))
+    found = store.load("q")
+    assert found is not None
+    assert (found.totals, found.reply.request_hash()) == ((), reply.request_hash())
 
 
 def test_request_for_an_attempt_that_is_gone(tmp_path: Path) -> None:

@@ -306,3 +306,23 @@ def test_no_spinning_when_no_file_can_be_opened(
     BridgeServer(path, echo)._accept(Full())
     assert tries == 4
     assert time.monotonic() - begun >= 0.15
+
+
+def test_a_link_in_the_sockets_place_opens_no_file_of_ours(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group that may call must not get at a key by racing for the socket's name."""
+    key = tmp_path / "identity.key"
+    key.touch(mode=0o600)
+
+    class Raced(socket.socket):
+        def bind(self, address: object) -> None:
+            super().bind(address)  # type: ignore[arg-type]
+            path.unlink()
+            path.symlink_to(key)
+
+    monkeypatch.setattr(bridge_server.socket, "socket", Raced)
+    with pytest.raises(ConfigError, match="was replaced"):
+        BridgeServer(path, dict).start()
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert key.exists()

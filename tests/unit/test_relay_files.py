@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
+from isonomy.common.errors import StorageError
 from isonomy.common.resume import resume_secret
 from isonomy.common.tickets import Ticket
 from isonomy.server.relay_store import RelayStore
@@ -52,6 +54,27 @@ def test_one_secret_per_plan_and_party_whatever_the_tickets(
     for plan, party in ((b"q" * 32, "acme"), (b"p" * 32, "bolt")):
         third = Ticket("127.0.0.1:1", "relay", b"token", plan, "company", party, 5)
         assert resume_secret(tmp_path, third) != first
+
+
+def test_two_processes_at_once_have_one_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the relay hears first from one of them must be what is on disk afterwards."""
+    secrets: list[bytes] = []
+    fsync = os.fsync
+
+    def second_process(fd: int) -> None:
+        monkeypatch.setattr(os, "fsync", fsync)
+        secrets.append(resume_secret(tmp_path, TICKET))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", second_process)
+    secrets.append(resume_secret(tmp_path, TICKET))
+    (file,) = tmp_path.iterdir()
+    assert secrets == [file.read_bytes()] * 2
+    file.write_bytes(b"")
+    with pytest.raises(StorageError, match="damaged"):
+        resume_secret(tmp_path, TICKET)
 
 
 def test_a_ticket_file_is_for_the_owner_only(tmp_path: Path) -> None:

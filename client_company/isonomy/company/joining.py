@@ -36,6 +36,7 @@ from isonomy.common.plan import Plan
 from isonomy.common.remote import RemoteOracle
 from isonomy.common.session import Frame, Session, Ticket, Timing
 from isonomy.common.session_errors import (
+    CertificateError,
     PartyTimeout,
     SessionClosed,
     TokenRefused,
@@ -127,8 +128,9 @@ class Attendee:
     def _attend(self, session: Session) -> Message:
         try:
             session.start()
-        except TokenRefused as error:
-            # Code that came with a run may hand over any ticket: wait on for a good one.
+        except (TokenRefused, CertificateError, PartyTimeout) as error:
+            # Code that came with a run may hand over any ticket, to any address: what a false one
+            # leads to is no reason to give up. Wait on for a good one; `session` tells the reason.
             self._failure = error
             raise
         except Exception as error:

@@ -145,12 +145,26 @@ class BridgeServer:
             os.fchmod(sock.fileno(), 0o600)
             sock.bind(str(self.path))
             on_failure.callback(self.path.unlink)
-            if gid is not None:
-                os.chown(self.path, -1, gid)
-            self.path.chmod(0o660)
+            self._open_to(gid)
             sock.listen(MAX_CALLERS)
             on_failure.pop_all()
         return sock
+
+    def _open_to(self, gid: int | None) -> None:
+        """Group and mode of the socket itself, whatever its name has come to stand for.
+
+        In a folder that the group may write to, somebody can put a link to one of our files there.
+        """
+        fd = os.open(self.path, os.O_PATH | os.O_NOFOLLOW)
+        try:
+            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+                raise ConfigError(f"{self.path} was replaced while it was made; start again")
+            itself = Path(f"/proc/self/fd/{fd}")
+            if gid is not None:
+                os.chown(itself, -1, gid)
+            itself.chmod(0o660)
+        finally:
+            os.close(fd)
 
     def stop(self) -> None:
         """Close and remove the socket. Stopping twice is harmless."""
@@ -182,7 +196,8 @@ class BridgeServer:
         """Hold PATH.lock: who holds it may remove the socket file, since nobody listens on it."""
         # For the owner only: who can open the file can lock it, and so keep a daemon from starting.
         lock = self.path.with_name(self.path.name + ".lock")
-        self._lock_file = os.fdopen(os.open(lock, os.O_WRONLY | os.O_CREAT, 0o600), "w")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
+        self._lock_file = os.fdopen(os.open(lock, flags, 0o600), "w")
         os.fchmod(self._lock_file.fileno(), 0o600)
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,6 +14,7 @@ from isonomy.common.errors import ConfigError, ProtocolError
 from isonomy.common.params import WORD, ParameterSet
 
 SEED_BYTES = 64  # of SEAL's Blake2xb generator
+DIGEST_BYTES = 32  # envelopes.payload_digest
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,21 @@ def check_answer(params: ParameterSet, part: bytes) -> None:
         )
     if (np.frombuffer(part, dtype="<u8") >= np.uint64(params.primes[0])).any():
         raise ProtocolError("an answer ciphertext holds a value that is not below q0")
+
+
+def pack_total(summands: Sequence[bytes], frame: bytes) -> bytes:
+    """What the relay sends beside the last summand: the digests of all of them, then their sum.
+
+    A company can make the relay forget a ciphertext and take another, in messages that never reach
+    the regulator's loop. So the relay says what it added, and the regulator compares.
+    """
+    return b"".join((*summands, frame))
+
+
+def split_total(total: bytes, companies: int) -> tuple[tuple[bytes, ...], bytes]:
+    """Digests (in the order of the companies' names) and the frame of the sum."""
+    digests = tuple(total[j * DIGEST_BYTES : (j + 1) * DIGEST_BYTES] for j in range(companies))
+    return digests, total[companies * DIGEST_BYTES :]
 
 
 def add_answers(params: ParameterSet, parts: Sequence[bytes]) -> bytes:

@@ -240,4 +240,4 @@ def _closed_error(peer: str | None, closed: Close | None) -> IsonomyError:
     if closed is None or closed.code == DONE:
         return SessionClosed(f"{peer or 'everybody'} ended the session: done", done=True)
     found = error_from_note(closed.code, closed.text)
-    return SessionClosed(f"{peer} ended the session: {type(found).__name__}: {closed.text}")
+    return SessionClosed(f"{peer} ended the session: {type(found).__name__}: {found}")

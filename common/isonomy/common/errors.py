@@ -25,6 +25,11 @@ plaintext statistics, because they end up in logs and on the other party's scree
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """What another party wrote, for our screen and logs: one line, no escape codes."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
 class IsonomyError(Exception):
     """Base of all errors that Isonomy raises on purpose."""
 

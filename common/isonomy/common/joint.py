@@ -7,9 +7,10 @@
                the companies only, so each takes the sum of all masks off the answer
     totals     each company's public totals travel under such a mask too; the regulator adds them
 
-K comes from X25519 between the first two companies' pinned keys; with more than two, the first one
-sends it to the others over their sealed links. What the companies learn of each other: the totals
-of all together; with two companies each one therefore learns the other's. The regulator sees masked
+K comes from X25519 between the first two companies' pinned keys; with more than two, both send it
+to the others over their sealed links, who compare: one company that could hand out another key
+would alone be able to read the answers. What the companies learn of each other: the totals of all
+together; with two companies each one therefore learns the other's. The regulator sees masked
 numbers, the relay ciphertexts.
 """
 
@@ -98,13 +99,16 @@ class MaskKey:
     def seeds(self, query_id: str, attempt: bytes) -> list[bytes]:
         return [self.seed(query_id, attempt, company) for company in range(self._companies)]
 
+    def shown(self, query_id: str, attempt: bytes) -> tuple[tuple[bytes, bytes], ...]:
+        """For an auditor: mask seed and key of the totals' mask of every company, in one query."""
+        seeds = self.seeds(query_id, attempt)
+        return tuple((s, self._totals_key(query_id, attempt, j)) for j, s in enumerate(seeds))
+
     def mask_totals(
         self, totals: NDArray[np.int64], query_id: str, attempt: bytes, company: int
     ) -> NDArray[np.uint64]:
         """Totals plus a uniform mask, modulo 2^64."""
-        mask = self._words(query_id, attempt, company, totals.size)
-        masked: NDArray[np.uint64] = totals.astype(np.int64).view(np.uint64) + mask
-        return masked
+        return mask_totals(totals, self._totals_key(query_id, attempt, company))
 
     def unmask_totals(
         self, masked: NDArray[np.uint64], query_id: str, attempt: bytes
@@ -112,32 +116,46 @@ class MaskKey:
         """The sum of all companies' totals, from the sum of the masked ones."""
         total = masked.copy()
         for company in range(self._companies):
-            total -= self._words(query_id, attempt, company, masked.size)
+            total -= _mask_words(self._totals_key(query_id, attempt, company), masked.size)
         return total.view(np.int64)
 
-    def _words(self, query_id: str, attempt: bytes, company: int, size: int) -> NDArray[np.uint64]:
-        key = self._prf("isonomy/joint-totals/v1", query_id, attempt, company)
-        # The key is used for this one stream, so its counter may begin at zero.
-        stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
-        return np.frombuffer(stream.update(bytes(WORD * size)), dtype="<u8")
+    def _totals_key(self, query_id: str, attempt: bytes, company: int) -> bytes:
+        return self._prf("isonomy/joint-totals/v1", query_id, attempt, company)
 
     def _prf(self, domain: str, query_id: str, attempt: bytes, company: int) -> bytes:
         place = hash_bytes(domain, query_id.encode(), attempt, company.to_bytes(4, "big"))
         return hmac.digest(self._key, place, "sha256")
 
 
+def mask_totals(totals: NDArray[np.int64], key: bytes) -> NDArray[np.uint64]:
+    """Totals plus the mask that follows from the key of one company in one attempt."""
+    masked: NDArray[np.uint64] = totals.astype(np.int64).view(np.uint64)
+    return masked + _mask_words(key, totals.size)
+
+
+def _mask_words(key: bytes, size: int) -> NDArray[np.uint64]:
+    # The key is used for this one stream, so its counter may begin at zero.
+    stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+    return np.frombuffer(stream.update(bytes(WORD * size)), dtype="<u8")
+
+
 def agree_mask_key(session: Session) -> MaskKey:
-    """K, from the pinned keys or from the first company."""
+    """K, from the pinned keys, or from the first two companies, which must agree."""
     plan, own = session.plan, session.keys
     names = [card.name for card in plan.companies]
     place = company_index(plan, own.name)
     if place > 1:
-        frame = session.receive(names[0])
-        if frame.purpose != "joint":
-            raise ProtocolError(f"expected the companies' shared key from {names[0]}")
-        return MaskKey(frame.payload, len(names))
+        sent = [session.receive(name) for name in names[:2]]
+        if any(frame.purpose != "joint" for frame in sent):
+            raise ProtocolError(f"expected the companies' shared key from {names[0]}, {names[1]}")
+        if not hmac.compare_digest(sent[0].payload, sent[1].payload):
+            raise ProtocolError(
+                f"{names[0]} and {names[1]} sent different keys for the companies' masks; nothing "
+                "was asked. One of them does not run what was agreed"
+            )
+        return MaskKey(sent[0].payload, len(names))
     key = pair_key(own, plan, 1 - place)
-    for other in names[2:] if place == 0 else ():
+    for other in names[2:]:
         # To every incarnation: a company that restarts needs it again.
         session.greet(other, Frame(other, "joint", "", 0, 0, True, key))
     return MaskKey(key, len(names))
@@ -155,13 +173,18 @@ def pair_key(own: PartyKeys, plan: Plan, other: int) -> bytes:
 # --- What crosses --------------------------------------------------------------------------------
 
 
-def joint_parts_hash(parts: Iterable[bytes]) -> bytes:
-    """SumHeader.parts_hash of a joint request.
+def joint_parts_hash(totals: bytes, parts: Iterable[bytes]) -> bytes:
+    """SumHeader.parts_hash of a joint request: over its totals' frame and its ciphertexts."""
+    return joint_digests_hash(totals, map(payload_digest, parts))
 
-    Over the digests that travel, signed, with each part: the relay takes the parts themselves out,
-    so these are all that the regulator can compare with the header.
+
+def joint_digests_hash(totals: bytes, digests: Iterable[bytes]) -> bytes:
+    """The same, of the digests that travel, signed, with each ciphertext.
+
+    The relay takes the ciphertexts themselves out, so these are all that the regulator can compare
+    with the header. The totals are sealed and bear no signature; the header that binds them does.
     """
-    return frames_hash(map(payload_digest, parts), hashed=True)
+    return frames_hash((payload_digest(totals), *digests), hashed=True)
 
 
 @dataclass(frozen=True)
@@ -231,6 +254,7 @@ def _parsed(message: Any, raw: bytes) -> Any:
         message.ParseFromString(raw)
     except DecodeError:
         raise ProtocolError("a joint message could not be parsed") from None
+    message.DiscardUnknownFields()  # else they would come back and look canonical
     if message.SerializeToString(deterministic=True) != raw:
         raise ProtocolError("a joint message is not in canonical form")
     return message

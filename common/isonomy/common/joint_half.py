@@ -26,11 +26,17 @@ from numpy.typing import NDArray
 
 from isonomy.common.ciphertexts import check_answer
 from isonomy.common.custodian import Authorised, Custodian
-from isonomy.common.envelopes import Purpose
-from isonomy.common.errors import AttemptLost, IsonomyError, ProtocolError, ReplayRefused
+from isonomy.common.envelopes import Purpose, payload_digest
+from isonomy.common.errors import (
+    AttemptLost,
+    IsonomyError,
+    ProtocolError,
+    ReplayRefused,
+    VerificationError,
+)
 from isonomy.common.he import QueryKey
 from isonomy.common.identity import Identity
-from isonomy.common.joint import JointReply, add_masked, share_slices
+from isonomy.common.joint import JointReply, add_masked, joint_digests_hash, share_slices
 from isonomy.common.joint_requests import JointRequest, Reply, read_request, relay_totals
 from isonomy.common.joint_store import JointEvidence, JointStore
 from isonomy.common.links import Frame
@@ -80,6 +86,7 @@ class JointHalf(RegulatorHalf):
         self, custodian: Custodian, identity: Identity, plan: Plan, store: JointStore
     ) -> None:
         super().__init__(custodian, identity)
+        self._plan = plan
         self._companies = [card.name for card in plan.companies]
         self._shares = dict(zip(self._companies, share_slices(plan), strict=True))
         self._prefix = query_id_prefix(plan.hash)
@@ -95,7 +102,7 @@ class JointHalf(RegulatorHalf):
         try:
             query = decode(frame, Query)
             query_id = query.query_id
-            self._check_query(company, query_id)
+            self._check_query(company, query)
             yield from self._abandon(query_id, _given_up(f"{company} asks for columns again"))
             waiting = self._waiting.setdefault(query_id, {})
             waiting[company] = _Asked(exchange, query, frame)
@@ -118,7 +125,8 @@ class JointHalf(RegulatorHalf):
             columns = self._columns_of(joint, name)
             yield Reply(name, each.exchange, "columns", query_id, columns)
 
-    def _check_query(self, company: str, query_id: str) -> None:
+    def _check_query(self, company: str, query: Query) -> None:
+        query_id, share = query.query_id, self._shares[company]
         self._check_id(query_id)
         if self._custodian.was_answered(query_id):
             raise ReplayRefused(
@@ -133,6 +141,9 @@ class JointHalf(RegulatorHalf):
                 f"{MAX_WAITING} queries of {company} wait for the other companies already; all "
                 "must ask the same questions in the same order"
             )
+        # Before it waits: positions ascend, so this also limits what is kept to the company's size.
+        if query.positions is not None and query.positions[-1] >= share.stop - share.start:
+            raise ProtocolError(f"{company} asks about a position outside its own people")
 
     def _check_id(self, query_id: str) -> None:
         """Before anything is looked up: one plan must not probe another plan's ids."""
@@ -150,8 +161,6 @@ class JointHalf(RegulatorHalf):
         for name, query in zip(self._companies, queries, strict=True):
             share = self._shares[name]
             own = query.position_array(share.stop - share.start)
-            if own.size and own[-1] >= share.stop - share.start:
-                raise ProtocolError(f"{name} asks about a position outside its own people")
             positions.append(own + share.start)
             people[name] = slice(start, start + own.size)
             start += own.size
@@ -195,7 +204,7 @@ class JointHalf(RegulatorHalf):
         """A company's whole request: totals, header, and what the relay left of the parts."""
         exchange, query_id = frames[0].exchange, frames[0].query_id
         try:
-            request = read_request(frames)
+            request = read_request(frames, len(self._companies))
             query_id = request.header.query_id
             self._check_id(query_id)
             if self._custodian.was_answered(query_id):
@@ -231,17 +240,33 @@ class JointHalf(RegulatorHalf):
             raise ProtocolError(
                 f"the request announces {header.parts} ciphertexts and has {len(request.digests)}"
             )
-        if frames_hash(request.digests, hashed=True) != header.parts_hash:
-            raise ProtocolError("the parts are not those that the request's header binds")
+        if joint_digests_hash(request.totals_frame, request.digests) != header.parts_hash:
+            raise ProtocolError("totals and parts are not those that the request's header binds")
         if request.totals.masked.size != shapes.layout.columns:
             raise ProtocolError("a company sends one total per column")
+        self._check_signed(company, request)
+
+    def _check_signed(self, company: str, request: JointRequest) -> None:
+        """Would the signatures convince somebody else (JointEvidence.check_signatures)?
+
+        The link has verified each in the place that its envelope named. Whoever could name another
+        query there, or send a header in two chunks, could deny it all afterwards.
+        """
+        digests = (payload_digest(request.header_frame), *request.digests)
+        plan, query_id = self._plan, request.header.query_id
+        try:
+            request.signed.check(
+                query_id, plan.card(company), plan.regulator.name, plan.hash, digests
+            )
+        except VerificationError:
+            raise ProtocolError("header and ciphertexts are not signed in their places") from None
 
     def _finish(self, query_id: str, joint: _Joint) -> Iterator[Reply]:
         del self._open[query_id]
         requests = [joint.requests[name] for name in self._companies]
         try:
             try:
-                totals = relay_totals(requests, joint.authorised.shapes.parts)
+                totals = relay_totals(joint.requests, joint.authorised.shapes.parts)
                 sums = self._decrypt_sums(joint, totals)
             finally:
                 joint.key.destroy()
@@ -257,7 +282,8 @@ class JointHalf(RegulatorHalf):
             digests = tuple(request.digests for request in requests)
             # Before the record: whoever finds a record must find what it answers.
             signed = tuple(request.signed for request in requests)
-            self._store.save(query_id, JointEvidence(reply, headers, digests, signed))
+            masked = tuple(request.totals_frame for request in requests)
+            self._store.save(query_id, JointEvidence(reply, headers, masked, digests, signed))
             record = self._custodian.release(joint.authorised, reply.request_hash(), sums)
             frames = [encode(self._sign(record)), reply.dump()]
         except IsonomyError as error:

@@ -8,6 +8,9 @@ to (6) of inspection.py, with the joint block size) and then that the relay adde
         digest of each of its ciphertexts, so what fails below is proven to be its doing
     (7) what the regulator decrypted (its hash is in the request hash, too) is the sum of the
         recomputed ciphertexts
+    (8) all companies derive the same masks, each has used its own, and its totals are those of its
+        rows. (In weighted sums totals have a part in floating point, which the integer rows do not
+        determine: there the company is only held to the number that it sent.)
 """
 
 from __future__ import annotations
@@ -15,10 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from isonomy.common.ciphertexts import add_answers
+from isonomy.common.envelopes import payload_digest
 from isonomy.common.errors import VerificationError
 from isonomy.common.inspection import _check_norms, recompute
-from isonomy.common.joint import joint_parts_hash
+from isonomy.common.joint import JointTotals, mask_totals
 from isonomy.common.joint_store import JointEvidence
 from isonomy.common.messages import (
     ColumnsHeader,
@@ -43,6 +49,7 @@ class Summand:
     columns: Sequence[bytes]
     opening: Opening
     people: int  # of the company, in the plan
+    masks: tuple[tuple[bytes, bytes], ...]  # of all companies, as this one knows: MaskKey.shown
 
 
 def inspect_joint(
@@ -53,7 +60,7 @@ def inspect_joint(
     plan: Plan,
     group_counts: tuple[int, ...],
 ) -> None:
-    """Raise VerificationError, naming the check, unless all of (0) to (7) hold."""
+    """Raise VerificationError, naming the check, unless all of (0) to (8) hold."""
     # (0)
     reply, headers = evidence.reply, tuple(summand.header_frame for summand in summands)
     hashes = tuple(map(frame_hash, headers))
@@ -62,7 +69,10 @@ def inspect_joint(
     query_id = decode(headers[0], SumHeader).query_id
     evidence.check(query_id)
     evidence.check_signatures(query_id, plan)
-    parts = [_inspect_one(summand, reply.block, group_counts) for summand in summands]
+    parts = [
+        _inspect_one(summand, digests, reply.block, group_counts)
+        for summand, digests in zip(summands, evidence.digests, strict=True)
+    ]
     # (7)
     params = decode(summands[0].opening.query_frame, Query).params
     if len({len(own) for own in parts}) != 1:
@@ -73,9 +83,27 @@ def inspect_joint(
         totals.append(encode(SumPart(index, add_answers(params, ciphertexts))))
     if frames_hash(totals) != reply.totals_hash:
         raise VerificationError("(7) what was decrypted is not the sum of what the companies sent")
+    _check_masks(evidence, summands)
 
 
-def _inspect_one(summand: Summand, block: int, group_counts: tuple[int, ...]) -> list[bytes]:
+def _check_masks(evidence: JointEvidence, summands: Sequence[Summand]) -> None:
+    """(8). Whoever masks otherwise than agreed alone can read the answer; the others get noise."""
+    if len({summand.masks for summand in summands}) != 1 or len(summands[0].masks) != len(summands):
+        raise VerificationError("(8) the companies do not derive the same masks")
+    for place, summand in enumerate(summands):
+        opening, (seed, key) = summand.opening, summand.masks[place]
+        if opening.seeds.mask != seed:
+            raise VerificationError("(8) a company masked otherwise than the others know")
+        if not evidence.totals or decode(opening.query_frame, Query).shape != "groups":
+            continue
+        own = mask_totals(opening.rows.sum(axis=0, dtype=np.int64), key)
+        if not np.array_equal(JointTotals.parse(evidence.totals[place]).masked, own):
+            raise VerificationError("(8) a company's totals are not those of its rows")
+
+
+def _inspect_one(
+    summand: Summand, digests: tuple[bytes, ...], block: int, group_counts: tuple[int, ...]
+) -> list[bytes]:
     """Checks (1) to (6) for one company; its recomputed ciphertext frames."""
     header, opening = decode(summand.header_frame, SumHeader), summand.opening
     query = decode(opening.query_frame, Query)
@@ -97,6 +125,6 @@ def _inspect_one(summand: Summand, block: int, group_counts: tuple[int, ...]) ->
         raise VerificationError(f"(4) rows have shape {opening.rows.shape}, not {expected}")
     _check_norms(query, opening.rows)  # (5)
     again = recompute(opening, summand.columns, shapes, blind=query.kind == "blind")
-    if joint_parts_hash(again) != header.parts_hash or len(again) != header.parts:
+    if tuple(map(payload_digest, again)) != digests or len(again) != header.parts:
         raise VerificationError("(6) the ciphertexts do not follow from the opened rows and seeds")
     return again

@@ -176,7 +176,7 @@ class JointOracle(RemoteOracle):
             query_hash=frame_hash(query_frame),
             columns_hash=columns_hash,
             commitment=opening.commitment(),
-            parts_hash=joint_parts_hash(parts),
+            parts_hash=joint_parts_hash(self._totals(asked.rows, query_id, attempt).dump(), parts),
             parts=len(parts),
         )
         request = StoredRequest(opening, (encode(header), *parts))
@@ -231,16 +231,19 @@ class JointOracle(RemoteOracle):
 
     # --- The answer ------------------------------------------------------------------------------
 
+    def _totals(self, rows: NDArray[np.int32], query_id: str, attempt: bytes) -> JointTotals:
+        """Our public totals under the mask of this attempt; the same each time."""
+        totals = rows.sum(axis=0, dtype=np.int64) if self._public is None else self._public
+        masked = self._masks.mask_totals(totals, query_id, attempt, self._place)
+        return JointTotals(query_id, attempt, masked)
+
     def _send(self, query: Query, request: StoredRequest) -> tuple[NDArray[np.int64], Receipt]:
         header = decode(request.frames[0], SumHeader)
-        totals = self._public
-        if totals is None:
-            totals = request.opening.rows.sum(axis=0, dtype=np.int64)
         place = (query.query_id, header.attempt)
-        masked = self._masks.mask_totals(totals, *place, self._place)
-        frame, reply = self._port.joint_answer(JointTotals(*place, masked), request.frames)
+        totals = self._totals(request.opening.rows, *place)
+        frame, reply = self._port.joint_answer(totals, request.frames)
         answer = _answer(frame)
-        if reply is None or reply.masked_total.size != totals.size:
+        if reply is None or reply.masked_total.size != totals.masked.size:
             raise ProtocolError("a joint answer comes with all companies' totals")
         if len(reply.header_hashes) != self._companies:
             raise ProtocolError(

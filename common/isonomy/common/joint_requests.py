@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from isonomy.common.ciphertexts import split_total
 from isonomy.common.envelopes import Purpose
 from isonomy.common.errors import AttemptLost, ProtocolError
 from isonomy.common.joint import JointTotals
@@ -19,6 +20,8 @@ from isonomy.common.messages import (
     SumPart,
     decode,
 )
+
+Total = tuple[tuple[bytes, ...], bytes]  # digests of what the relay added, and the sum
 
 
 @dataclass(frozen=True)
@@ -38,14 +41,15 @@ class JointRequest:
 
     exchange: int
     totals: JointTotals
+    totals_frame: bytes
     header: SumHeader
     header_frame: bytes
     digests: tuple[bytes, ...]  # of its ciphertexts, in order, as the company signed them
     signed: Signed  # its signatures over header and digests
-    summed: dict[int, bytes]  # the relay's totals that came with this company's envelopes
+    summed: dict[int, Total]  # the relay's totals that came with this company's envelopes
 
 
-def read_request(frames: list[Frame]) -> JointRequest:
+def read_request(frames: list[Frame], companies: int) -> JointRequest:
     """(3) as it came: totals, header, and of each part its digest, perhaps the relay's total."""
     purposes = [frame.purpose for frame in frames]
     if len(frames) < 2 or purposes != ["joint", *["sum"] * (len(frames) - 1)] or frames[1].summed:
@@ -58,23 +62,38 @@ def read_request(frames: list[Frame]) -> JointRequest:
         if not frame.summed:
             raise ProtocolError("the relay passed a ciphertext on without adding it up")
         if frame.total:
-            part = decode(frame.total, SumPart)
-            summed[part.index] = part.ciphertext
+            added, total = split_total(frame.total, companies)
+            part = decode(total, SumPart)
+            summed[part.index] = (added, part.ciphertext)
     digests = tuple(frame.digest for frame in frames[2:])
     signed = Signed.of(frames[1:])
     return JointRequest(
-        frames[0].exchange, totals, header, frames[1].payload, digests, signed, summed
+        exchange=frames[0].exchange,
+        totals=totals,
+        totals_frame=frames[0].payload,
+        header=header,
+        header_frame=frames[1].payload,
+        digests=digests,
+        signed=signed,
+        summed=summed,
     )
 
 
-def relay_totals(requests: list[JointRequest], parts: int) -> list[bytes]:
-    """The relay's totals in order; each came with at least one company's request."""
+def relay_totals(requests: dict[str, JointRequest], parts: int) -> list[bytes]:
+    """The relay's totals in order; each came with at least one company's request.
+
+    Each is of the very ciphertexts whose digests the companies signed: the relay says so.
+    """
+    ordered = [requests[name] for name in sorted(requests)]
     totals = []
     for index in range(parts):
-        found = {request.summed[index] for request in requests if index in request.summed}
+        found = {request.summed[index] for request in ordered if index in request.summed}
         if not found:
             raise AttemptLost("the relay lost the ciphertexts it held; ask for columns again")
         if len(found) > 1:
             raise AttemptLost("the relay added up twice, differently; ask for columns again")
-        totals.append(found.pop())
+        added, total = found.pop()
+        if added != tuple(request.digests[index] for request in ordered):
+            raise AttemptLost("the relay added other ciphertexts than were signed; ask again")
+        totals.append(total)
     return totals

@@ -7,14 +7,23 @@ from collections.abc import Callable, Iterable, Iterator
 
 from isonomy.common.connection import Session
 from isonomy.common.errors import ProtocolError
+from isonomy.common.joint import MAX_TOTALS_BYTES
 from isonomy.common.joint_half import JointHalf
 from isonomy.common.joint_requests import Reply
 from isonomy.common.links import Frame
+from isonomy.common.params import parameter_set
 from isonomy.common.queries import MAX_ANSWERS
 from isonomy.common.remote import marked
-from isonomy.common.session_errors import PartyTimeout, PeerRestarted, SessionClosed
+from isonomy.common.session_errors import (
+    OversizedMessage,
+    PartyTimeout,
+    PeerRestarted,
+    SessionClosed,
+)
 
 POLL_S = 0.5  # how soon it is noticed that a company is done
+MAX_HEADER_BYTES = 4096
+MAX_PLACE_BYTES = 512  # what may come with a ciphertext
 
 
 def serve_joint(
@@ -40,6 +49,7 @@ class _Table:
 
     def __init__(self, session: Session, half: JointHalf) -> None:
         self._session, self._half = session, half
+        self._total_bytes = parameter_set(session.plan.parameters).answer_bytes + MAX_PLACE_BYTES
         self.known = session.incarnations()
         self._partial: dict[str, list[Frame]] = {card.name: [] for card in session.plan.companies}
         for name in self._partial:
@@ -98,11 +108,29 @@ class _Table:
             raise ProtocolError(f"expected frame {len(collected)} of a request, got another")
         if len(collected) >= MAX_ANSWERS + 2:
             raise ProtocolError(f"a request has at most {MAX_ANSWERS} ciphertexts")
+        self._check_size(frame)
         collected.append(frame)
         if not frame.last:
             return []
         self._partial[frame.sender] = []
         return collected
+
+    def _check_size(self, frame: Frame) -> None:
+        """Before it is kept: the window limits what is on its way, not what was read and collected.
+
+        Frame 0 holds totals and frame 1 the header; of the others the relay has left a digest.
+        """
+        if (frame.purpose == "joint") != (frame.index == 0):
+            raise ProtocolError("a joint request is totals, a header and ciphertexts")
+        limits = (2 * MAX_TOTALS_BYTES, MAX_HEADER_BYTES, 0)
+        limit = limits[min(frame.index, 2)]
+        if len(frame.payload) > limit:
+            raise OversizedMessage(
+                f"frame {frame.index} of a joint request has at most {limit} bytes; got "
+                f"{len(frame.payload)}"
+            )
+        if len(frame.total) > self._total_bytes:
+            raise OversizedMessage("the relay's total is larger than a ciphertext")
 
 
 def _send(session: Session, reply: Reply, generation: int) -> None:

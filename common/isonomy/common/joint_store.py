@@ -1,10 +1,11 @@
 """What a joint answer was given to, on the regulator's disk: one small file per query.
 
 The ledger keeps the hash; a company that asks again has only its own part of what was hashed. For
-inspections the file also holds every company's header (with its commitment), the digests of its
-ciphertexts, and its signatures over them: they travelled unsealed, each signed in its place in the
-link's order. So anybody who has the plan can check who sent what, and nobody can deny it. `reply`
-holds the hash of the ciphertexts' sum, which was decrypted.
+inspections the file also holds every company's header (with its commitment), its masked totals, the
+digests of its ciphertexts, and its signatures over header and digests: these travelled unsealed,
+each signed in its place in the link's order, and the header binds the totals. So anybody who has
+the plan can check who sent what, and nobody can deny it. `reply` holds the hash of the ciphertexts'
+sum, which was decrypted.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from isonomy.common.canonical import canonical_json, hash_bytes, parse_canonical
 from isonomy.common.envelopes import Data, Envelope, payload_digest
 from isonomy.common.errors import IsonomyError, StorageError, VerificationError
 from isonomy.common.identity import verify_signature
-from isonomy.common.joint import JointReply
+from isonomy.common.joint import JointReply, JointTotals, add_masked, joint_digests_hash
 from isonomy.common.links import CLEAR_DOMAIN, Frame
 from isonomy.common.messages import SumHeader, decode, frame_hash, frames_hash
 from isonomy.common.party import Card
 from isonomy.common.plan import Plan
 
-_SCHEMA = 2
-_MAX_BYTES = 1 << 23  # seven companies with 4,096 digests and signatures each are 7 MB
+_SCHEMA = 3
+_WITHOUT_TOTALS = 2  # files of before: headers bound no totals, and the sum of them is all there is
+_MAX_BYTES = 1 << 24  # seven companies: 7 MB of digests and signatures, 7 MB of totals
 _HEADER_PLACE = 1  # in the exchange: the totals are frame 0, the header 1, the ciphertexts follow
 
 
@@ -78,6 +82,7 @@ class JointEvidence:
 
     reply: JointReply
     headers: tuple[bytes, ...]
+    totals: tuple[bytes, ...]  # the frames of masked totals; empty in old files
     digests: tuple[tuple[bytes, ...], ...]
     signed: tuple[Signed, ...]
 
@@ -94,13 +99,32 @@ class JointEvidence:
         """VerificationError unless reply, headers and digests belong together."""
         if tuple(map(frame_hash, self.headers)) != self.reply.header_hashes:
             raise VerificationError("the headers are not those of the joint reply")
-        for frame, own, signed in zip(self.headers, self.digests, self.signed, strict=True):
-            header = decode(frame, SumHeader)
+        self._check_totals(query_id)
+        for place, frame in enumerate(self.headers):
+            header, own, signed = decode(frame, SumHeader), self.digests[place], self.signed[place]
             bound = (header.query_id, header.parts, header.parts_hash)
-            if bound != (query_id, len(own), frames_hash(own, hashed=True)):
-                raise VerificationError("a header does not bind the digests beside it")
+            if bound != (query_id, len(own), self._parts_hash(place)):
+                raise VerificationError("a header does not bind the totals and digests beside it")
             if len(signed.signatures) != 1 + len(own):
                 raise VerificationError("a header and its digests have a signature each")
+
+    def _parts_hash(self, place: int) -> bytes:
+        own = self.digests[place]
+        if not self.totals:
+            return frames_hash(own, hashed=True)
+        return joint_digests_hash(self.totals[place], own)
+
+    def _check_totals(self, query_id: str) -> None:
+        """Each for this query; together what the reply says."""
+        if len({len(self.headers), len(self.digests), len(self.signed)}) != 1:
+            raise VerificationError("the evidence is not about the same companies throughout")
+        if not self.totals:
+            return
+        found = [JointTotals.parse(frame) for frame in self.totals]
+        if len(found) != len(self.headers) or any(own.query_id != query_id for own in found):
+            raise VerificationError("the totals are not those of the headers' companies")
+        if not np.array_equal(add_masked([own.masked for own in found]), self.reply.masked_total):
+            raise VerificationError("the totals do not add up to those of the joint reply")
 
 
 class JointStore:
@@ -117,6 +141,7 @@ class JointStore:
             "query_id": query_id,
             "reply": evidence.reply.dump().hex(),
             "headers": [header.hex() for header in evidence.headers],
+            "totals": [totals.hex() for totals in evidence.totals],
             "digests": [[digest.hex() for digest in own] for own in evidence.digests],
             "signed": [
                 {
@@ -174,11 +199,16 @@ class JointStore:
 
 def _read(found: object, query_id: str) -> JointEvidence:
     """KeyError, TypeError or ValueError for any other form than `save` writes."""
-    if not isinstance(found, dict) or (found["schema"], found["query_id"]) != (_SCHEMA, query_id):
-        raise ValueError("another schema or query")
+    if not isinstance(found, dict) or found["query_id"] != query_id:
+        raise ValueError("another query")
+    if found["schema"] == _WITHOUT_TOTALS and "totals" not in found:
+        found = {**found, "totals": []}
+    elif found["schema"] != _SCHEMA or not found["totals"]:
+        raise ValueError("another schema")
     return JointEvidence(
         JointReply.parse(bytes.fromhex(found["reply"])),
         tuple(bytes.fromhex(header) for header in found["headers"]),
+        tuple(bytes.fromhex(totals) for totals in found["totals"]),
         tuple(tuple(bytes.fromhex(digest) for digest in own) for own in found["digests"]),
         tuple(
             Signed(

@@ -26,6 +26,7 @@ from isonomy.common.errors import (
     IsonomyError,
     ModelsDiffer,
     ProtocolError,
+    printable,
 )
 from isonomy.common.ledger_records import HASH_BYTES
 from isonomy.common.opening_messages import (
@@ -144,7 +145,7 @@ class Refusal:
         """The peer's error as ours: the same class where we know it."""
         found = getattr(errors, self.code, ProtocolError)
         known = isinstance(found, type) and issubclass(found, IsonomyError)
-        return cast(type[IsonomyError], found if known else ProtocolError)(self.text)
+        return cast(type[IsonomyError], found if known else ProtocolError)(printable(self.text))
 
 
 Message = (

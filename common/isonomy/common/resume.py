@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from isonomy.common.canonical import hash_bytes
@@ -27,16 +28,28 @@ def resume_secret(state_dir: Path | None, ticket: Ticket) -> bytes:
     try:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
-            partial = path.with_suffix(".partial")
-            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(os.urandom(SECRET_BYTES))
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-            fsync_folder(path)
-        return path.read_bytes()
+            _make(path)
+        secret = path.read_bytes()
     except OSError as error:
         raise StorageError(
             f"cannot keep the session's secret in {state_dir}: {error.strerror}"
         ) from None
+    if len(secret) != SECRET_BYTES:
+        raise StorageError(f"{path} is damaged; remove it, and ask the server for a new ticket")
+    return secret
+
+
+def _make(path: Path) -> None:
+    """The first of several processes that come here at once makes it; the others take that one."""
+    partial = path.with_name(f"{path.stem}-{os.urandom(8).hex()}.partial")
+    try:
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(os.urandom(SECRET_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(partial, path)  # unlike a renaming, this replaces nothing
+    finally:
+        partial.unlink(missing_ok=True)
+    fsync_folder(path)

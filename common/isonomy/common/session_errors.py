@@ -34,6 +34,7 @@ from isonomy.common.errors import (
     ProtocolError,
     StorageError,
     TransportError,
+    printable,
 )
 
 MAX_NOTE_CHARS = 512
@@ -138,10 +139,10 @@ def error_from_note(code: str, text: str) -> IsonomyError:
     """A party's own, signed error as ours: the same class where we know it, else ProtocolError."""
     found = globals().get(code) or getattr(errors, code, None)
     if isinstance(found, type) and issubclass(found, IsonomyError):
-        return found(text)
-    return ProtocolError(text)
+        return found(printable(text))
+    return ProtocolError(printable(text))
 
 
 def error_from_relay(code: str, text: str) -> IsonomyError:
     """The relay's ErrorNote as ours: one of RELAY_MAY_SAY, else ProtocolError."""
-    return RELAY_MAY_SAY.get(code, ProtocolError)(text)
+    return RELAY_MAY_SAY.get(code, ProtocolError)(printable(text))

@@ -2,9 +2,10 @@
 
 For each query the companies send the same frames in the same places: a header, then ciphertexts.
 Headers pass as they are. A ciphertext is taken out of its envelope, whose hash and signature pass
-on, and kept until the last company's arrives; that one carries the total. So the regulator gets one
-sum, and for every company the signed hash of what went into it. A total is kept while its query is
-open, because the envelope that carries it may have to be sent again.
+on, and kept until the last company's arrives; that one carries the total, and the hashes of what is
+in it. So the regulator gets one sum, and for every company the signed hash of what went into it. A
+total is kept while its query is open, because the envelope that carries it may have to be sent
+again.
 
 Under one header a ciphertext never changes: who sends it again sends the same bytes. Otherwise the
 total could hold one, and the regulator hear the hash of another.
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
-from isonomy.common.ciphertexts import add_answers, check_answer
+from isonomy.common.ciphertexts import add_answers, check_answer, pack_total
 from isonomy.common.envelopes import Data, Envelope, dump
 from isonomy.common.errors import ProtocolError
 from isonomy.common.messages import SumHeader, SumPart, decode_any, encode
@@ -119,7 +120,8 @@ class SumCollector:
                 self._check_share(company)
                 return passed
             total = add_answers(self._params, [own.pop(index) for own in waiting])
-            query.totals[index] = encode(SumPart(index, total))
+            added = [query.digests[name][index] for name in self._companies]
+            query.totals[index] = pack_total(added, encode(SumPart(index, total)))
         return replace(passed, total=query.totals[index])
 
     def _check_share(self, company: str) -> None:

@@ -11,6 +11,7 @@ from benchmark_kit import cell, deadly_work, line, quick_work
 from isonomy.common.errors import ConfigError, DataError, TransportError
 from isonomy.company.benchmark import cells as cells_module
 from isonomy.company.benchmark.cells import BUILT_IN, Cell, built_in, parse, unfold
+from isonomy.company.benchmark.outcome import outcome
 from isonomy.company.benchmark.runner import check_data, run
 from isonomy.company.benchmark.store import FILE, Store, read_records
 
@@ -147,6 +148,27 @@ def test_a_killed_worker_loses_only_its_cell_and_the_rest_is_not_run_again(tmp_p
     assert [reason for _, reason in tally.failed] == ["no"]
     ran = sorted((tmp_path / "trace").read_text().splitlines())
     assert ran == ["0 1", "1 1", "2 1", "3 1"]  # each once, one numeric thread each
+
+
+@pytest.mark.parametrize("strategy", ["zafar", "unconstrained"])
+def test_what_is_not_private_can_be_stored_too(strategy: str, tmp_path: Path) -> None:
+    measured = outcome(cell(strategy=strategy, epsilon=None), None)
+    assert measured["status"] == "ok"
+    with Store(tmp_path) as store:
+        store.add(measured)  # an infinite ε has no place in JSON, and means: no budget
+        assert store.finished(cell(strategy=strategy, epsilon=None).key)
+
+
+def test_a_library_that_fails_costs_its_cell_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("within a library")
+
+    monkeypatch.setattr("isonomy.company.benchmark.outcome.run_seed", fails)
+    line_of_it = outcome(cell(), None)
+    assert (line_of_it["status"], line_of_it["reason"]) == (
+        "failed",
+        "ZeroDivisionError: within a library",
+    )
 
 
 def test_missing_data_are_named_before_the_night_begins(tmp_path: Path) -> None:

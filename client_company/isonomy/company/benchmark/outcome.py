@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from isonomy.common.errors import IsonomyError
 from isonomy.company.base_models import Fits
 from isonomy.company.benchmark.cells import Cell, version
 from isonomy.company.datasets import Dataset, load
@@ -28,7 +27,7 @@ def outcome(cell: Cell, data_dir: Path | None) -> dict[str, Any]:
     line: dict[str, Any] = {"key": cell.key, "version": version(), "cell": cell.to_json()}
     try:
         measured = _measured(cell, data_dir)
-    except IsonomyError as error:
+    except Exception as error:  # a library's too: one cell must not end the night's run
         return {**line, "status": "failed", "reason": f"{type(error).__name__}: {error}"}
     finished = {"started": round(begin, 1), "wall_seconds": round(time.time() - begin, 2)}
     return {**line, "status": "ok", **measured, **finished}
@@ -43,8 +42,8 @@ def _measured(cell: Cell, data_dir: Path | None) -> dict[str, Any]:
     settings = cell.settings()
     run = run_seed(data, cell.attribute, settings, settings.epsilons[0], cell.seed, _FITS[place])
     found = {name: value for name, value in vars(run).items() if name != "seed"}
-    return {
-        name: None if isinstance(value, float) and math.isnan(value) else value
+    return {  # JSON has no NaN (nothing measured) and no infinity (ε of what is not private)
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in found.items()
     }
 
