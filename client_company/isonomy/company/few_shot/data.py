@@ -32,8 +32,8 @@ from isonomy.common.few_shot.tasks import Pool
 
 MOSTLY = 0.9
 NAMES = ("omniglot", "omniglot_large", "mnist", "digits")
-_CLASSES = {"omniglot": (150, 173, 300), "omniglot_large": (300, 600, 300)}
-_RESERVED = (150, 173, 100)
+_CLASSES = {"omniglot": (150, 600, 300), "omniglot_large": (300, 600, 300)}
+_RESERVED = (60, 303, 60)
 
 
 @dataclass(frozen=True)

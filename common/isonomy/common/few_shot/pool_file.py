@@ -53,7 +53,7 @@ def load_pool(path: Path) -> Pool:
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of an .npz file, nothing executed."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None

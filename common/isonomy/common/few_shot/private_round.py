@@ -74,8 +74,7 @@ class PrivateRound:
             start = {name: params[name] for name in moved}
             steps = self._settings.inner_steps * self._settings.real("inner_rate")
             mean = {n: (start[n] - moved[n].mean(0)) / steps for n in moved}
-            full = {n: mean.get(n, torch.zeros(s)) for n, s in self._network.shapes.items()}
-            return np.asarray(self._network.flatten(full).double().numpy())
+            return self._whole(mean)
         gradient, soft = self._query(params, moved, tasks)
         if self.multipliers is not None:
             self.multipliers = self._dual_step(self.multipliers, tasks, soft)
@@ -147,12 +146,14 @@ class PrivateRound:
     def _query(self, params: Parameters, moved: Parameters, tasks: Tasks) -> tuple[Rows, Rows]:
         """The noised mean over all query samples, and s_j of each (private: not released)."""
         settings, network = self._settings, self._network
-        shared = {n: params[n] for n in network.shapes if n not in moved}
+        wanted = network.part(settings.query_part)  # the rest gets no gradient and no noise
+        shared = {n: params[n] for n in wanted if n not in moved}
+        still = {n: params[n] for n in network.shapes if n not in wanted and n not in moved}
 
         def loss(
             fixed: Parameters, own: Parameters, x: Tensor, y: Tensor, u: Tensor, positive: Tensor
         ) -> tuple[Tensor, Tensor]:
-            logits = network.logits({**fixed, **own}, x[None])
+            logits = network.logits({**still, **fixed, **own}, x[None])
             soft = (torch.softmax(logits[0], dim=0) * positive).sum()
             return sample_loss(logits, y, u, positive), soft
 
@@ -162,7 +163,7 @@ class PrivateRound:
         labels = torch.arange(settings.ways).repeat_interleave(settings.queries).repeat(len(tasks))
         weights = self._weights(tasks.query).ravel()
         positive = torch.from_numpy(tasks.positive)[task]
-        sums, soft = self._sums(1, network.size, "query"), np.zeros(len(flat))
+        sums, soft = self._sums(1, self._length(wanted), "query"), np.zeros(len(flat))
         step = max(1, _CHUNK_CELLS // network.size)
         for part in (slice(at, at + step) for at in range(0, len(flat), step)):
             (fixed, own), values = slopes(
@@ -173,9 +174,11 @@ class PrivateRound:
                 weights[part],
                 positive[part],
             )
-            sums.add(0, self._rows({**fixed, **own}), flat[part])
+            slope = {n: v for n, v in {**fixed, **own}.items() if n in wanted}
+            sums.add(0, self._rows(slope), flat[part])
             soft[part] = values.numpy()
-        return sums.release()[0] / len(flat), soft
+        mean = self._split(torch.from_numpy(sums.release() / len(flat)), wanted)
+        return self._whole({n: v[0] for n, v in mean.items()}), soft
 
     # --- The constraint -----------------------------------------------------------------------
 
@@ -220,6 +223,12 @@ class PrivateRound:
     def _rows(self, slopes: Parameters) -> Rows:
         """(n, d) in double precision, in the order of θ."""
         return np.asarray(self._network.flatten(slopes, lead=1).double().numpy())
+
+    def _whole(self, slopes: Parameters) -> Rows:
+        """(d,) with zeros where nothing was asked."""
+        shapes = self._network.shapes.items()
+        full = {n: slopes.get(n, torch.zeros(shape)).double() for n, shape in shapes}
+        return np.asarray(self._network.flatten(full).numpy())
 
     def _length(self, names: tuple[str, ...]) -> int:
         return sum(int(np.prod(self._network.shapes[name])) for name in names)
