@@ -15,8 +15,10 @@ from round_kit import MEMBERS, SAMPLES, SIZE, UNITS, Regulator, make_federation
 from isonomy.common.accounting import units_for
 from isonomy.common.errors import (
     BudgetExceeded,
+    CapacityError,
     ConfigError,
     DataError,
+    ProtocolError,
     ReplayRefused,
     StorageError,
     VerificationError,
@@ -192,6 +194,24 @@ def test_a_learner_that_charges_more_than_its_settings_can_cost(
 
     with pytest.raises(ConfigError, match="can cost"):
         desk(plan, ledger, tmp_path, Dear()).contribute(0, THETA)
+    assert ledger.answers(plan.hash) == 0
+
+
+def test_a_learner_that_fails_is_not_asked_for_ever(plan: Any, ledger: Any, tmp_path: Path):
+    """Whether it fails may tell something, at no cost: so only a few times."""
+
+    class Failing(Regulator):
+        def contribute(self, number: int, theta: Any) -> Any:
+            self.learned.append(number)
+            raise CapacityError("too large")
+
+    learner = Failing()
+    own = desk(plan, ledger, tmp_path, learner)
+    for attempt in range(10):
+        expected = CapacityError if attempt < round_desk.MAX_FAILURES else ProtocolError
+        with pytest.raises(expected):
+            own.contribute(0, THETA + attempt)
+    assert len(learner.learned) == round_desk.MAX_FAILURES
     assert ledger.answers(plan.hash) == 0
 
 

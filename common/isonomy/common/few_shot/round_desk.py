@@ -17,7 +17,8 @@ then may the contribution be encrypted and leave. So, whatever is killed where:
 Round t with another θ, and any older round, are refused: one round has one answer. A learner that
 fails, or a disk that is full, leaves the file of the round before, from which the learner is made
 again: nothing was spent. Since the company chooses θ and hears of a refusal, a learner must not
-fail because of what is in a sample: nothing would be paid for what that tells.
+fail because of what is in a sample: nothing would be paid for what that tells. One that does fail
+is asked again MAX_FAILURES times at most, whatever θ comes next.
 
 Budget: the plan's cap is reserved once for every sample (`individual`, adjacency "sample"); each
 sample's own account is kept by the learner's filter, which stops at that cap. A debit says what a
@@ -42,6 +43,7 @@ from isonomy.common.errors import (
     ConfigError,
     DataError,
     ModelsDiffer,
+    ProtocolError,
     ReplayRefused,
     StorageError,
     VerificationError,
@@ -49,12 +51,13 @@ from isonomy.common.errors import (
 from isonomy.common.few_shot.plan import FewShotPlan
 from isonomy.common.few_shot.round_messages import Begin, Ready, theta_hash
 from isonomy.common.few_shot.rounds import checked_values
-from isonomy.common.few_shot.sides import RegulatorSide
+from isonomy.common.few_shot.sides import Contribution, RegulatorSide
 from isonomy.common.ledger import DebitRecord, Ledger
 from isonomy.common.private_files import write_private
 from isonomy.common.queries import query_id_prefix
 
 FILE_NAME = "contribution"
+MAX_FAILURES = 3  # of the learner, until the regulator's owner starts the daemon again
 _MAGIC = b"isonomy-round-1\n"
 _FIELDS = struct.Struct("<Q32sQQQQ")  # round, θ hash, units, d, samples, state bytes
 
@@ -113,6 +116,7 @@ class RoundDesk:
         self._plan, self._make, self._ledger = plan, make, ledger
         self._path = folder / FILE_NAME
         self._side: RegulatorSide | None = None
+        self._failures = 0
         learner = self._learner()
         if len(members) != plan.samples or learner.samples != plan.samples:
             raise DataError(
@@ -165,7 +169,7 @@ class RoundDesk:
 
     def _fresh(self, number: int, named: bytes, theta: NDArray[np.float32]) -> Stored:
         try:
-            made = self._learner().contribute(number, theta)
+            made = self._learn(number, theta)
             values = checked_values(made.values, self._plan.size, "the regulator's")
             if made.spent.shape != (self._plan.samples,) or int(made.spent.min()) < 0:
                 raise ConfigError("the learner does not account for every sample")
@@ -182,6 +186,20 @@ class RoundDesk:
             raise
         self._newest = stored
         return stored
+
+    def _learn(self, number: int, theta: NDArray[np.float32]) -> Contribution:
+        if self._failures >= MAX_FAILURES:
+            raise ProtocolError(
+                f"the regulator's learner failed {MAX_FAILURES} times on the parameters that came; "
+                "no more are tried. Its log says why; its owner may start the daemon again"
+            )
+        try:
+            return self._learner().contribute(number, theta)
+        except BudgetExceeded:  # depends on draws of tasks alone
+            raise
+        except Exception:
+            self._failures += 1
+            raise
 
     def _pay(self, stored: Stored) -> DebitRecord:
         """One record, on disk when this returns; the old one if there is one."""
