@@ -83,8 +83,8 @@ def _size(settings: object) -> int:
 @pytest.mark.parametrize("name", ["dp_sgd", "l_d", "sc_reptile"])
 def test_planned_noise_lets_worst_case_accounts_last_exactly(name: str) -> None:
     """u uses, each at full price, cost at most ε, and more than nine tenths of it."""
-    settings = plan(name, 4.0, dict(RECIPES["omniglot"].base), 3460)
-    uses = uses_of(settings.model_dump(), 3460)
+    settings = plan(name, 4.0, dict(RECIPES["omniglot"].base), 6060)
+    uses = uses_of(settings.model_dump(), 6060)
     support = settings.inner_steps / settings.real("inner_noise") ** 2
     query = 1 / settings.real("query_noise") ** 2
     shares = 0.0
@@ -98,15 +98,15 @@ def test_planned_noise_lets_worst_case_accounts_last_exactly(name: str) -> None:
 
 def test_thrift_lowers_the_noise_of_individual_accounts_only() -> None:
     base = dict(RECIPES["omniglot"].base)
-    plain, thrifty = (plan("irdp", 4.0, base, 3460, thrift=t) for t in (1.0, 0.5))
+    plain, thrifty = (plan("irdp", 4.0, base, 6060, thrift=t) for t in (1.0, 0.5))
     assert thrifty.query_noise == pytest.approx(plain.query_noise / 2, abs=2)
-    assert plan("dp_sgd", 4.0, base, 3460, thrift=0.5) == plan("dp_sgd", 4.0, base, 3460)
+    assert plan("dp_sgd", 4.0, base, 6060, thrift=0.5) == plan("dp_sgd", 4.0, base, 6060)
     with pytest.raises(ConfigError, match="thrift"):
-        plan("irdp", 4.0, base, 3460, thrift=0.0)
+        plan("irdp", 4.0, base, 6060, thrift=0.0)
     with pytest.raises(ConfigError, match="unknown method"):
-        plan("best", 4.0, base, 3460)
+        plan("best", 4.0, base, 6060)
     with pytest.raises(ConfigError, match="no budget"):
-        plan("irdp", 0.0, base, 3460)
+        plan("irdp", 0.0, base, 6060)
 
 
 def test_cells_are_resumed_and_drawn(tmp_path: Path) -> None:
@@ -199,10 +199,10 @@ def test_colour_predicts_the_half_and_the_swap_is_the_other_colour() -> None:
 def test_omniglot_classes_are_apart_and_reserved_ones_too() -> None:
     reported = load("omniglot", 0, DATA)
     assert len(reported.company) == 4 * 150 * 20
-    assert len(reported.regulator) == 173 * 20
+    assert len(reported.regulator) == 303 * 20
     page = reported.test.pool.inputs[reported.test.pool.groups == 0]
     assert np.median(page) == 1.0  # dark strokes on a bright page
-    RegulatorLearner(plan("pf_ld", 2.0, dict(RECIPES["omniglot"].base), 3460), reported.regulator)
+    RegulatorLearner(plan("pf_ld", 2.0, dict(RECIPES["omniglot"].base), 6060), reported.regulator)
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

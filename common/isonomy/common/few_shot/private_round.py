@@ -111,25 +111,32 @@ class PrivateRound:
         labels = torch.arange(settings.ways).repeat_interleave(settings.shots)
         weights, positive = self._weights(tasks.support), torch.from_numpy(tasks.positive)
         slopes = self._per_sample()
+        together = vmap(slopes, (0, 0, None, 0, 0)) if settings.inner_part == "head" else None
         scale = settings.real("inner_rate") / (settings.ways * settings.shots)
         for _ in range(settings.inner_steps):
             sums = self._sums(len(tasks), self._length(names), "inner")
-            for t in range(len(tasks)):
-                own = {n: moved[n][t] for n in names}
-                rows = slopes(own, inputs(t), labels, weights[t], positive[t])
-                sums.add(t, self._rows(rows), tasks.support[t])
+            if together is not None:  # heads are small: all tasks in one call
+                every = self._network.flatten(
+                    together(moved, inputs, labels, weights, positive), lead=2
+                )
+                for t, rows in enumerate(every.double().numpy()):
+                    sums.add(t, rows, tasks.support[t])
+            else:
+                for t in range(len(tasks)):
+                    own = {n: moved[n][t] for n in names}
+                    slope = slopes(own, inputs[t], labels, weights[t], positive[t])
+                    sums.add(t, self._rows(slope), tasks.support[t])
             shift = torch.from_numpy(scale * sums.release())  # (t, moved parameters)
             for name, part in self._split(shift, names).items():
                 moved[name] = moved[name] - part.to(torch.float32)
         return moved
 
-    def _support_inputs(self, params: Parameters, tasks: Tasks) -> Callable[[int], Tensor]:
-        """Images of task t, or features where the body stays as it is."""
+    def _support_inputs(self, params: Parameters, tasks: Tasks) -> Tensor:
+        """(t, n, …) images, or features where the body stays as it is."""
         if self._settings.inner_part != "head":
-            return lambda t: self._inputs[tasks.support[t]]
+            return self._inputs[tasks.support]
         flat = self._network.features(params, self._inputs[tasks.support.ravel()])
-        features = flat.view(*tasks.support.shape, -1)
-        return lambda t: features[t]
+        return flat.view(*tasks.support.shape, -1)
 
     def _per_sample(self) -> Callable[..., Parameters]:
         """Gradients of each sample's ℓ with respect to the moved parameters."""
