@@ -84,7 +84,7 @@ class Scene:
     def approve(self, path: Path) -> Any:
         return self.run("approve", path, "--yes", "--json")
 
-    def train(self, path: Path, company: Any) -> Any:
+    def train(self, path: Path, company: Any, *, absence_s: float = 30.0) -> Any:
         plan = FewShotPlan.load(path)
         home = Home(self.folder / "company")
         if not home.few_shot.approved(plan.hash):
@@ -98,7 +98,7 @@ class Scene:
             mine = relay.issue_ticket("company", "company").to_json().decode()
             node = pool.submit(hand_over, home.socket, mine)
             try:
-                return federated(plan, company, home=home.folder, wait_s=20, absence_s=1.5)
+                return federated(plan, company, home=home.folder, wait_s=60, absence_s=absence_s)
             finally:
                 node.exception(30)
                 self.failed = served.exception(30)
@@ -145,7 +145,7 @@ def test_from_tasks_to_a_trained_model(scene: Scene) -> None:
 def test_a_plan_that_was_not_approved_is_not_joined(scene: Scene) -> None:
     scene.add()
     with pytest.raises(PartyTimeout):
-        scene.train(scene.plan(), Company())
+        scene.train(scene.plan(), Company(), absence_s=1.5)
     assert isinstance(scene.failed, PlanNotApproved)
     with pytest.raises(PlanNotApproved):
         federated(scene.plan(name="other"), Company(), home=scene.folder / "company")
@@ -222,7 +222,7 @@ def test_a_rejected_plan_gets_no_more_rounds(scene: Scene) -> None:
     plan = FewShotPlan.load(path)
     assert scene.run("reject", plan.hash.hex()[:12], "--yes").code == 0
     with pytest.raises(PartyTimeout):
-        scene.train(path, Company())
+        scene.train(path, Company(), absence_s=1.5)
     assert isinstance(scene.failed, PlanNotApproved)
     assert scene.run("tasks", "remove", "digits", "--yes").code == 0
     assert list_pools(scene.config) == []

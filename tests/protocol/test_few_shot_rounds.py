@@ -371,6 +371,7 @@ def test_a_truncated_ciphertext_is_stopped_at_the_relay(tmp_path: Path) -> None:
             round_serving.encrypted_parts = parts
         assert isinstance(outcome.error, ProtocolError)
         assert isinstance(result, SessionClosed | PartyTimeout | ProtocolError)
+        both.timing = FAST
         honest, _ = one_run(both, Company(), both.desk(ledger))
     assert honest == ROUNDS
 
