@@ -317,3 +317,19 @@ def test_replacing_the_pool_changes_nothing_public() -> None:
     other = RegulatorLearner(settings, replace(pool, groups=1 - pool.groups))
     assert other.fingerprint == RegulatorLearner(settings, pool).fingerprint
     assert other.size == RegulatorLearner(settings, pool).size
+
+
+def test_noise_scales_with_every_factor_in_front_of_the_sum() -> None:
+    """Nobody can pay, so what leaves is noise alone: z·C·weight/(tasks·ways·queries)."""
+    settings = tiny_settings(
+        method="irdp", width=40, query_norm=3_000_000, query_noise=2_000_000,
+        regulator_weight=500_000,
+    )  # fmt: skip
+    regulator = RegulatorLearner(settings, tiny_pool(), _source=SeededBytes(9))
+    full = np.full(regulator.samples, regulator.accounts.cap)
+    regulator.accounts.put_back(full, regulator.accounts.refused)
+    part = regulator.contribute(0, regulator.network.initial(0))
+    expected = 2.0 * 3.0 * 0.5 / (2 * 4 * 2)
+    assert (part.values / 2**20).std() == pytest.approx(expected, rel=0.05)  # 2,004 draws: 1.6 %
+    assert part.units == 0
+    assert np.array_equal(part.spent, full)

@@ -22,7 +22,7 @@ from isonomy.company.few_shot.experiments import RECIPES, Runner, cells
 from isonomy.company.few_shot.model import FewShotModel
 from isonomy.company.few_shot.plan import VARIANTS, plan, uses_of
 from isonomy.company.few_shot.rehearse import rehearse, warm_start
-from isonomy.company.few_shot.report import plot, summarise
+from isonomy.company.few_shot.report import differences, plot, summarise
 
 DATA = Path(os.environ.get("ISONOMY_DATA_DIR", Path(__file__).parents[4] / "shared" / "data"))
 QUICK = replace(
@@ -210,3 +210,16 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         load("mnist", 0)
     with pytest.raises(DataError, match="does not exist"):
         load("omniglot", 0, tmp_path)
+
+
+def test_differences_are_paired_by_seed() -> None:
+    def record(method: str, seed: int, accuracy: float, gf: float) -> dict[str, object]:
+        own = {"accuracy": accuracy, "gf": gf, "eo": -0.5}
+        return {"status": "ok", "method": method, "epsilon": 2.0, "seed": seed, "balanced": own}
+
+    records = [
+        record("irdp", 0, 0.9, 0.5), record("irdp", 1, 0.5, 0.9),
+        record("dp_sgd", 0, 0.8, 0.4), record("dp_sgd", 1, 0.4, 1.2), record("dp_sgd", 2, 0.1, 0.1),
+    ]  # fmt: skip
+    line = differences(records).splitlines()[2]
+    assert line == "| 2 | IRDP − DP-SGD | 2 | +0.100 ± 0.000 | -0.100 ± 0.000 | +0.000 ± 0.000 |"

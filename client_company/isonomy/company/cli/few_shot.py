@@ -106,7 +106,7 @@ def rehearse(
         lines = report.summarise(records)
         written = []
         if out is not None:
-            written = report.write(lines, report.summarise(records, "natural"), out)
+            written = report.write(records, out)
             (out / "results.json").write_text(json.dumps(records, ensure_ascii=False) + "\n")
             written.append(out / "results.json")
         if save is not None and outcome is not None:
@@ -186,7 +186,7 @@ def experiment(
             typer.echo(f"{made} cells run, {found} found, {len(problems)} failed")
         records = read_records(out)
         lines = report.summarise(records)
-        for path in report.write(lines, report.summarise(records, "natural"), out):
+        for path in report.write(records, out):
             typer.echo(f"wrote {path}", err=True)
     Console().print(report.rich_table(lines, f"{name}, query sets in both colours"))
     for which, reason in failed:

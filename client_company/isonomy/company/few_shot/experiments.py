@@ -32,19 +32,19 @@ PRIVATE = ("dp_sgd", "irdp", "l_d", "pf_ld", "sc_reptile")
 
 _IMAGES: dict[str, Any] = {
     "model": "conv4",
-    "width": 16,
-    "company_tasks": 2,
-    "regulator_tasks": 6,
-    "rounds": 30,
+    "width": 8,
+    "company_tasks": 4,
+    "regulator_tasks": 10,
+    "rounds": 36,
     "inner_rate": 400_000,
     "inner_steps": 3,
     "outer_rate": 3_000,
-    "query_norm": 8_000_000,
-    "inner_norm": 5_000_000,
-    "regulator_weight": 3_000_000,
+    "query_norm": 20_000_000,
+    "inner_norm": 4_000_000,
+    "regulator_weight": 5_000_000,
 }
 RECIPES = {
-    "omniglot": Recipe({**_IMAGES, "input_shape": (3, 28, 28)}, warm_rounds=300, thrift=0.7),
+    "omniglot": Recipe({**_IMAGES, "input_shape": (3, 28, 28)}, warm_rounds=400, thrift=0.8),
     "omniglot_large": Recipe(
         {
             **_IMAGES,
@@ -59,12 +59,14 @@ RECIPES = {
         warm_rounds=2_000,
         test_tasks=300,
     ),
-    "mnist": Recipe({**_IMAGES, "input_shape": (3, 32, 32)}, warm_rounds=100, thrift=0.7),
+    "mnist": Recipe(
+        {**_IMAGES, "input_shape": (3, 32, 32), "rounds": 24}, warm_rounds=100, thrift=0.8
+    ),
     "digits": Recipe(
         {**_IMAGES, "model": "mlp", "width": 32, "input_shape": (3, 8, 8), "rounds": 10},
         warm_rounds=50,
         test_tasks=40,
-        thrift=0.7,
+        thrift=0.8,
     ),
 }
 

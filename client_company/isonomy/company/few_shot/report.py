@@ -88,6 +88,40 @@ def _cells(one: Line) -> list[str]:
     return [epsilon, label, str(one.seeds), *(one.show(name) for name in MEASURES)]
 
 
+PAIRS = (("irdp", "dp_sgd"), ("pf_ld", "irdp"), ("pf_ld", "dp_sgd"), ("pf_ld", "sc_reptile"))
+
+
+def differences(records: Iterable[Mapping[str, Any]], reading: str = "balanced") -> str:
+    """Paired by seed, because seeds differ more than methods: first minus second, mean ± SE.
+
+    Accuracy as it is; unfairness as distances |GF − 1| and |EO|, so that below 0 is fairer.
+    """
+    found: dict[tuple[float, str], dict[int, Mapping[str, float]]] = {}
+    for record in records:
+        if record.get("status") == "ok":
+            own = found.setdefault((float(record["epsilon"]), record["method"]), {})
+            own[int(record["seed"])] = record[reading]
+    rows = [
+        "| ε | methods | seeds | accuracy | \\|GF − 1\\| | \\|EO\\| |\n|---|---|---|---|---|---|\n"
+    ]
+    for epsilon in sorted({epsilon for epsilon, _ in found if epsilon}):
+        for first, second in PAIRS:
+            one, two = found.get((epsilon, first), {}), found.get((epsilon, second), {})
+            seeds = sorted(one.keys() & two.keys())
+            if len(seeds) < 2:
+                continue
+            pairs = [(_distances(one[seed]), _distances(two[seed])) for seed in seeds]
+            cells = [[x[k] - y[k] for x, y in pairs] for k in range(3)]
+            shown = [f"{mean(v):+.3f} ± {stdev(v) / math.sqrt(len(v)):.3f}" for v in cells]
+            names = f"{VARIANTS[first].label} − {VARIANTS[second].label}"
+            rows.append(f"| {epsilon:g} | {names} | {len(seeds)} | {' | '.join(shown)} |\n")
+    return "".join(rows)
+
+
+def _distances(found: Mapping[str, float]) -> tuple[float, float, float]:
+    return found["accuracy"], abs(found["gf"] - 1), abs(found["eo"])
+
+
 def to_csv(lines: Sequence[Line]) -> str:
     """One line per method and ε."""
     out = io.StringIO()
@@ -133,10 +167,12 @@ def _panel(lines: Sequence[Line], name: str, epsilons: Sequence[float]) -> Panel
     return Panel(NAMES[name], "ε", NAMES[name], series, y_span=0.05, x_ticks=epsilons)
 
 
-def write(lines: Sequence[Line], natural: Sequence[Line], folder: Path) -> list[Path]:
-    """results.csv, table.md and one figure per data set."""
+def write(records: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
+    """results.csv, tables, and one figure per data set."""
+    lines = summarise(records)
     files = {"results.csv": to_csv(lines), "table.md": markdown(lines)}
-    files["table-natural.md"] = markdown(natural)
+    files["table-natural.md"] = markdown(summarise(records, "natural"))
+    files["differences.md"] = differences(records)
     for dataset in sorted({one.dataset for one in lines}):
         own = [one for one in lines if one.dataset == dataset]
         files[f"{dataset}.svg"] = plot(own, f"{dataset}: 5-way 5-shot, query sets in both colours")
@@ -149,4 +185,4 @@ def write(lines: Sequence[Line], natural: Sequence[Line], folder: Path) -> list[
     return [folder / name for name in files]
 
 
-__all__ = ["Line", "markdown", "plot", "rich_table", "summarise", "to_csv", "write"]
+__all__ = ["Line", "differences", "markdown", "plot", "rich_table", "summarise", "to_csv", "write"]

@@ -67,11 +67,8 @@ class Network:
         return tuple(name for name in self.shapes if name not in HEAD)
 
     def part(self, name: str) -> tuple[str, ...]:
-        """Names of what a loop moves: "head", "first" (first layer and head) or "all"."""
-        if name == "all":
-            return tuple(self.shapes)
-        first = tuple(own for own in self.shapes if own.startswith("0."))
-        return (first if name == "first" else ()) + HEAD
+        """Names of what an inner loop moves: "head" or "all"."""
+        return HEAD if name == "head" else tuple(self.shapes)
 
     def initial(self, seed: int) -> NDArray[np.float32]:
         """(d,) He's normal weights from the seed, unit scales, zero biases and zero head."""

@@ -68,16 +68,19 @@ class PrivateRound:
         """(d,) the mean gradient of the round, with all its noise."""
         params = self._network.unflatten(torch.from_numpy(theta))
         if self._cells is not None and self.multipliers is None:
-            self.multipliers = self._release_shares()
+            self.multipliers = self._release_shares(self._cells)
         moved = self._inner(params, tasks)
         if self._settings.learner == "reptile":
             start = {name: params[name] for name in moved}
             steps = self._settings.inner_steps * self._settings.real("inner_rate")
             mean = {n: (start[n] - moved[n].mean(0)) / steps for n in moved}
-            return self._whole(mean)
+            shapes = self._network.shapes.items()
+            full = {n: mean.get(n, torch.zeros(shape)) for n, shape in shapes}
+            return np.asarray(self._network.flatten(full).double().numpy())
         gradient, soft = self._query(params, moved, tasks)
-        if self.multipliers is not None:
-            self.multipliers = self._dual_step(self.multipliers, tasks, soft)
+        if self.multipliers is not None and self._cells is not None:
+            people = tasks.query.ravel()
+            self.multipliers = self._dual_step(self.multipliers, people, self._cells[people], soft)
         return gradient
 
     def anybody_left(self) -> bool:
@@ -153,14 +156,12 @@ class PrivateRound:
     def _query(self, params: Parameters, moved: Parameters, tasks: Tasks) -> tuple[Rows, Rows]:
         """The noised mean over all query samples, and s_j of each (private: not released)."""
         settings, network = self._settings, self._network
-        wanted = network.part(settings.query_part)  # the rest gets no gradient and no noise
-        shared = {n: params[n] for n in wanted if n not in moved}
-        still = {n: params[n] for n in network.shapes if n not in wanted and n not in moved}
+        shared = {n: params[n] for n in network.shapes if n not in moved}
 
         def loss(
             fixed: Parameters, own: Parameters, x: Tensor, y: Tensor, u: Tensor, positive: Tensor
         ) -> tuple[Tensor, Tensor]:
-            logits = network.logits({**still, **fixed, **own}, x[None])
+            logits = network.logits({**fixed, **own}, x[None])
             soft = (torch.softmax(logits[0], dim=0) * positive).sum()
             return sample_loss(logits, y, u, positive), soft
 
@@ -170,7 +171,7 @@ class PrivateRound:
         labels = torch.arange(settings.ways).repeat_interleave(settings.queries).repeat(len(tasks))
         weights = self._weights(tasks.query).ravel()
         positive = torch.from_numpy(tasks.positive)[task]
-        sums, soft = self._sums(1, self._length(wanted), "query"), np.zeros(len(flat))
+        sums, soft = self._sums(1, network.size, "query"), np.zeros(len(flat))
         step = max(1, _CHUNK_CELLS // network.size)
         for part in (slice(at, at + step) for at in range(0, len(flat), step)):
             (fixed, own), values = slopes(
@@ -181,28 +182,30 @@ class PrivateRound:
                 weights[part],
                 positive[part],
             )
-            slope = {n: v for n, v in {**fixed, **own}.items() if n in wanted}
-            sums.add(0, self._rows(slope), flat[part])
+            sums.add(0, self._rows({**fixed, **own}), flat[part])
             soft[part] = values.numpy()
-        mean = self._split(torch.from_numpy(sums.release() / len(flat)), wanted)
-        return self._whole({n: v[0] for n, v in mean.items()}), soft
+        return sums.release()[0] / len(flat), soft
 
     # --- The constraint -----------------------------------------------------------------------
 
-    def _release_shares(self) -> Multipliers:
+    def _release_shares(self, cells: NDArray[np.int64]) -> Multipliers:
         """Group shares by half, once: each sample counts 1 in its cell."""
-        assert self._cells is not None  # noqa: S101  (for the type checker: the caller looked)
-        people = np.arange(len(self._pool))
+        people = np.arange(len(cells))
         sums = self._sums(1, CELLS, "share", norm=1.0)
-        sums.add(0, one_hot(self._cells, np.ones(len(people))), people)
+        sums.add(0, one_hot(cells, np.ones(len(people))), people)
         floor = 3 * self._settings.real("share_noise")
         return Multipliers.start(sums.release()[0], len(people), floor)
 
-    def _dual_step(self, multipliers: Multipliers, tasks: Tasks, soft: Rows) -> Multipliers:
-        assert self._cells is not None  # noqa: S101
-        people = tasks.query.ravel()
+    def _dual_step(
+        self,
+        multipliers: Multipliers,
+        people: NDArray[np.int64],
+        cells: NDArray[np.int64],
+        soft: Rows,
+    ) -> Multipliers:
+        """Line 9 of Algorithm 4, from one noised sum over the query samples."""
         sums = self._sums(1, CELLS, "dual", norm=CENTRE)
-        sums.add(0, one_hot(self._cells[people], soft - CENTRE), people)
+        sums.add(0, one_hot(cells, soft - CENTRE), people)
         violations = multipliers.violations(sums.release()[0], len(people))
         settings = self._settings
         return multipliers.step(violations, settings.real("dual_rate"), settings.real("dual_bound"))
@@ -230,12 +233,6 @@ class PrivateRound:
     def _rows(self, slopes: Parameters) -> Rows:
         """(n, d) in double precision, in the order of θ."""
         return np.asarray(self._network.flatten(slopes, lead=1).double().numpy())
-
-    def _whole(self, slopes: Parameters) -> Rows:
-        """(d,) with zeros where nothing was asked."""
-        shapes = self._network.shapes.items()
-        full = {n: slopes.get(n, torch.zeros(shape)).double() for n, shape in shapes}
-        return np.asarray(self._network.flatten(full).numpy())
 
     def _length(self, names: tuple[str, ...]) -> int:
         return sum(int(np.prod(self._network.shapes[name])) for name in names)

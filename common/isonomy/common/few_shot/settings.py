@@ -48,7 +48,6 @@ class FewShotSettings(BaseModel):
     company_tasks: Small = 4  # per round
     regulator_tasks: Small = 4
     inner_part: Literal["all", "head"] = "head"
-    query_part: Literal["all", "first"] = "all"  # "first": first layer and head only, less noise
     inner_steps: Small = 3
     inner_rate: Millionths = 400_000
     optimiser: Literal["adam", "sgd"] = "adam"
