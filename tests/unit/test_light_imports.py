@@ -9,6 +9,10 @@ import pytest
 
 LEARNING = "torch sklearn opacus fairlearn"
 SERVER = "isonomy.server.cli isonomy.server.server_app isonomy.server.client_app"
+FEW_SHOT = " ".join(
+    f"isonomy.common.few_shot.{name}"
+    for name in ("settings", "sides", "tasks", "pool_file", "private", "fair", "memory", "state")
+)
 
 
 @pytest.mark.parametrize(
@@ -18,6 +22,7 @@ SERVER = "isonomy.server.cli isonomy.server.server_app isonomy.server.client_app
         ("isonomy.regulator.cli isonomy.regulator.daemon", LEARNING),
         ("isonomy.regulator.cli", LEARNING + " tenseal jinja2"),  # `verify` needs none of it
         ("isonomy.common.report_command", LEARNING + " tenseal grpc flwr jinja2 pandas"),
+        (FEW_SHOT, LEARNING),  # what carries a few-shot run needs no torch; who learns does
         ("isonomy.company.cli.company", LEARNING),  # quick to start, because it needs none
     ],
 )

@@ -4,7 +4,7 @@ keys/      identity and sealing key, card.json      plans/     what its owner ap
 tls/       from the server's operator               openings/  rows and seeds, per plan, until
 node/      the Flower node's key and files                     the inspection deadline
 run/       the local socket                         state/     how far a session got
-alignments/  approved alignments and the people found
+alignments/  approved alignments and the people found    few-shot/  approved few-shot plans
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from isonomy.common.agreement import Agreement
 from isonomy.common.alignment_store import Alignments
 from isonomy.common.approvals import Approvals
 from isonomy.common.errors import ConfigError
+from isonomy.common.few_shot.approvals import FewShotApprovals
 from isonomy.common.openings import FolderOpenings, delete_openings
 from isonomy.common.party import PartyKeys
 from isonomy.common.plan import Plan
@@ -53,8 +54,14 @@ class Home:
     def alignments(self) -> Alignments:
         return Alignments(self.folder / "alignments")
 
+    @property
+    def few_shot(self) -> FewShotApprovals:
+        return FewShotApprovals(self.folder / "few-shot")
+
     def require(self, agreement_hash: bytes) -> Agreement:
-        """The approved plan or alignment of that hash, or PlanNotApproved."""
+        """The approved plan, alignment or few-shot plan of that hash, or PlanNotApproved."""
+        if self.few_shot.approved(agreement_hash):
+            return self.few_shot.require(agreement_hash)
         if self.alignments.approved(agreement_hash):
             return self.alignments.require(agreement_hash)
         plan, _ = self.approvals.require(agreement_hash)

@@ -5,6 +5,7 @@
 | plans, closed plans, deletions | the backup's and the home's; a plan that ended since is ended |
 | approvals of alignments | the home's only: one that was withdrawn does not come back |
 | lists of alignments | the backup's and the home's, if everybody in them is enrolled |
+| approvals of few-shot plans, tasks | the backup's, if the home has them too: else they ended |
 | state of sessions | the home's, if its ledger is the newer one; else the backup's |
 | state of ended plans | only if the home has it too: else it was destroyed |
 
@@ -21,6 +22,7 @@ from isonomy.regulator.config import RegulatorConfig
 from isonomy.regulator.faults import VaultLocked, VaultTampered
 from isonomy.regulator.remains import ALIGNMENTS, shred_folder, shred_lists
 from isonomy.regulator.sealed_file import shred
+from isonomy.regulator.task_pools import opens, pools_folder
 from isonomy.regulator.vault import Vault
 
 
@@ -36,6 +38,7 @@ def stay_forgotten(
             _plans(old, new)
             _state(old, new, from_home=newer == "home")
             _alignments(old, new)
+            _few_shot(old, new, vault)
     except OSError as error:
         raise StorageError(f"cannot read {error.filename}: {error.strerror}") from None
     _lists(old, new, vault)
@@ -59,7 +62,8 @@ def _state(old: RegulatorConfig, new: RegulatorConfig, *, from_home: bool) -> No
                 shred_folder(new.state_folder / source.name)
                 shutil.copytree(source, new.state_folder / source.name, symlinks=True)
     for own in new.state_folder.glob("*"):
-        approved = (new.plans_folder / f"{own.name}.json").exists()
+        folders = (new.plans_folder, new.few_shot_folder)
+        approved = any((folder / f"{own.name}.json").exists() for folder in folders)
         if not approved and not (old.state_folder / own.name).exists():
             shred_folder(own)
 
@@ -70,6 +74,26 @@ def _alignments(old: RegulatorConfig, new: RegulatorConfig) -> None:
         if not (source / approval.name).exists():
             approval.unlink()
     _copy_files(source, target)
+
+
+def _few_shot(old: RegulatorConfig, new: RegulatorConfig, vault: Vault) -> None:
+    """Plans that were rejected and tasks that were destroyed since do not come back."""
+    for approval in new.few_shot_folder.glob("*.json"):
+        if not (old.few_shot_folder / approval.name).exists():
+            approval.unlink()
+    _copy_files(old.few_shot_folder, new.few_shot_folder)
+    if not pools_folder(old).is_dir():
+        return  # none were ever there, or all were lost: then the backup's are what is left
+    for pool in pools_folder(new).glob("*.bin"):
+        if not (pools_folder(old) / pool.name).exists():
+            shred(pool)
+    # A pool never changes, but the secret may have: keep the copies that go with the chosen vault.
+    same = old.vault.path.exists() and old.vault.path.read_bytes() == new.vault.path.read_bytes()
+    for pool in pools_folder(old).glob("*.bin"):
+        copy = pools_folder(new) / pool.name
+        if same or not copy.exists() or not opens(copy, vault.secret):
+            copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            shutil.copy2(pool, copy)
 
 
 def _lists(old: RegulatorConfig | None, new: RegulatorConfig, vault: Vault) -> None:

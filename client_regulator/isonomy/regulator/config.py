@@ -163,6 +163,11 @@ class RegulatorConfig(BaseModel):
         return self.home / "plans"
 
     @property
+    def few_shot_folder(self) -> Path:
+        """Approved few-shot plans."""
+        return self.home / "few-shot"
+
+    @property
     def closed_folder(self) -> Path:
         """Plans that were rejected, withdrawn or forgotten: the terms, without the people."""
         return self.home / "plans" / "closed"

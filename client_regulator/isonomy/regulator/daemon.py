@@ -26,6 +26,7 @@ from isonomy.common.bridge_server import BridgeServer
 from isonomy.common.custodian import Custodian, Limits
 from isonomy.common.errors import ConfigError, IsonomyError, ProtocolError
 from isonomy.common.exit_codes import code_of
+from isonomy.common.few_shot.plan import FewShotPlan
 from isonomy.common.inspection_desk import InspectionDesk
 from isonomy.common.inspection_verdict import InspectionFolder, Verdict
 from isonomy.common.joint_half import JointHalf
@@ -42,6 +43,8 @@ from isonomy.regulator.approval import check_plan
 from isonomy.regulator.attributes import load_table
 from isonomy.regulator.config import RegulatorConfig
 from isonomy.regulator.faults import VaultLocked
+from isonomy.regulator.few_shot import FewShotRoom
+from isonomy.regulator.few_shot_approval import approvals
 from isonomy.regulator.member_key import member_key
 from isonomy.regulator.plan_files import inspections_folder, named_plan
 from isonomy.regulator.unknowns import release_all
@@ -63,6 +66,7 @@ class Daemon:
         self._member_key = member_key(config)
         self._approvals = Approvals(config.plans_folder)
         self._ledger = open_ledger(config)
+        self._few_shot = FewShotRoom(config, self._ledger, vault)
         self._table: tuple[int, VaultTable] | None = None  # by generation
         self._halves: dict[bytes, RegulatorHalf] = {}
         self._sessions: dict[bytes, dict[str, object]] = {}
@@ -117,6 +121,20 @@ class Daemon:
                 self._half(plan_hash)
             except IsonomyError as error:
                 self._note(error)
+        reserved = {own.plan for own in self._ledger.plans()}
+        for plan_hash in approvals(self._config).hashes():
+            if plan_hash not in reserved:  # else nothing is to be done before a session
+                try:
+                    self._reserve(plan_hash)
+                except IsonomyError as error:
+                    self._note(error)
+
+    def _reserve(self, plan_hash: bytes) -> None:
+        training = self._few_shot.plan(plan_hash)
+        if training is not None:
+            self._few_shot.reserve(training)
+        else:
+            self._half(plan_hash)
 
     def witness(self) -> None:
         """Write down how far the ledger is; a copy that cannot be written is logged."""
@@ -138,7 +156,7 @@ class Daemon:
         """Do what one of the officer's commands needs the ledger for."""
         match request:
             case {"type": "reserve", "plan": str(plan)}:
-                self._half(bytes.fromhex(plan))
+                self._reserve(bytes.fromhex(plan))
             case {"type": "close", "plan": str(plan)}:
                 self._close(bytes.fromhex(plan))
             case {"type": "note", "kind": str(kind), "event": dict(event)}:
@@ -163,6 +181,7 @@ class Daemon:
         """No more answers under this plan; what it did not spend is free again."""
         with self._lock:
             self._halves.pop(plan, None)
+            self._few_shot.close(plan)
             if plan in {own.plan for own in self._ledger.plans()}:
                 self._ledger.release(plan)
 
@@ -202,7 +221,10 @@ class Daemon:
         )
 
     def _agreement(self, agreement_hash: bytes) -> Agreement:
-        """The approved plan or alignment of that hash."""
+        """The approved plan, alignment or few-shot plan of that hash."""
+        training = self._few_shot.plan(agreement_hash)
+        if training is not None:
+            return training
         store = alignments(self._config)
         if store.approved(agreement_hash):
             return store.require(agreement_hash)
@@ -213,6 +235,8 @@ class Daemon:
             attend(self._config, session, session.agreement, self._people())
             self._log.info("aligned", alignment=session.agreement.hash.hex()[:16])
             return {}  # not even how many: the node next door runs foreign code
+        if isinstance(session.agreement, FewShotPlan):
+            return self._meta_train(session, session.agreement)
         answered: set[str] = set()  # several companies get the answer to one query
 
         shown: dict[str, object] = {"since": int(time.time()), "answered": 0}
@@ -238,6 +262,14 @@ class Daemon:
             self.witness()
         self._log.info("session ended", answered=len(answered))
         return {"answered": len(answered), "reconnects": max(session.reconnects, 0)}
+
+    def _meta_train(self, session: Session, plan: FewShotPlan) -> Message:
+        shown = self._sessions[plan.hash] = {}
+        try:
+            return self._few_shot.attend(session, plan, self._log, shown, self._witness_soon)
+        finally:
+            del self._sessions[plan.hash]
+            self.witness()
 
     def _half(self, plan_hash: bytes) -> RegulatorHalf:
         """Return what answers for a plan; made once, so that open keys outlive a session."""

@@ -24,12 +24,14 @@ from cryptography import x509
 from isonomy.common.approvals import Approvals
 from isonomy.common.bridge_server import MAX_PATH_BYTES
 from isonomy.common.errors import IsonomyError
+from isonomy.common.few_shot.approvals import FewShotApprovals
 from isonomy.common.ledger import CLOCK_TOLERANCE_S, verify_ledger
 from isonomy.common.ledger_records import SCHEMA as LEDGER_SCHEMA
 from isonomy.common.node import check_port
 from isonomy.common.party import PartyKeys, fingerprint
 from isonomy.regulator.approval import check_cohorts
 from isonomy.regulator.config import RegulatorConfig
+from isonomy.regulator.few_shot_approval import refusals as few_shot_refusals
 from isonomy.regulator.forget import unfinished
 from isonomy.regulator.member_key import member_key
 from isonomy.regulator.officer import daemon_status
@@ -254,7 +256,16 @@ def _plans(config: RegulatorConfig) -> Iterator[Finding]:
         if broken:
             text = f"plan {short}… is no longer within the policy: {'; '.join(broken)}"
             yield Finding("plans", "fail", text, f"isonomy-regulator reject {short}")
-    yield Finding("plans", "ok", f"{len(hashes)} approved")
+    training = FewShotApprovals(config.few_shot_folder).all()
+    for run in training:
+        short = run.hash.hex()[:12]
+        broken = few_shot_refusals(config.policy, run, config.ledger.delta)
+        if run.regulator != own:
+            broken.append("it names an older identity of ours")
+        if broken:
+            text = f"few-shot plan {short}… is no longer within the policy: {'; '.join(broken)}"
+            yield Finding("plans", "fail", text, f"isonomy-regulator reject {short}")
+    yield Finding("plans", "ok", f"{len(hashes) + len(training)} approved")
 
 
 def _sockets(config: RegulatorConfig) -> Iterator[Finding]:

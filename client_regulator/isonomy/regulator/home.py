@@ -6,6 +6,7 @@ keys/            identity, sealing and    ledger.jsonl   from the first approval
 node/            the Flower node's key    plans/         what was approved; closed/: what ended
 tls/             certificate and key      deletions/     signed records of what was forgotten
 run/             socket for the node      state/         how far sessions got
+tasks/           few-shot samples, sealed few-shot/      approved few-shot plans
 """
 
 from __future__ import annotations

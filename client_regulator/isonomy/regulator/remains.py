@@ -19,6 +19,7 @@ from pathlib import Path
 
 from isonomy.common.approvals import Approvals, read_lines
 from isonomy.common.errors import DataError
+from isonomy.common.few_shot.approvals import FewShotApprovals
 from isonomy.common.ledger_file import read_ledger
 from isonomy.common.ledger_records import People, Sealed, Subset
 from isonomy.common.ledger_state import LedgerState
@@ -67,6 +68,7 @@ def shred_ended(config: RegulatorConfig, members: Iterable[bytes]) -> list[str]:
     `members`: the keyed hashes under which the ledger knows them.
     """
     spared = {plan.hex() for plan in Approvals(config.plans_folder).hashes()}
+    spared |= {plan.hex() for plan in FewShotApprovals(config.few_shot_folder).hashes()}
     spared |= _plans_without(config, set(members))
     ended = []
     for folder in sorted(config.state_folder.glob("*")):

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from isonomy.common.accounting import epsilon_of
 from isonomy.common.bridge import Message
 from isonomy.common.errors import IsonomyError
+from isonomy.common.few_shot.approvals import FewShotApprovals
+from isonomy.common.few_shot.plan import FewShotPlan
 from isonomy.common.ledger import PlanSummary, verify_ledger
 from isonomy.common.plan import Plan
 from isonomy.regulator.config import RegulatorConfig
@@ -78,7 +80,7 @@ def load_plan(config: RegulatorConfig, plan_hash: str) -> Plan | None:
 
 
 def _plan(config: RegulatorConfig, own: PlanSummary, delta: float) -> PlanStatus:
-    terms = load_plan(config, own.plan.hex())
+    terms = load_plan(config, own.plan.hex()) or _few_shot(config, own.plan)
     return PlanStatus(
         hash=own.plan.hex(),
         name=terms.name if terms else "",
@@ -89,3 +91,12 @@ def _plan(config: RegulatorConfig, own: PlanSummary, delta: float) -> PlanStatus
         epsilon_reserved=epsilon_of(own.units, delta),
         epsilon_spent=epsilon_of(own.spent_units, delta),
     )
+
+
+def _few_shot(config: RegulatorConfig, plan_hash: bytes) -> FewShotPlan | None:
+    """The terms of an open few-shot plan."""
+    store = FewShotApprovals(config.few_shot_folder)
+    try:
+        return store.require(plan_hash) if store.approved(plan_hash) else None
+    except IsonomyError:
+        return None

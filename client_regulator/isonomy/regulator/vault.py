@@ -169,6 +169,11 @@ class Vault:
         generation = int(header.public.get("generation", 0)) + 1
         self._write(table, header.file_id, derivation, generation, replace=True)
 
+    @property
+    def secret(self) -> Secret:
+        """For other files of the home that the same secret opens (task_pools)."""
+        return self._secret
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other writers out: who reads, changes and writes must do it alone."""

@@ -3,8 +3,8 @@
 Both approve the same file; its hash goes into every message of the session that it allows. The hash
 is SHA-256 of the file's canonical JSON (RFC 8785; integers, strings and booleans only), and the
 file holds exactly those bytes: `sha256sum` prints the hash. Flower's run id is not in it, so a
-restarted run is the same agreement. There are two kinds: `Plan` (who asks what about whom) and
-`AlignmentPlan` (whose lists of ids are compared).
+restarted run is the same agreement. There are three kinds: `Plan` (who asks what about whom),
+`AlignmentPlan` (whose lists of ids are compared) and `FewShotPlan` (who meta-trains with whom).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from isonomy.common.party import Card
 
 SERVER = "server"  # how the relay signs what it says itself: envelopes.SERVER
 MAX_PLAN_BYTES = 1 << 18
+MAX_ROUND_PARTS = 1 << 10  # of one vector: 8.4 million parameters, 134 MB at the relay
 
 
 def _one_line(text: str) -> str:
@@ -135,28 +136,49 @@ class Agreement(BaseModel):
         names = ", ".join(card.name for card in (*self.companies, self.regulator))
         raise ConfigError(f"{name!r} is no party of this {self._kind}; its parties are {names}")
 
+    @property
+    def round_parts(self) -> int:
+        """Ciphertexts that each party sends in a round; 0 where there are no rounds."""
+        return 0
+
+    @property
+    def summed(self) -> bool:
+        """Does the relay add up ciphertexts, and may it therefore take them out?"""
+        return len(self.companies) > 1 or self.round_parts > 0
+
     def public(self) -> PlanPublic:
         """What the server needs to know, and all that it is told."""
         return PlanPublic(
-            self.hash, self.companies, self.regulator, self.relay_name, self.parameters
+            self.hash,
+            self.companies,
+            self.regulator,
+            self.relay_name,
+            self.parameters,
+            self.round_parts,
         )
 
 
 @dataclass(frozen=True)
 class PlanPublic:
-    """The part of a plan that the server is told: names, public keys and sizes, no purpose."""
+    """The part of a plan that the server is told: names, public keys and sizes, no purpose.
+
+    With `round_parts` the session has rounds: the relay adds so many ciphertexts of the company to
+    as many of the regulator (relay_rounds.py). Without, the field is not written.
+    """
 
     hash: bytes
     companies: tuple[Card, ...]
     regulator: Card
     relay_name: str
     parameters: str
+    round_parts: int = 0
 
     @property
     def cards(self) -> dict[str, Card]:
         return {card.name: card for card in (*self.companies, self.regulator)}
 
     def to_json(self) -> bytes:
+        rounds = {"round_parts": self.round_parts} if self.round_parts else {}
         return canonical_json(
             {
                 "hash": self.hash.hex(),
@@ -164,6 +186,7 @@ class PlanPublic:
                 "regulator": self.regulator.model_dump(),
                 "relay_name": self.relay_name,
                 "parameters": self.parameters,
+                **rounds,
             }
         )
 
@@ -181,12 +204,19 @@ class PlanPublic:
                 regulator,
                 str(raw["relay_name"]),
                 raw["parameters"],
+                _round_parts(raw.get("round_parts", 0), len(companies)),
             )
         except (ProtocolError, ValidationError, KeyError, TypeError, ValueError):
             raise ConfigError("not the public part of a plan") from None
         if found.to_json() != data or len(found.hash) != 32 or len(found.cards) < 2:
             raise ConfigError("not the public part of a plan")
         return found
+
+
+def _round_parts(value: Any, companies: int) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_ROUND_PARTS or (value and companies != 1):
+        raise ValueError("round_parts")
+    return value
 
 
 def _plain(value: Any) -> Any:

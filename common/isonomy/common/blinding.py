@@ -66,12 +66,27 @@ def expand_mask(params: ParameterSet, seed: bytes, index: int) -> NDArray[np.uin
     return _words(seed, index, params.poly_degree) & np.uint64(params.plain_modulus - 1)
 
 
+def fresh_encryption(params: ParameterSet) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """u (N,) modulo t and (e0, e1) (2, primes, N): what one public-key encryption takes.
+
+    Straight from the operating system: nobody ever recomputes these bytes.
+    """
+    n = params.poly_degree
+    words = np.frombuffer(os.urandom(3 * n * 8), "<u8").reshape(3, n)
+    errors = np.empty((2, len(params.primes), n), dtype=np.uint64)
+    for which in (0, 1):
+        error = _binomial(words[1 + which])
+        for row, prime in enumerate(params.primes):
+            errors[which, row] = np.where(error < 0, error + prime, error).astype(np.uint64)
+    t_mask = np.int64(params.plain_modulus - 1)
+    return (_ternary(words[0]) & t_mask).view(np.uint64), errors
+
+
 def expand(params: ParameterSet, seeds: Seeds, index: int) -> Blinding:
     """All randomness of answer ciphertext number `index`."""
     n = params.poly_degree
     words = _words(seeds.flood, index, 6 * n).reshape(6, n)
-    # 2^64 = 1 modulo 3, so the three values differ in probability by 2^-64: uniform for our needs.
-    u = (words[0] % np.uint64(3)).astype(np.int64) - 1
+    u = _ternary(words[0])
     e0, e1 = _binomial(words[1]), _binomial(words[2])
     high, low = words[3], words[4]
     c0 = np.empty((len(params.primes), n), dtype=np.uint64)
@@ -98,6 +113,12 @@ def _words(seed: bytes, index: int, count: int) -> NDArray[np.uint64]:
     counter = index.to_bytes(8, "big") + bytes(8)
     stream = Cipher(algorithms.AES256(seed), modes.CTR(counter)).encryptor()
     return np.frombuffer(stream.update(bytes(8 * count)), dtype="<u8")
+
+
+def _ternary(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """−1, 0 or 1 from each word."""
+    # 2^64 = 1 modulo 3, so the three values differ in probability by 2^-64: uniform for our needs.
+    return (words % np.uint64(3)).astype(np.int64) - 1
 
 
 def _binomial(words: NDArray[np.uint64]) -> NDArray[np.int64]:

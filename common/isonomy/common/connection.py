@@ -45,9 +45,11 @@ class Session(SessionCore):
 
     @property
     def plan(self) -> Plan:
-        """The plan that is asked under. A session that aligns records has none, and asks none."""
+        """The plan that is asked under. Other sessions (alignment, few-shot) ask no questions."""
         if not isinstance(self.agreement, Plan):
-            raise ConfigError("this session aligns records; questions need an approved plan")
+            raise ConfigError(
+                "this session aligns records or meta-trains; questions need an approved plan"
+            )
         return self.agreement
 
     # --- Life ------------------------------------------------------------------------------------

@@ -30,7 +30,9 @@ MAX_ENVELOPE_BYTES = 2 * CHUNK_BYTES + 8192  # a payload, the relay's total besi
 MAX_NAME, MAX_ID, MAX_NOTE = 64, 128, 512
 HASH_BYTES, KEY_BYTES, SIGNATURE_BYTES, SECRET_BYTES, MAX_TOKEN = 32, 32, 64, 32, 1024
 
-Purpose = Literal["", "query", "columns", "sum", "answer", "dual", "opening", "joint", "align"]
+Purpose = Literal[
+    "", "query", "columns", "sum", "answer", "dual", "opening", "joint", "align", "round"
+]
 SIGNED_PURPOSES = frozenset({"sum"})  # travel in the clear, because the server adds them
 
 

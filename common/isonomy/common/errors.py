@@ -11,6 +11,7 @@ IsonomyError
 │   └── InspectionPending    a request is to be inspected first; nothing is answered until then
 ├── VerificationError        a hash, signature, commitment or proof does not match
 │   ├── LedgerTampered       the ledger's hash chain is broken
+│   ├── ModelsDiffer         the two sides of a few-shot run would train different models
 │   └── InspectionFailed     a company's request was not made of what it may be made of
 ├── BudgetExceeded           the answer would cost more privacy than was approved
 │   └── PolicyRefused        the regulator's own policy does not allow a plan or a query
@@ -71,6 +72,10 @@ class VerificationError(IsonomyError):
 
 class LedgerTampered(VerificationError):  # noqa: N818
     """The ledger's hash chain does not hold."""
+
+
+class ModelsDiffer(VerificationError):  # noqa: N818
+    """The two sides of a few-shot run would train different models. Nothing was asked or spent."""
 
 
 class InspectionFailed(VerificationError):  # noqa: N818

@@ -51,6 +51,7 @@ _TABLE: dict[str, tuple[int, str]] = {
     "InspectionFailed": (42, "a request failed its inspection; the plan gets no more answers"),
     "RollbackRefused": (43, "an older ledger or vault would come back; find the newest copy"),
     "VaultTampered": (44, "the vault was changed or cut after it was written; restore a backup"),
+    "ModelsDiffer": (45, "the two sides build different models; install matching versions"),
     # --- privacy budget
     "BudgetExceeded": (50, "the approved privacy budget does not cover the question"),
     "PolicyRefused": (51, "the regulator's policy does not allow it; the text says which rule"),

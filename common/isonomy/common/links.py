@@ -52,9 +52,10 @@ CLOSE_DOMAIN = "isonomy/close/v1"
 class Frame:
     """One whole frame as the other party sent it.
 
-    In a plan of several companies the relay takes the ciphertexts of a sum out (`summed`: then
-    `payload` is empty, and `digest` is the signed hash of what was there) and puts their `total`
-    beside the last one. Whoever has `signature` can show others who sent it (joint_store.py).
+    In a plan of several companies, and in few-shot rounds, the relay takes the ciphertexts of a
+    sum out (`summed`: then `payload` is empty, and `digest` is the signed hash of what was there)
+    and puts their `total` beside the last one. Whoever has `signature` can show others who sent it
+    (joint_store.py).
     """
 
     sender: str
@@ -269,7 +270,7 @@ class Peer:
         return self._assemble(replace(envelope, body=replace(body, payload=payload)))
 
     def _check_clear(self, body: Data) -> None:
-        """The relay may take out or add up only where several companies take part."""
+        """The relay may take out or add up only where the agreement says that it does."""
         if not body.digest:
             raise ProtocolError("what travels in the clear carries a hash, and its signature")
         if (body.summed or body.total) and not self._summing:

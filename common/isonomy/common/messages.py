@@ -24,6 +24,7 @@ from isonomy.common.errors import (
     CapacityError,
     InspectionFailed,
     IsonomyError,
+    ModelsDiffer,
     ProtocolError,
     printable,
 )
@@ -132,7 +133,7 @@ class Refusal:
     def of(cls, query_id: str, error: IsonomyError) -> Refusal:
         """The error for the peer. Texts about our own disk and settings stay at home."""
         text = str(error)[:MAX_REFUSAL_TEXT]
-        told = ProtocolError | BudgetExceeded | CapacityError | InspectionFailed
+        told = ProtocolError | BudgetExceeded | CapacityError | InspectionFailed | ModelsDiffer
         if not isinstance(error, told):
             text = (
                 "the request could not be answered for a reason on the regulator's side. Send the "

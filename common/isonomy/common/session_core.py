@@ -70,9 +70,8 @@ class SessionCore:
         self._tls, self._state_dir = tls, state_dir
         self._on_event = on_event or (lambda text: None)
         fresh = X25519PrivateKey.generate()  # names this process's incarnation
-        summing = len(plan.companies) > 1
         self._peers = {
-            card.name: Peer(keys, fresh, card, plan.hash, summing=summing)
+            card.name: Peer(keys, fresh, card, plan.hash, summing=plan.summed)
             for card in (*plan.companies, plan.regulator)
             if card.name != keys.name
         }

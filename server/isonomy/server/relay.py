@@ -331,7 +331,7 @@ class RelayServer:
 
 def _ends_exchange(envelope: Envelope) -> bool:
     body = envelope.body
-    return envelope.purpose == "answer" and isinstance(body, Data) and body.last
+    return envelope.purpose in ("answer", "round") and isinstance(body, Data) and body.last
 
 
 def _certificate_name(context: Any) -> str:

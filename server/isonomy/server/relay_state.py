@@ -17,7 +17,8 @@ What may pass, on a stream that was let in:
     (7) numbers go up one by one; a PlanAgreement in between allows to begin again further back
     (8) nothing goes to a recipient whose stream is newer than the sender's last PlanAgreement: it
         will be asked for and sent again, so here it is dropped
-    (9) ciphertexts of a sum are signed by their company; with several companies they are added up
+    (9) ciphertexts of a sum are signed by their sender; those of several companies, and those of
+        a few-shot round, are added up
 
 Everything that passes enters a hash chain, for the operator's own records. It binds the relay to
 nothing: nobody else holds the head. What the parties rely on is each other's signatures.
@@ -55,6 +56,7 @@ from isonomy.common.session_errors import (
     TokenRefused,
 )
 from isonomy.common.tickets import read_token
+from isonomy.server.relay_rounds import RoundAdder
 from isonomy.server.relay_sums import SumCollector
 
 NO_HEAD = bytes(32)
@@ -118,7 +120,11 @@ class RelayState:
         self._streams: dict[int, _Stream] = {}
         self._current: dict[str, int] = {}  # party -> its newest stream
         self._flows: dict[tuple[str, str], _Flow] = {}
-        self._sums = SumCollector(plan) if len(plan.companies) > 1 else None
+        self._sums: SumCollector | RoundAdder | None = None
+        if plan.round_parts:
+            self._sums = RoundAdder(plan)
+        elif len(plan.companies) > 1:
+            self._sums = SumCollector(plan)
         self.passed = Passed()
         self.closed: dict[str, str] = {}  # party -> code of its Close
 
@@ -247,7 +253,7 @@ class RelayState:
         try:
             verify_signature(key, CLEAR_DOMAIN, envelope.header() + body.digest, body.signature)
         except VerificationError:
-            raise ProtocolError("a ciphertext is not signed by the company that sent it") from None
+            raise ProtocolError("a ciphertext is not signed by the party that sent it") from None
 
     def _envelope(self, recipient: str, body: HelloReply | Heartbeat) -> Envelope:
         return Envelope(SERVER, recipient, self.plan.hash, body)

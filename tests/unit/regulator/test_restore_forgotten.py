@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from regulator_kit import Outcome, Regulator, run_regulator
 
 from isonomy.common.cohort import Cohort
 from isonomy.regulator import remains
 from isonomy.regulator.aligning import alignments
+from isonomy.regulator.task_pools import list_pools, open_pool, remove_pool
 
 
 @pytest.fixture
@@ -122,3 +124,31 @@ class TestForgottenSinceTheBackup:
         assert restore(regulator, file).code == 43
         assert {"identity.key", "member.key", f"{plan}.people"} <= set(shredded)
         assert not list(regulator.folder.glob(".home.restoring*"))
+
+
+class TestFewShot:
+    """Tasks that were destroyed and few-shot plans that ended since the backup stay so."""
+
+    def add(self, regulator: Regulator, name: str) -> None:
+        count = 10
+        path = regulator.folder / f"{name}.npz"
+        ids = np.array([f"{name}-{number}" for number in range(count)])
+        np.savez(path, inputs=np.ones((count, 2)), labels=np.arange(count) % 2, ids=ids)
+        assert regulator.run("tasks", "add", name, path).code == 0
+
+    def test_what_ended_does_not_come_back_and_the_rest_does(self, regulator: Regulator) -> None:
+        approvals = regulator.config.few_shot_folder
+        approvals.mkdir()
+        for name in ("kept", "gone"):
+            self.add(regulator, name)
+            (approvals / f"{name}.json").write_text(name)
+        file = back_up(regulator)
+        (approvals / "gone.json").unlink()
+        (approvals / "kept.json").rename(approvals / ("00" * 32 + ".json"))
+        remove_pool(regulator.config, "gone")
+        self.add(regulator, "later")
+        assert restore(regulator, file).code == 0
+        assert [own.name for own in list_pools(regulator.config)] == ["kept", "later"]
+        assert [own.name for own in approvals.iterdir()] == ["00" * 32 + ".json"]
+        for name in ("kept", "later"):
+            assert len(open_pool(regulator.config, regulator.vault, name)) == 10

@@ -60,3 +60,14 @@ def step(
     from isonomy.company.bench import step as bench  # torch loads only where it is used
 
     bench.step(as_json, data_dir)
+
+
+@app.command("few-shot")
+def few_shot(as_json: JsonOption = False) -> None:
+    """A few-shot round of Conv-4 through key, encryption, relay and ledger, beside plain addition.
+
+    Takes about a minute. Example: isonomy bench few-shot --json > few-shot.json
+    """
+    from isonomy.company.bench import few_shot as bench  # torch loads only where it is used
+
+    bench.few_shot(as_json)

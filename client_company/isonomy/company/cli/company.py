@@ -13,12 +13,14 @@ from isonomy.common.approvals import read_people
 from isonomy.common.certificates import Request, authority_fingerprint, install, make_request
 from isonomy.common.command_line import CommandLine
 from isonomy.common.errors import ConfigError
+from isonomy.common.few_shot.plan import FewShotPlan, is_few_shot
 from isonomy.common.node import flower_environment, make_node_key, supernode_command
 from isonomy.common.node_process import run_node
 from isonomy.common.party import Card, PartyKeys, fingerprint
 from isonomy.common.plan import Plan
 from isonomy.company.cli import audits
 from isonomy.company.cli.align import align, alignment
+from isonomy.company.cli.few_shot_plan import few_shot_plan
 from isonomy.company.cli.head import head
 from isonomy.company.cli.inspection import auditor_keys, open_query, tidy
 from isonomy.company.home import Home
@@ -31,6 +33,7 @@ app = CommandLine(
 )
 app.command()(alignment)
 app.command()(align)
+app.command("few-shot-plan")(few_shot_plan)
 app.command()(open_query)
 app.command()(tidy)
 app.command()(head)
@@ -181,7 +184,16 @@ def approve(
     home: HomeFolder = _HOME,
     yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
 ) -> None:
-    """Approve a plan, or an alignment: sessions of this one may then begin, and of no other."""
+    """Approve a plan of any kind: sessions of this one may then begin, and of no other."""
+    if is_few_shot(plan_file):
+        training = FewShotPlan.load(plan_file)
+        typer.echo(training.describe(), err=True)
+        typer.echo(f"  {training.regulator.name}: {fingerprint(training.regulator)}", err=True)
+        if not yes and not typer.confirm("Approve this few-shot plan?", err=True):
+            raise typer.Exit(1)
+        Home(home).few_shot.approve(training, Home(home).keys())
+        typer.echo(json.dumps({"approved": training.hash.hex()}))
+        return
     if is_alignment(plan_file):
         aligning = AlignmentPlan.load(plan_file)
         typer.echo(aligning.describe(), err=True)

@@ -15,6 +15,8 @@ from typing import Annotated
 import typer
 
 from isonomy.common.errors import ConfigError, IsonomyError
+from isonomy.common.few_shot.plan import FewShotPlan, is_few_shot
+from isonomy.common.few_shot.round_state import CompanyState
 from isonomy.common.identity import verify_signature
 from isonomy.common.messages import Answer, decode
 from isonomy.common.openings import cut_chunks
@@ -37,12 +39,23 @@ def head(
     Examples:
     isonomy-company head plan.json --home company
     """
+    if is_few_shot(plan):
+        _few_shot(FewShotPlan.load(plan), Home(home))
+        return
     loaded = Plan.load(plan)
     folder = Home(home).folder / "openings" / loaded.hash.hex()
     newest = max(_answers(folder, loaded), key=lambda answer: answer.sequence, default=None)
     if newest is None:
         raise ConfigError(f"no answer under plan {loaded.hash.hex()[:16]}… is kept in {home}")
     shown = {"head": newest.ledger_head.hex(), "record": newest.sequence, "query": newest.query_id}
+    typer.echo(json.dumps(shown))
+
+
+def _few_shot(plan: FewShotPlan, home: Home) -> None:
+    given = CompanyState(home.state(plan)).given(plan)
+    if given is None:
+        raise ConfigError(f"no round of plan {plan.hash.hex()[:16]}… is kept in {home.folder}")
+    shown = {"head": given.ledger_head.hex(), "record": given.sequence, "round": given.number}
     typer.echo(json.dumps(shown))
 
 

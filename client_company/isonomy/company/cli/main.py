@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from isonomy.company.cli import bench
+from isonomy.company.cli import bench, few_shot
 from isonomy.company.cli.benchmark import benchmark
 from isonomy.company.cli.demo import demo
 from isonomy.company.cli.simulate import simulate
@@ -19,6 +19,7 @@ app = typer.Typer(
     "`isonomy-regulator` and `isonomy-server` are the three parties of a real federation.",
 )
 app.add_typer(bench.app, name="bench")
+app.add_typer(few_shot.app, name="few-shot")
 app.command()(benchmark)
 app.command()(demo)
 app.command()(simulate)

@@ -7,7 +7,17 @@ them.
 from __future__ import annotations
 
 from isonomy.common.command_line import CommandLine
-from isonomy.regulator.cli import books, inspect, plans, report, rules, serving, setup, upkeep
+from isonomy.regulator.cli import (
+    books,
+    inspect,
+    plans,
+    report,
+    rules,
+    serving,
+    setup,
+    tasks,
+    upkeep,
+)
 
 app = CommandLine(
     help="The regulator's side of Isonomy. Attributes stay on this machine, encrypted: they leave "
@@ -18,6 +28,7 @@ app = CommandLine(
 app.command()(setup.init)
 app.command("tls-install")(upkeep.tls_install)
 app.command()(setup.enroll)
+app.add_typer(tasks.app, name="tasks")
 app.command()(plans.approve)
 app.command()(plans.reject)
 app.command()(serving.serve)

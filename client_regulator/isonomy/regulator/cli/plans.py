@@ -11,9 +11,10 @@ from isonomy.common.accounting import epsilon_of
 from isonomy.common.alignment import AlignmentPlan, is_alignment
 from isonomy.common.approvals import check_people, check_promises
 from isonomy.common.errors import PolicyRefused
+from isonomy.common.few_shot.plan import FewShotPlan, is_few_shot
 from isonomy.common.party import fingerprint
 from isonomy.common.plan import MILLION, Plan
-from isonomy.regulator import plan_files
+from isonomy.regulator import few_shot_approval, plan_files
 from isonomy.regulator.aligning import alignments, approve_alignment, people_of
 from isonomy.regulator.approval import describe
 from isonomy.regulator.cli.output import (
@@ -53,6 +54,10 @@ def approve(
     config = RegulatorConfig.load(home)
     if is_alignment(plan):
         _approve_alignment(config, AlignmentPlan.load(plan), yes=yes, as_json=as_json)
+        return
+    if is_few_shot(plan):
+        few_shot_plan = FewShotPlan.load(plan)
+        _approve_few_shot(config, few_shot_plan, unlock_file, yes=yes, as_json=as_json)
         return
     loaded = Plan.load(plan)
     cohort = people_of(config, loaded, plan, people)
@@ -95,6 +100,28 @@ def _approve_alignment(
     emit("approve", fields, f"Approved alignment {plan.hash.hex()}.", as_json=as_json)
 
 
+def _approve_few_shot(
+    config: RegulatorConfig,
+    plan: FewShotPlan,
+    unlock_file: Path | None,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    say(plan.describe())
+    say(f"  {plan.companies[0].name}: {fingerprint(plan.companies[0])}")
+    few_shot_approval.check_policy(config, plan)
+    agree("Approve this few-shot plan?", yes=yes)
+    few_shot_approval.approve(config, plan, lambda: open_vault(config, unlock_file))
+    asked = plan.epsilon_millionths / MILLION
+    fields = {"approved": plan.hash.hex(), "samples": plan.samples, "epsilon": asked}
+    text = (
+        f"Approved {plan.hash.hex()}.\nε = {asked:g} of {config.ledger.epsilon} is set aside for "
+        f"each of {plan.samples:,} samples, for good."
+    )
+    emit("approve", {**fields, "few_shot": True}, text, as_json=as_json)
+
+
 def reject(
     plan: Annotated[str, typer.Argument(help="The plan's file, or the beginning of its hash.")],
     reason: Annotated[str, typer.Option(help="One line for the company.")] = "",
@@ -120,6 +147,14 @@ def reject(
         fields = {"rejected": aligning.hash.hex(), "alignment": True}
         emit("reject", fields, f"Withdrawn: {aligning.hash.hex()}.", as_json=as_json)
         return
+    training = _few_shot_named(config, plan)
+    if training is not None:
+        say(training.describe())
+        agree("End this few-shot plan?", yes=yes)
+        few_shot_approval.reject(config, training)
+        fields = {"rejected": training.hash.hex(), "few_shot": True}
+        emit("reject", fields, f"Ended: {training.hash.hex()}.", as_json=as_json)
+        return
     loaded = plan_files.named_plan(config, plan)
     say(loaded.describe())
     agree("Reject this plan?", yes=yes)
@@ -127,3 +162,15 @@ def reject(
     fields = {"rejected": loaded.hash.hex(), "record": str(record)}
     text = f"Rejected {loaded.hash.hex()}.\nThe signed record for the company: {record}"
     emit("reject", fields, text, as_json=as_json)
+
+
+def _few_shot_named(config: RegulatorConfig, text: str) -> FewShotPlan | None:
+    """A few-shot plan by its file or by the beginning of the hash of an approved one."""
+    if Path(text).is_file():
+        return FewShotPlan.load(Path(text)) if is_few_shot(Path(text)) else None
+    if len(text) < plan_files.MIN_PREFIX:
+        return None
+    found = [
+        own for own in few_shot_approval.approvals(config).all() if own.hash.hex().startswith(text)
+    ]
+    return found[0] if len(found) == 1 else None

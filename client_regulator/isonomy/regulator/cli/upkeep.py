@@ -20,6 +20,7 @@ from isonomy.regulator.faults import ProblemsFound
 from isonomy.regulator.officer import ask, daemon_status
 from isonomy.regulator.restore import restore as restore_home
 from isonomy.regulator.rotation import finish_rotation, rotate_identity
+from isonomy.regulator.task_pools import finish_pools, seal_pools_anew
 from isonomy.regulator.unlock import new_secret, read_secret
 
 _MARKS = {"ok": "ok  ", "warn": "look", "fail": "MEND"}
@@ -207,7 +208,10 @@ def rotate(
             raise ConfigError("the daemon knows the old secret only; stop it first")
         vault = open_vault(config, unlock_file)
         with vault.locked():
-            vault.reseal(new_secret(new_unlock_file))
+            secret = new_secret(new_unlock_file)
+            seal_pools_anew(config, vault, secret)
+            vault.reseal(secret)
+            finish_pools(config, secret)
         if config.ledger.path.exists():
             ask(config, {"type": "witness"})
         fields = {"vault": str(config.vault.path)}

@@ -1,6 +1,17 @@
 """Everything that both owners agree on about a few-shot run: integers and words, so it has a hash.
 
 Real numbers are in millionths. Needs no torch: the plan holds it, and the server may read it.
+
+| method | regulator's samples | accounts | fair |
+|---|---|---|---|
+| none | not protected: rehearsals only | – | no |
+| fair | not protected: rehearsals only | – | yes |
+| dp_sgd | clipped and noised | worst case | no |
+| irdp | clipped and noised | each sample's own norms | no |
+| l_d | clipped and noised | worst case | yes |
+| pf_ld | clipped and noised | each sample's own norms | yes |
+
+SC-Reptile, the paper's comparison, is `dp_sgd` with `learner="reptile"`.
 """
 
 from __future__ import annotations
@@ -12,8 +23,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Millionths = Annotated[int, Field(ge=0, le=10**12)]
 Small = Annotated[int, Field(ge=1, le=10_000)]
 
-METHODS = ("none", "l_d", "dp_sgd", "irdp", "pf_ld")
-PRIVATE = ("dp_sgd", "irdp", "pf_ld")
+MILLION = 10**6
+METHODS = ("none", "fair", "dp_sgd", "irdp", "l_d", "pf_ld")
+PRIVATE = ("dp_sgd", "irdp", "l_d", "pf_ld")
+INDIVIDUAL = ("irdp", "pf_ld")
+FAIR = ("fair", "l_d", "pf_ld")
 
 
 class FewShotSettings(BaseModel):
@@ -24,17 +38,19 @@ class FewShotSettings(BaseModel):
     model: Literal["conv4", "mlp"] = "conv4"
     width: Small = 64
     input_shape: tuple[Small, ...] = (3, 28, 28)
-    ways: Small = 5
+    ways: Annotated[int, Field(ge=2, le=1_000)] = 5
     shots: Small = 5
     queries: Small = 5  # per class
     learner: Literal["maml", "fomaml", "reptile"] = "fomaml"
-    method: Literal["none", "l_d", "dp_sgd", "irdp", "pf_ld"] = "irdp"
+    company_learner: Literal["maml", "fomaml", "reptile"] = "fomaml"  # on its own tasks
+    method: Literal["none", "fair", "dp_sgd", "irdp", "l_d", "pf_ld"] = "irdp"
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 200
     company_tasks: Small = 4  # per round
     regulator_tasks: Small = 4
     inner_part: Literal["all", "head"] = "head"
     inner_steps: Small = 3
     inner_rate: Millionths = 400_000
+    optimiser: Literal["adam", "sgd"] = "adam"
     outer_rate: Millionths = 1_000
     regulator_weight: Millionths = 1_000_000  # of its mean gradient beside the company's
     inner_norm: Millionths = 1_000_000  # clipping bound of one sample's gradient, support set
@@ -43,18 +59,64 @@ class FewShotSettings(BaseModel):
     query_noise: Millionths = 0  # noise multiplier of the query set's sum
     epsilon: Millionths = 8_000_000
     delta: str = "1e-5"
+    dual_rate: Millionths = 1_000_000  # s of PF-LD
+    dual_bound: Millionths = 2_000_000  # λ^max
+    dual_noise: Millionths = 0  # noise multiplier of one dual step
+    share_noise: Millionths = 0  # noise multiplier of the group shares, released once
     seed: Annotated[int, Field(ge=0, le=2**31)] = 0  # of the first θ; never of noise
 
     @model_validator(mode="after")
-    def _private_methods_have_noise(self) -> FewShotSettings:
-        if self.private and not (self.inner_noise and self.query_noise):
-            raise ValueError(f"{self.method} is private: inner_noise and query_noise must not be 0")
+    def _sound(self) -> FewShotSettings:
+        for name in ("inner_rate", "outer_rate", "inner_norm", "query_norm"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} must not be 0")
+        if self.model == "conv4" and len(self.input_shape) != 3:
+            raise ValueError("conv4 takes images: input_shape is (channels, height, width)")
+        try:
+            sound = 0 < float(self.delta) < 1
+        except ValueError:
+            sound = False
+        if not sound:
+            raise ValueError(f"delta lies strictly between 0 and 1, got {self.delta!r}")
+        if self.private:
+            self._check_private()
+        if self.learner != "fomaml" and self.fair:
+            raise ValueError("the constraint needs learner='fomaml': its gradients are per sample")
         return self
+
+    def _check_private(self) -> None:
+        if self.learner == "maml":
+            raise ValueError(
+                "exact second order on private tasks: the meta-gradient would hold the support "
+                "samples' Hessian, which no noise covers. Take learner='fomaml'; the company may "
+                "use company_learner='maml' on its own tasks"
+            )
+        needed = ["inner_noise"] + ["query_noise"] * (self.learner != "reptile")
+        needed += ["dual_noise", "share_noise"] * self.fair
+        lacking = [name for name in needed if not getattr(self, name)]
+        if lacking:
+            raise ValueError(f"{self.method} is private: {', '.join(lacking)} must not be 0")
+        if not self.epsilon:
+            raise ValueError("epsilon is 0: there is no budget to learn anything from")
 
     @property
     def private(self) -> bool:
         """Are the regulator's samples protected? If not, the run is a rehearsal only."""
         return self.method in PRIVATE
 
+    @property
+    def individual(self) -> bool:
+        """Is a sample charged by its own norm (IRDP), or by the worst case (DP-SGD)?"""
+        return self.method in INDIVIDUAL
 
-__all__ = ["METHODS", "PRIVATE", "FewShotSettings"]
+    @property
+    def fair(self) -> bool:
+        """Does the constraint of PF-LD take part?"""
+        return self.method in FAIR
+
+    def real(self, name: str) -> float:
+        """A field in millionths as a number."""
+        return int(getattr(self, name)) / MILLION
+
+
+__all__ = ["FAIR", "INDIVIDUAL", "METHODS", "MILLION", "PRIVATE", "FewShotSettings"]

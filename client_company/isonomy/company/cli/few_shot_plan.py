@@ -1,0 +1,82 @@
+"""`isonomy-company few-shot-plan`: agree on a few-shot run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from isonomy.common.errors import ConfigError
+from isonomy.common.few_shot.plan import FewShotPlan
+from isonomy.common.few_shot.settings import FewShotSettings
+from isonomy.common.params import DEFAULT_PARAMETERS
+from isonomy.common.party import Card
+from isonomy.company.home import Home
+
+HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
+_HOME = Path("company")
+MAX_SETTINGS_BYTES = 1 << 16
+
+
+def few_shot_plan(
+    regulator: Annotated[Path, typer.Option(help="The regulator's card.json.")],
+    relay: Annotated[str, typer.Option(help="The server's name, as in its certificate.")],
+    tasks: Annotated[str, typer.Option(help="What the regulator calls its tasks.")],
+    samples: Annotated[int, typer.Option(help="How many samples they have, as it says.")],
+    settings: Annotated[
+        Path, typer.Option(help="JSON with settings that differ from the defaults.")
+    ],
+    name: Annotated[str, typer.Option(help="A title for people.")] = "few-shot run",
+    output: Annotated[Path, typer.Option("--output", "-o")] = Path("few-shot.json"),
+    home: HomeFolder = _HOME,
+) -> None:
+    """Write a few-shot plan for both owners to approve: both meta-train one model on their tasks.
+
+    Settings are those of a rehearsal (docs/few-shot.md), as a JSON object; numbers such as rates,
+    norms, noise and epsilon are in millionths. Example:
+    `isonomy-company few-shot-plan --regulator card.json --relay server.example
+    --tasks digits --samples 900 --settings settings.json`
+    """
+    from isonomy.common.few_shot.models import Network, fingerprint  # torch loads only here
+
+    wanted = read_settings(settings)
+    made = FewShotPlan.of(
+        {
+            "name": name,
+            "companies": [Home(home).keys().card()],
+            "regulator": Card.load(regulator),
+            "relay_name": relay,
+            "parameters": DEFAULT_PARAMETERS.name,
+            "pool": tasks,
+            "samples": samples,
+            "settings": wanted,
+            "fingerprint": fingerprint(wanted).hex(),
+            "size": Network.of(wanted).size,
+        }
+    )
+    made.save(output)
+    public = output.with_suffix(".public.json")
+    public.write_bytes(made.public().to_json())
+    typer.echo(made.describe(), err=True)
+    shown = {"plan": str(output), "public": str(public), "hash": made.hash.hex()}
+    typer.echo(json.dumps(shown))
+
+
+def read_settings(path: Path) -> FewShotSettings:
+    """Settings from a JSON object; what is left out is the default."""
+    try:
+        with path.open("rb") as file:
+            raw: Any = json.loads(file.read(MAX_SETTINGS_BYTES + 1))
+        return FewShotSettings.model_validate_json(json.dumps(raw))
+    except OSError as error:
+        raise ConfigError(f"cannot read the settings {path}: {error.strerror}") from None
+    except ValidationError as error:
+        reasons = "; ".join(
+            f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors()
+        )
+        raise ConfigError(f"{path}: {reasons}") from None
+    except ValueError:
+        raise ConfigError(f"{path} is not a JSON object") from None

@@ -1,0 +1,105 @@
+"""`isonomy few-shot run`: the company's side of a few-shot run through the federation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from isonomy.common.errors import ConfigError, IsonomyError
+from isonomy.common.exit_codes import code_of
+from isonomy.common.few_shot.plan import MILLION, FewShotPlan
+from isonomy.common.few_shot.pool_file import load_pool
+
+if TYPE_CHECKING:
+    from isonomy.common.few_shot.round_session import Round
+    from isonomy.company.few_shot.federated import Federated
+
+_HOME = Path("company")
+
+
+def run(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="As approved.")],
+    tasks: Annotated[Path, typer.Option(help="An .npz with this company's inputs and labels.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="A new folder for the trained initialisation.")
+    ] = Path("few-shot-model"),
+    home: Annotated[Path, typer.Option("--home", help="The company's home folder.")] = _HOME,
+    start: Annotated[
+        Path | None, typer.Option(help="A saved initialisation to begin with; else the seed's.")
+    ] = None,
+    wait_s: Annotated[float, typer.Option(help="How long to wait for the session.")] = 3600.0,
+) -> None:
+    """Meta-train with the regulator under an approved few-shot plan, and save the model.
+
+    Waits for the server's run (`isonomy-server run PLAN.public.json`), as `join` does. A run that
+    was cut short is started again as it was: it goes on after the last finished round. Example:
+    `isonomy few-shot run few-shot.json --tasks own.npz --home company -o model`
+    """
+    try:
+        if output.exists() and (not output.is_dir() or any(output.iterdir())):
+            raise ConfigError(f"{output} is not an empty folder; give a new one")
+        result, sizes = _train(plan_file, tasks, home, start, wait_s)
+        _save(result, output)
+    except IsonomyError as error:
+        typer.echo(f"Error {code_of(error)} ({type(error).__name__}): {error}", err=True)
+        raise typer.Exit(code_of(error)) from None
+    plan = result.plan
+    typical = sorted(sizes)[len(sizes) // 2] if sizes else plan.round_bytes
+    shown = {
+        "model": str(output),
+        "rounds": result.rounds,
+        "complete": result.complete,
+        "parameters": plan.size,
+        "bytes_per_round": typical,
+        "bytes_per_parameter": round(typical / plan.size, 2),
+        "epsilon_cap": plan.epsilon_millionths / MILLION,
+        "delta": plan.delta,
+        "ledger_head": result.ledger_head,
+    }
+    if not result.complete:
+        typer.echo(
+            f"The regulator's samples had no budget left after {result.rounds} of "
+            f"{plan.settings.rounds} rounds; the model is what those gave.",
+            err=True,
+        )
+    typer.echo(json.dumps(shown))
+
+
+def _train(
+    plan_file: Path, tasks: Path, home: Path, start: Path | None, wait_s: float
+) -> tuple[Federated, list[int]]:
+    """The run with its progress bar; also the bytes of each round."""
+    from isonomy.common.few_shot.learners import CompanyLearner  # torch loads only here
+    from isonomy.company.few_shot.federated import federated
+    from isonomy.company.few_shot.model import FewShotModel
+
+    plan, pool = FewShotPlan.load(plan_file), load_pool(tasks)
+    first = None if start is None else FewShotModel.load(start).theta
+    side = CompanyLearner(plan.settings, pool, start=first)
+    sizes: list[int] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+        task = bar.add_task("waiting for the session", total=plan.settings.rounds)
+
+        def show(done: Round) -> None:
+            sizes.append(done.wire_bytes)
+            each = done.wire_bytes / done.parameters
+            text = f"round: {done.wire_bytes:,} bytes, {each:.1f} per parameter"
+            bar.update(task, description=text, completed=done.number)
+
+        return federated(plan, side, home=home, wait_s=wait_s, on_round=show), sizes
+
+
+def _save(result: Federated, output: Path) -> None:
+    """As a rehearsal saves it: `isonomy few-shot adapt` reads it."""
+    from isonomy.company.few_shot.model import FewShotModel
+
+    notes = {"plan": result.plan.hash.hex(), "rounds": result.rounds}
+    notes |= {"regulator": result.plan.regulator.name, "ledger_head": result.ledger_head}
+    FewShotModel(result.plan.settings, result.theta, notes).save(output)

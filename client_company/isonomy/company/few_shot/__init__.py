@@ -1,0 +1,1 @@
+"""Few-shot collaboration on the company's side: data sets, rehearsals, experiments, adaptation."""

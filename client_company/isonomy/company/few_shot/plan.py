@@ -1,0 +1,103 @@
+"""How much noise a budget asks for: settings of a variant at an ε, before anything is trained.
+
+A run of `rounds` rounds uses every sample u = ⌈rounds·tasks·ways·(shots + queries)/samples⌉ times
+(the sampler keeps uses even). A use is a support use (`inner_steps` noised sums) or a query use
+(one noised sum, and with a constraint one dual step). With the cap's μ² shared evenly,
+
+    b = (cap − shares)/u        z_query = 1/√b'      z_inner = √(steps/b)      z_dual = 1/√(b/10)
+
+(b' = 0.9·b with a constraint, else b). Under worst-case accounts everyone then lasts to the end.
+Individual accounts pay for what a sample's gradient really was, so they can afford less noise:
+`thrift` multiplies z_query and z_inner; who has large gradients all the time drops out early.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from isonomy.common.accounting import units_for
+from isonomy.common.errors import ConfigError
+from isonomy.common.few_shot.settings import MILLION, FewShotSettings
+from isonomy.common.units import UNITS_PER_MU2
+
+SHARES, DUAL = 0.02, 0.1  # of the cap; of a query use
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One line of the paper's Table 5."""
+
+    label: str
+    method: str
+    learner: str = "fomaml"
+    inner_part: str = "head"
+
+
+VARIANTS = {
+    "none": Variant("no privacy", "none", "maml"),
+    "fair": Variant("no privacy, constraint", "fair"),
+    "dp_sgd": Variant("DP-SGD", "dp_sgd"),
+    "irdp": Variant("IRDP", "irdp"),
+    "l_d": Variant("L-D (DP-SGD)", "l_d"),
+    "pf_ld": Variant("PF-LD (IRDP)", "pf_ld"),
+    "sc_reptile": Variant("SC-Reptile", "dp_sgd", "reptile", "all"),
+}
+
+
+def uses_of(settings: dict[str, Any], samples: int) -> int:
+    """u: how often the run uses each of the regulator's samples, rounded up."""
+    asked = FewShotSettings(**settings)
+    each = asked.ways * (asked.shots + asked.queries * (asked.learner != "reptile"))
+    return max(1, math.ceil(asked.rounds * asked.regulator_tasks * each / samples))
+
+
+def plan(
+    name: str, epsilon: float, base: dict[str, Any], samples: int, *, thrift: float = 1.0
+) -> FewShotSettings:
+    """Settings of variant `name` whose noise fits ε and these rounds; `base` gives the rest."""
+    if name not in VARIANTS:
+        raise ConfigError(f"unknown method {name!r}; there are {', '.join(VARIANTS)}")
+    if not 0 < thrift <= 1:
+        raise ConfigError(f"thrift lies in (0, 1], got {thrift}")
+    variant = VARIANTS[name]
+    chosen = {
+        **base,
+        "method": variant.method,
+        "learner": variant.learner,
+        "company_learner": "reptile" if variant.learner == "reptile" else "maml",
+        "inner_part": variant.inner_part,
+        "epsilon": round(epsilon * MILLION),
+    }
+    try:
+        probe = {**chosen, **dict.fromkeys(_NOISES, MILLION)}
+        settings = FewShotSettings(**probe)
+        if not settings.private:
+            return FewShotSettings(**{**chosen, "epsilon": 0})
+        return FewShotSettings(**{**chosen, **_noises(settings, samples, thrift)})
+    except ValidationError as error:
+        raise ConfigError(f"settings of {name}: {error.errors()[0]['msg']}") from None
+
+
+_NOISES = ("inner_noise", "query_noise", "dual_noise", "share_noise")
+
+
+def _noises(settings: FewShotSettings, samples: int, thrift: float) -> dict[str, int]:
+    cap = units_for(settings.real("epsilon"), float(settings.delta)) / UNITS_PER_MU2
+    factor = thrift if settings.individual else 1.0
+    shares = SHARES * cap if settings.fair else 0.0
+    each = (cap - shares) / uses_of(settings.model_dump(), samples)
+    query = each * (1 - DUAL) if settings.fair else each
+    noises = {
+        "inner_noise": factor * math.sqrt(settings.inner_steps / each),
+        "query_noise": factor / math.sqrt(query),
+    }
+    if settings.fair:
+        noises |= {"dual_noise": 1 / math.sqrt(each * DUAL), "share_noise": 1 / math.sqrt(shares)}
+    return {name: math.ceil(value * MILLION) for name, value in noises.items()}
+
+
+__all__ = ["VARIANTS", "Variant", "plan", "uses_of"]

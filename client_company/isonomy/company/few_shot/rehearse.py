@@ -1,0 +1,136 @@
+"""A rehearsal: both sides known, one process, every figure that a real run would hide.
+
+Two phases. First the company alone meta-trains on its own tasks, which are not private: the *warm
+start*, the same for every method of a seed. Then both take part for `rounds` rounds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.errors import ConfigError
+from isonomy.common.few_shot.evaluate import Evaluation, evaluate
+from isonomy.common.few_shot.learners import CompanyLearner, RegulatorLearner
+from isonomy.common.few_shot.memory import run_in_memory
+from isonomy.common.few_shot.settings import FewShotSettings
+from isonomy.common.units import UNITS_PER_MU2
+from isonomy.company.few_shot.data import Pools
+from isonomy.company.few_shot.plan import plan
+
+Progress = Callable[[int, int], None]  # (rounds done, rounds in all)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a rehearsal does, apart from method, ε and seed. `base` goes into the settings."""
+
+    base: Mapping[str, Any]
+    warm_rounds: int = 200
+    warm_rate: int = 3_000  # outer_rate of the warm start, millionths
+    warm_tasks: int = 4
+    thrift: float = 1.0
+    test_tasks: int = 100
+
+    def __post_init__(self) -> None:
+        if self.warm_rounds < 0 or self.test_tasks < 1 or self.warm_tasks < 1:
+            raise ConfigError("warm_rounds must be at least 0, warm_tasks and test_tasks 1")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run's figures. The last three are private in a real run."""
+
+    method: str
+    epsilon: float
+    seed: int
+    evaluation: Evaluation
+    theta: NDArray[np.float32]
+    settings: FewShotSettings
+    seconds: float
+    samples: int
+    dropped: int
+    spent: float  # mean μ² over the samples, as a share of the cap
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but θ."""
+        return {
+            "method": self.method,
+            "epsilon": self.epsilon,
+            "seed": self.seed,
+            **asdict(self.evaluation),
+            "seconds": round(self.seconds, 2),
+            "samples": self.samples,
+            "dropped": self.dropped,
+            "spent": round(self.spent, 4),
+            "settings": self.settings.model_dump(mode="json"),
+        }
+
+
+def warm_start(
+    pools: Pools, recipe: Recipe, seed: int, progress: Progress | None = None
+) -> NDArray[np.float32]:
+    """θ after the company's own phase."""
+    changes = {
+        "method": "none",
+        "learner": "maml",
+        "company_learner": "maml",
+        "inner_part": "head",
+        "outer_rate": recipe.warm_rate,
+        "company_tasks": recipe.warm_tasks,
+        "rounds": max(1, recipe.warm_rounds),
+        "seed": seed,
+    }
+    settings = FewShotSettings(**{**recipe.base, **changes})
+    company = CompanyLearner(settings, pools.company)
+    for number in range(recipe.warm_rounds):
+        company.step(number, company.contribute(number))
+        if progress is not None:
+            progress(number + 1, recipe.warm_rounds)
+    return company.theta()
+
+
+def rehearse(
+    pools: Pools,
+    recipe: Recipe,
+    method: str,
+    epsilon: float,
+    seed: int,
+    *,
+    start: NDArray[np.float32] | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """One run of one method; noise is fresh, tasks of the company and of the test follow `seed`."""
+    base = {**recipe.base, "seed": seed}
+    settings = plan(method, epsilon, base, len(pools.regulator), thrift=recipe.thrift)
+    company = CompanyLearner(settings, pools.company, start=start)
+    regulator = RegulatorLearner(settings, pools.regulator)
+    clock = time.process_time()
+    theta = run_in_memory(
+        company,
+        regulator,
+        settings.rounds,
+        on_round=None if progress is None else lambda n: progress(n + 1, settings.rounds),
+    )
+    seconds = time.process_time() - clock
+    accounts = regulator.accounts
+    return Outcome(
+        method=method,
+        epsilon=epsilon if settings.private else 0.0,
+        seed=seed,
+        evaluation=evaluate(theta, settings, pools.test, tasks=recipe.test_tasks, seed=seed),
+        theta=theta,
+        settings=settings,
+        seconds=seconds,
+        samples=regulator.samples,
+        dropped=regulator.dropped,
+        spent=float(accounts.spent.mean()) / (accounts.cap or UNITS_PER_MU2),
+    )
+
+
+__all__ = ["Outcome", "Progress", "Recipe", "rehearse", "warm_start"]

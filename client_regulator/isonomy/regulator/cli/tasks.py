@@ -1,0 +1,88 @@
+"""`tasks add`, `list` and `remove`: the regulator's samples for few-shot runs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isonomy.common.errors import ConfigError
+from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, Yes, agree, emit, open_vault
+from isonomy.regulator.config import RegulatorConfig
+from isonomy.regulator.few_shot_approval import approvals
+from isonomy.regulator.task_pools import add_pool, list_pools, read_pool_file, remove_pool
+
+app = typer.Typer(
+    no_args_is_help=True, help="Samples for few-shot runs: sealed like the vault, by name."
+)
+Name = Annotated[str, typer.Argument(help="What plans call these tasks.")]
+
+
+@app.command()
+def add(
+    name: Name,
+    file: Annotated[Path, typer.Argument(help="An .npz: inputs, labels, ids, groups, positive.")],
+    home: Home = HERE,
+    unlock_file: UnlockFile = None,
+    as_json: Json = False,
+) -> None:
+    """Take samples into the home, sealed: all of a file, or none.
+
+    inputs (n, …) numbers, labels (n,) classes from 0, ids (n,) distinct texts, groups (n,) 0 or 1,
+    positive (classes,) booleans. Only plain arrays are read. Each id has one budget over all runs.
+
+    \b
+    Examples:
+    isonomy-regulator tasks add digits digits.npz --home /srv/regulator
+    """
+    config = RegulatorConfig.load(home)
+    pool = read_pool_file(file)
+    vault = open_vault(config, unlock_file)
+    vault.read()  # a wrong passphrase is said now, not in a session
+    path = add_pool(config, vault, name, pool)
+    fields = {"tasks": name, "samples": len(pool), "classes": pool.pool.classes, "file": str(path)}
+    text = (
+        f"Took {len(pool):,} samples of {pool.pool.classes} classes as {name!r}. {file} itself "
+        "was left as it is, in plain: keep it safe or remove it."
+    )
+    emit("tasks-add", fields, text, as_json=as_json)
+
+
+@app.command("list")
+def show(home: Home = HERE, as_json: Json = False) -> None:
+    """List the tasks: names and sizes. Needs no passphrase.
+
+    \b
+    Examples:
+    isonomy-regulator tasks list --home /srv/regulator
+    """
+    found = list_pools(RegulatorConfig.load(home))
+    lines = [
+        f"{own.name:<24} {own.samples:>9,} samples  {own.classes:>5} classes  {own.shape}"
+        f"{'' if own.has_groups else '  (no attribute)'}"
+        for own in found
+    ]
+    fields = {"tasks": [asdict(own) for own in found]}
+    emit("tasks-list", fields, "\n".join(lines) or "No tasks yet.", as_json=as_json)
+
+
+@app.command()
+def remove(name: Name, home: Home = HERE, yes: Yes = False, as_json: Json = False) -> None:
+    """Destroy tasks. What their samples lost stays in the ledger.
+
+    \b
+    Examples:
+    isonomy-regulator tasks remove digits
+    """
+    config = RegulatorConfig.load(home)
+    users = [p.hash.hex()[:12] for p in approvals(config).all() if p.pool == name]
+    if users:
+        raise ConfigError(
+            f"open plans use these tasks ({', '.join(users)}); reject them first: "
+            f"isonomy-regulator reject {users[0]}"
+        )
+    agree(f"Destroy the tasks {name!r}?", yes=yes)
+    remove_pool(config, name)
+    emit("tasks-remove", {"removed": name}, f"Destroyed {name!r}.", as_json=as_json)

@@ -1,0 +1,315 @@
+"""A few-shot run on scikit-learn's digits, as docs/few-shot-federation.md has it: every command.
+
+The relay, the regulator's daemon and the company's command are processes of their own, with TLS
+between them; the slow test adds Flower's (SuperLink, nodes, ServerApp, ClientApps). Only the
+daemon's noise is a test's: counted, so that the run with both sides in one process must end with
+the same θ, bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from round_noise import PerRound
+from typer.testing import CliRunner
+
+from isonomy.common.bridge import DaemonAbsent, call
+from isonomy.common.few_shot.evaluate import evaluate
+from isonomy.common.few_shot.learners import CompanyLearner
+from isonomy.common.few_shot.memory import run_in_memory
+from isonomy.common.few_shot.plan import FewShotPlan
+from isonomy.common.few_shot.pool_file import save_pool
+from isonomy.common.few_shot.settings import FewShotSettings
+from isonomy.common.ledger import verify_ledger
+from isonomy.common.ledger_entries import read_entries
+from isonomy.common.node import free_port
+from isonomy.company.cli.company import app as company_app
+from isonomy.company.demo.processes import Processes, Running
+from isonomy.company.few_shot.data import Pools, digits_pools
+from isonomy.company.few_shot.model import FewShotModel
+from isonomy.regulator.cli import app as regulator_app
+from isonomy.server.cli import app as server_app
+
+PARTIES = ("company", "regulator")
+ROUNDS = 8
+SETTINGS = {
+    "model": "mlp",
+    "width": 16,
+    "input_shape": [3, 8, 8],
+    "method": "irdp",
+    "rounds": ROUNDS,
+    "inner_noise": 2_000_000,
+    "query_noise": 2_000_000,
+    "regulator_tasks": 2,
+    "regulator_weight": 300_000,
+    "outer_rate": 40_000,
+    "epsilon": 8_000_000,
+    "delta": "1e-5",
+}
+DAEMON = """
+import sys
+sys.path[:0] = sys.argv[2].split(":")
+import torch
+torch.set_num_threads(1)
+from isonomy.regulator import few_shot
+from isonomy.regulator.cli import app
+from round_noise import PerRound
+few_shot.learner = lambda plan, tasks: PerRound(plan.settings, tasks.pool)
+sys.argv[1:] = ["serve", "--home", sys.argv[1]]
+app()
+"""
+COMPANY = """
+import sys
+import torch
+torch.set_num_threads(1)
+from isonomy.company.cli.main import app
+app()
+"""
+TESTS = str(Path(__file__).parents[1])
+
+
+class Town:
+    """The folders of the three parties below one root, and their processes."""
+
+    def __init__(
+        self, root: Path, processes: Processes, pools: Pools, rounds: int = ROUNDS
+    ) -> None:
+        self.rounds = rounds
+        self.root, self.processes, self.pools = root, processes, pools
+        self.config = str(root / "server" / "server.toml")
+        self.home, self.company = str(root / "regulator"), str(root / "company")
+
+    def prepare(self) -> None:
+        """Keys, certificates, tasks, plan, approvals: each by its own command."""
+        root = self.root
+        run(
+            server_app,
+            *("init", str(root / "server"), "--name", "localhost", "--ip", "127.0.0.1"),
+            *("--host", "127.0.0.1", "--advertise", "127.0.0.1"),
+            *("--superlink-port", str(free_port()), "--relay-port", str(free_port())),
+        )
+        run(
+            regulator_app,
+            *("init", self.home, "--epsilon", "10", "--delta", "1e-5"),
+            *("--unlock-file", str(root / "unlock.key")),
+        )
+        run(company_app, "keys", "--name", "company", "--home", self.company)
+        run(company_app, "tls-request", "--home", self.company)
+        signed = root / "signed"
+        requests = [str(root / name / "tls" / "tls.csr") for name in ("company", "regulator")]
+        run(server_app, "sign", *requests, "-o", str(signed), "-c", self.config, "--yes")
+        for name, app in (("company", company_app), ("regulator", regulator_app)):
+            pem = str(signed / name / "tls.pem")
+            run(app, "tls-install", pem, "--home", str(root / name))
+        self.agree()
+
+    def agree(self) -> None:
+        root, pool = self.root, self.pools.regulator
+        ids = np.array([f"image-{number}" for number in range(len(pool))])
+        arrays = {"inputs": pool.inputs, "labels": pool.labels, "groups": pool.groups}
+        np.savez(root / "tasks.npz", **arrays, positive=pool.positive, ids=ids)
+        save_pool(self.pools.company, root / "own.npz")
+        (root / "settings.json").write_text(json.dumps({**SETTINGS, "rounds": self.rounds}))
+        plan = str(root / "few-shot.json")
+        run(regulator_app, "tasks", "add", "digits", str(root / "tasks.npz"), "--home", self.home)
+        run(
+            company_app,
+            *("few-shot-plan", "--regulator", str(root / "regulator" / "keys" / "card.json")),
+            *("--relay", "localhost", "--tasks", "digits", "--samples", str(len(pool))),
+            *("--settings", str(root / "settings.json"), "-o", plan, "--home", self.company),
+        )
+        run(company_app, "approve", plan, "--home", self.company, "--yes")
+        run(regulator_app, "approve", plan, "--home", self.home, "--yes")
+
+    def through_flower(self) -> dict[str, Any]:
+        """SuperLink, nodes, ServerApp and ClientApps; what the company prints at its end."""
+        processes = self.processes
+        link = processes.start("superlink", ["isonomy-server", "superlink", "-c", self.config])
+        daemon, script = self.start_parties()
+        processes.until(lambda: link.says("Uvicorn running"), "the SuperLink", 90.0)
+        keys = [f"{name}={self.root / name / 'node' / 'node.key.pub'}" for name in PARTIES]
+        nodes = [part for key in keys for part in ("--node", key)]
+        command = ["isonomy-server", "run", self.public, "-c", self.config, *nodes]
+        session = processes.start("run", command)
+        processes.until(lambda: session.says("registered regulator"), "the registration", 90.0)
+        processes.until(lambda: daemon.says('"ready"'), "the regulator", 90.0)
+        for name in PARTIES:
+            self.node(name)
+        printed = self.end_of(script)
+        processes.finish(session, 90.0)
+        return printed
+
+    def through_relay(self) -> dict[str, Any]:
+        """A relay started by hand; its tickets are handed over as a node would do it."""
+        processes, tickets = self.processes, self.root / "tickets"
+        relay = self.start_relay("relay")
+        daemon, script = self.start_parties()
+        processes.until(lambda: relay.says('"ready"'), "the relay", 90.0)
+        processes.until(lambda: daemon.says('"ready"'), "the regulator", 90.0)
+        with ThreadPoolExecutor(len(PARTIES)) as pool:
+            jobs = [pool.submit(self.hand_over, tickets, name) for name in PARTIES]
+            printed = self.end_of(script)
+            assert [job.result(30)["reconnects"] for job in jobs] == [0, 0]
+        return printed
+
+    def start_relay(self, name: str) -> Running:
+        tickets = ("--tickets", str(self.root / "tickets"))
+        command = ["isonomy-server", "relay", self.public, *tickets, "-c", self.config]
+        return self.processes.start(name, command)
+
+    def hand_over(self, tickets: Path, name: str) -> dict[str, Any]:
+        text = (tickets / f"{name}.ticket").read_text()
+        for _ in range(300):
+            try:
+                return call(self.socket(name), {"type": "session", "ticket": text})
+            except DaemonAbsent:
+                time.sleep(0.2)
+        raise AssertionError(f"{name} never listened")
+
+    def start_parties(self) -> tuple[Running, Running]:
+        return self.start_daemon("daemon"), self.start_company("company")
+
+    def start_daemon(self, name: str) -> Running:
+        return self.python(name, DAEMON, self.home, TESTS)
+
+    def start_company(self, name: str) -> Running:
+        root = self.root
+        command = ["few-shot", "run", str(root / "few-shot.json"), "--home", self.company]
+        files = ["--tasks", str(root / "own.npz"), "-o", str(root / "model")]
+        return self.python(name, COMPANY, *command, *files)
+
+    def kill(self, running: Running) -> None:
+        """No last word: kill −9."""
+        running.process.kill()
+        running.process.wait()
+        self.processes._running.remove(running)
+
+    def end_of(self, script: Running) -> dict[str, Any]:
+        self.processes.finish(script, 180.0)
+        lines = [line for line in script.log.read_text().splitlines() if line.startswith("{")]
+        return dict(json.loads(lines[-1]))
+
+    @property
+    def public(self) -> str:
+        return str(self.root / "few-shot.public.json")
+
+    def socket(self, name: str) -> Path:
+        own = "daemon.sock" if name == "regulator" else "company.sock"
+        return self.root / name / "run" / own
+
+    def python(self, name: str, text: str, *arguments: str) -> Running:
+        return self.processes.start(name, [Path(sys.executable).name, "-c", text, *arguments])
+
+    def node(self, name: str) -> None:
+        server = tomllib.loads(Path(self.config).read_text())
+        home = self.root / name
+        self.processes.start(
+            f"{name}-node",
+            [
+                *(f"isonomy-{name}", "node"),
+                *("--superlink", f"127.0.0.1:{server['superlink']['port']}"),
+                *("--folder", str(home / "node"), "--ca", str(home / "tls" / "ca.pem")),
+                *("--socket", str(self.socket(name)), "--port", str(free_port())),
+            ],
+        )
+
+
+def run(app: Any, *arguments: str) -> None:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, f"{arguments[0]}: {result.output} {result.exception!r}"
+
+
+@pytest.fixture
+def town(tmp_path: Path) -> Iterator[Town]:
+    with Processes(tmp_path / "logs") as processes:
+        made = Town(tmp_path, processes, digits_pools(0))
+        made.prepare()
+        yield made
+
+
+def in_memory(pools: Pools, settings: FewShotSettings) -> Any:
+    """The same run with both sides in this process, the vectors added and nothing else."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        company = CompanyLearner(settings, pools.company)
+        regulator = PerRound(settings, pools.regulator)
+        return run_in_memory(company, regulator, settings.rounds)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_the_same_model_as_with_both_sides_in_one_process(town: Town) -> None:
+    check(town, town.through_relay())
+
+
+@pytest.mark.slow
+def test_the_same_although_everybody_is_killed(tmp_path: Path) -> None:
+    """kill −9 of company, regulator and relay in turn, each in the middle of the rounds."""
+    with Processes(tmp_path / "logs") as processes:
+        town = Town(tmp_path, processes, digits_pools(0), rounds=60)
+        town.prepare()
+        tickets, before = tmp_path / "tickets", tmp_path / "before"
+        relay = town.start_relay("relay")
+        daemon, script = town.start_parties()
+        processes.until(lambda: relay.says('"ready"'), "the relay", 90.0)
+        shutil.copytree(tickets, before)  # a relay that is started again makes new ones
+        processes.until(lambda: daemon.says('"ready"'), "the regulator", 90.0)
+        with ThreadPoolExecutor(8) as pool:
+            for name in PARTIES:
+                pool.submit(town.hand_over, before, name)
+            processes.until(lambda: rounds_of(tmp_path) >= 10, "ten rounds", 90.0)
+            town.kill(script)
+            script = town.start_company("company-again")
+            pool.submit(town.hand_over, before, "company")
+            processes.until(lambda: rounds_of(tmp_path) >= 25, "25 rounds", 90.0)
+            town.kill(daemon)
+            daemon = town.start_daemon("daemon-again")
+            pool.submit(town.hand_over, before, "regulator")
+            processes.until(lambda: rounds_of(tmp_path) >= 40, "40 rounds", 90.0)
+            town.kill(relay)
+            town.start_relay("relay-again")
+            printed = town.end_of(script)
+    check(town, printed)
+
+
+def rounds_of(root: Path) -> int:
+    return (root / "regulator" / "ledger.jsonl").read_text().count('"type":"debit"')
+
+
+@pytest.mark.slow
+def test_the_same_through_flower(town: Town) -> None:
+    check(town, town.through_flower())
+
+
+def check(town: Town, shown: dict[str, Any]) -> None:
+    plan = FewShotPlan.load(town.root / "few-shot.json")
+    saved = FewShotModel.load(town.root / "model")
+    theta = saved.theta
+    assert saved.notes["rounds"] == town.rounds
+    assert theta.tobytes() == in_memory(town.pools, plan.settings).tobytes()
+    fresh = CompanyLearner(plan.settings, town.pools.company).theta()
+    accuracy = [
+        evaluate(own, plan.settings, town.pools.test, tasks=20).natural.accuracy
+        for own in (fresh, theta)
+    ]
+    assert accuracy[1] > accuracy[0] + 0.15, "nothing was learned"
+    assert (shown["rounds"], shown["complete"], shown["epsilon_cap"]) == (town.rounds, True, 8.0)
+    assert shown["bytes_per_round"] >= plan.round_bytes
+    ledger = town.root / "regulator" / "ledger.jsonl"
+    assert verify_ledger(ledger).debits == town.rounds
+    rounds = [own.event["round"] for own in read_entries(ledger) if own.kind == "debit"]
+    assert rounds == list(range(town.rounds))
+    kept = [file for file in (town.root / "regulator").rglob("*") if file.is_file()]
+    assert not [file for file in kept if b"image-1" in file.read_bytes()], "an id in the clear"
