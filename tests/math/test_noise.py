@@ -75,7 +75,7 @@ def chi_square(observed: NDArray[np.int64], expected: NDArray[np.float64]) -> fl
 def test_staircase_gives_each_integer_its_points(sigma: int) -> None:
     """Every point, one by one: k within ±12σ at step s has 2^(11−s) of them, no other has any."""
     stairs = noise._Staircase.over(sigma)
-    k, step = stairs.places(np.arange(stairs.area, dtype=np.uint64))
+    k, step = stairs.places(np.arange(stairs.area))
     points = np.bincount(k + 12 * sigma, minlength=24 * sigma + 1)
     assert points.size == 24 * sigma + 1
     assert np.array_equal(points[k + 12 * sigma], 2 ** (11 - step))
@@ -87,7 +87,7 @@ def test_staircase_is_nowhere_below_the_gaussian(sigma: int) -> None:
     """e^−t(k) <= 2^-s at the inner edge of each step, and t grows outwards from there."""
     stairs = noise._staircase(sigma)
     assert stairs.area < 2**53
-    edges = (stairs.first.astype(np.int64) + 1) >> 1
+    edges = (stairs.first + 1) >> 1
     with mp.workprec(400):
         for step, edge in enumerate(edges.tolist()):
             inner = mp.exp(-mpf(float(noise._threshold(np.array([edge]), sigma)[0])))
@@ -207,7 +207,8 @@ class ZoomedStream(Stream):
         super().__init__(seed)
         self._zoom, self._turn = np.uint64(zoom - 11), 0
         stairs = noise._staircase(sigma)
-        self._begin, self._points = stairs.begin[-1], np.uint64(stairs.area) - stairs.begin[-1]
+        self._begin = np.uint64(stairs.begin[-1])
+        self._points = np.uint64(stairs.area) - self._begin
 
     def random_bytes(self, n: int) -> bytes:
         words = np.frombuffer(super().random_bytes(n), "<u8").copy()

@@ -79,7 +79,7 @@ def rounded_gaussian(sigma: int, size: int, source: NoiseSource) -> NDArray[np.i
     draws, filled = np.empty(size, np.int64), 0
     while filled < size:
         count = min(_CHUNK, 4 * (size - filled) // 3 + 32)  # 0.787 of them are accepted
-        k, step = stairs.places(_uniform_below(stairs.area, count, source))
+        k, step = stairs.places(_uniform_below(stairs.area, count, source).view(np.int64))
         lowered = _threshold(k, sigma) - step * _LN2
         accepted = k[_exponential(count, source) >= lowered][: size - filled]
         draws[filled : filled + accepted.size] = accepted
@@ -96,8 +96,8 @@ class _Staircase:
     uniformly from all of them stands over k with probability exactly proportional to 2^-s.
     """
 
-    first: NDArray[np.uint64]  # (12,) the first j of each step
-    begin: NDArray[np.uint64]  # (12,) how many points lie before the step
+    first: NDArray[np.int64]  # (12,) the first j of each step
+    begin: NDArray[np.int64]  # (12,) how many points lie before the step
     area: int  # all points: below 2^53 for σ = 2^40
 
     @classmethod
@@ -112,13 +112,12 @@ class _Staircase:
         first = [0, *(2 * edge - 1 for edge in edges), 2 * reach + 1]
         points = [(b - a) << (_STEPS[-1] - s) for s, (a, b) in enumerate(pairwise(first))]
         begin = list(accumulate(points, initial=0))
-        return cls(np.array(first[:-1], np.uint64), np.array(begin[:-1], np.uint64), begin[-1])
+        return cls(np.array(first[:-1]), np.array(begin[:-1]), begin[-1])
 
-    def places(self, points: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def places(self, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """k that each point stands over, and its step."""
-        step = np.searchsorted(self.begin, points, side="right") - 1
-        shift = (_STEPS[-1] - step).astype(np.uint64)
-        j = (self.first[step] + ((points - self.begin[step]) >> shift)).astype(np.int64)
+        step = self.begin.searchsorted(points, side="right") - 1
+        j = self.first[step] + ((points - self.begin[step]) >> (_STEPS[-1] - step))
         size = (j + 1) >> 1
         return np.where(j & 1, -size, size), step
 
@@ -170,7 +169,9 @@ def _uniform_below(bound: int, size: int, source: NoiseSource) -> NDArray[np.uin
     """Integers uniform on 0..bound−1: words at or above the last multiple of bound are redrawn."""
     last = np.uint64((2**64 // bound) * bound - 1)
     words = _words(size, source)
-    while (late := np.flatnonzero(words > last)).size:
+    while (words > last).any():
+        late = np.flatnonzero(words > last)
+        words = words.copy()
         words[late] = _words(late.size, source)
     return words % np.uint64(bound)
 
@@ -214,7 +215,7 @@ def _words(count: int, source: NoiseSource) -> NDArray[np.uint64]:
     raw = source.random_bytes(8 * count)
     if len(raw) != 8 * count:
         raise ConfigError(f"the noise source gave {len(raw)} bytes instead of {8 * count}")
-    return np.frombuffer(raw, "<u8").astype(np.uint64)  # a copy: frombuffer is read-only
+    return np.frombuffer(raw, "<u8").astype(np.uint64, copy=False)  # read-only
 
 
 def _checked(name: str, value: int, least: int, most: int) -> int:
