@@ -55,10 +55,52 @@ def probability(k: int, sigma: int) -> mpf:
         return (mp.erfc(near) - mp.erfc(far)) / 2
 
 
+def point_over(k: int, sigma: int) -> int:
+    """The first point of the staircase that stands over k."""
+    stairs, j = noise._staircase(sigma), 2 * abs(k) - (k < 0)
+    step = int(np.flatnonzero(stairs.first <= j)[-1])
+    return int(stairs.begin[step]) + ((j - int(stairs.first[step])) << (11 - step))
+
+
 def chi_square(observed: NDArray[np.int64], expected: NDArray[np.float64]) -> float:
     assert expected.min() > 5
     statistic = float(((observed - expected) ** 2 / expected).sum())
     return float(stats.chi2.sf(statistic, observed.size - 1))
+
+
+# --- The candidates -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sigma", [37, 101])
+def test_staircase_gives_each_integer_its_points(sigma: int) -> None:
+    """Every point, one by one: k within ±12σ at step s has 2^(11−s) of them, no other has any."""
+    stairs = noise._Staircase.over(sigma)
+    k, step = stairs.places(np.arange(stairs.area))
+    points = np.bincount(k + 12 * sigma, minlength=24 * sigma + 1)
+    assert points.size == 24 * sigma + 1
+    assert np.array_equal(points[k + 12 * sigma], 2 ** (11 - step))
+    assert sorted(set(step.tolist())) == list(range(12))
+
+
+@pytest.mark.parametrize("sigma", [2**13, 2**13 + 1, 3 * 2**20 + 7, 2**40 - 3, 2**40])
+def test_staircase_is_nowhere_below_the_gaussian(sigma: int) -> None:
+    """e^−t(k) <= 2^-s at the inner edge of each step, and t grows outwards from there."""
+    stairs = noise._staircase(sigma)
+    assert stairs.area < 2**53
+    edges = (stairs.first + 1) >> 1
+    with mp.workprec(400):
+        for step, edge in enumerate(edges.tolist()):
+            inner = mp.exp(-mpf(float(noise._threshold(np.array([edge]), sigma)[0])))
+            assert inner <= mpf(2) ** -step
+    outwards = np.linspace(0, 12 * sigma, 1000).astype(np.int64)
+    assert (np.diff(noise._threshold(outwards, sigma)) > 0).all()
+
+
+def test_staircase_is_tight() -> None:
+    """Four of five candidates are accepted; under one flat roof it would be one of ten."""
+    for sigma in (2**13, 2**40):
+        accepted = math.sqrt(2 * math.pi) * sigma * 2**11 / noise._staircase(sigma).area
+        assert 0.78 < accepted < 0.80
 
 
 # --- The acceptance formula ---------------------------------------------------------------------
@@ -97,10 +139,10 @@ def test_logarithm_of_the_uniform_is_accurate(j: int) -> None:
 
 
 def test_128_bits_of_u_would_not_do() -> None:
-    """At 12σ a step of 2^-128 is 2^-24 of the acceptance probability; of 2^-192, 2^-88."""
-    accept = mp.exp(-72)
-    assert mpf(2) ** -128 / accept > 2.0**-25
-    assert mpf(2) ** -192 / accept < 2.0**-88
+    """At 12σ a step of 2^-128 is 2^-35 of the acceptance probability; of 2^-192, 2^-99."""
+    accept = 2**11 * mp.exp(-72)
+    assert mpf(2) ** -128 / accept > 2.0**-36
+    assert mpf(2) ** -192 / accept < 2.0**-99
 
 
 # --- Uniform integers ---------------------------------------------------------------------------
@@ -156,17 +198,25 @@ def test_tails_of_the_gaussian(many: NDArray[np.int64], deviations: int) -> None
 
 
 class ZoomedStream(Stream):
-    """U uniform below 2^-zoom: then what is drawn beyond z = √(2·zoom·ln 2) is the tail itself."""
+    """Candidates from the last step, U uniform below 2^-(zoom − 11).
 
-    def __init__(self, seed: int, zoom: int) -> None:
+    Then what is drawn beyond z = √(2·zoom·ln 2) is the tail itself.
+    """
+
+    def __init__(self, seed: int, zoom: int, sigma: int) -> None:
         super().__init__(seed)
-        self._zoom, self._turn = np.uint64(zoom), 0
+        self._zoom, self._turn = np.uint64(zoom - 11), 0
+        stairs = noise._staircase(sigma)
+        self._begin = np.uint64(stairs.begin[-1])
+        self._points = np.uint64(stairs.area) - self._begin
 
     def random_bytes(self, n: int) -> bytes:
         words = np.frombuffer(super().random_bytes(n), "<u8").copy()
         self._turn += 1
         if self._turn % 2 == 0:  # first the candidates, then the three words of each U
             words[: words.size // 3] >>= self._zoom
+        else:
+            words = self._begin + words % self._points
         return words.tobytes()
 
 
@@ -175,7 +225,7 @@ def test_far_tails_of_the_gaussian(zoom: int) -> None:
     """Beyond 4.7σ, 6.7σ and 9.1σ the draws still follow the normal tail, cell by cell."""
     sigma = 2**20
     start = math.ceil((math.sqrt(2 * zoom * math.log(2)) + 0.01) * sigma)
-    draws = np.abs(rounded_gaussian(sigma, 400_000, ZoomedStream(3, zoom)))
+    draws = np.abs(rounded_gaussian(sigma, 400_000, ZoomedStream(3, zoom, sigma)))
     tail = draws[draws > start]
     tail_mass = special.log_ndtr(-(start + 0.5) / sigma)
     cells = [start + int(sigma * step) for step in np.arange(0.02, 0.36, 0.02)]
@@ -201,7 +251,7 @@ def test_tails_have_no_gaps() -> None:
     assert missing_mass > 0.9, "of its own tail the trap can reach hardly anything"
 
     wanted = [skipped, -12 * sigma, 12 * sigma, int(-11.5 * sigma)]
-    candidates = [k + 12 * sigma for k in wanted] + [12 * sigma] * (10 * 4 + 64 - 4)
+    candidates = [point_over(k, sigma) for k in wanted] + [0] * (4 * 4 // 3 + 32 - 4)
     count = len(candidates)
     u = [0] * 4 + [2**64 - 1] * (count - 4)  # smallest U for the wanted, largest for the others
     script = Script(candidates, u + [0] * (2 * count))
@@ -209,15 +259,15 @@ def test_tails_have_no_gaps() -> None:
 
 
 def test_acceptance_is_decided_on_the_right_side() -> None:
-    """One candidate at 11σ, U just below and just above e^−t: only the first is taken."""
+    """One candidate at 11σ, U just below and just above 2^11·e^−t: only the first is taken."""
     sigma, k = 2**20, 11 * 2**20
     with mp.workprec(400):
         edge = mp.exp(-mpf(float(noise._threshold(np.array([k]), sigma)[0])))
-        below, above = (int(edge * (1 + s * mpf(2) ** -44) * 2**192) for s in (-1, 1))
+        below, above = (int(edge * (1 + s * mpf(2) ** -44) * 2**203) for s in (-1, 1))
     for j, taken in ((below, True), (above, False)):
-        count = 10 + 64
+        count = 4 // 3 + 32
         words = [j >> 128, j >> 64 & (2**64 - 1), j & (2**64 - 1)]
-        candidates = [k + 12 * sigma] + [12 * sigma] * (count - 1)
+        candidates = [point_over(k, sigma)] + [0] * (count - 1)
         u = [word for first in words for word in [first] + [0] * (count - 1)]
         assert bool(rounded_gaussian(sigma, 1, Script(candidates, u))[0] == k) is taken
 
@@ -236,7 +286,7 @@ def test_a_thousand_draws_take_milliseconds() -> None:
         start = time.perf_counter()
         rounded_gaussian(2**20, 1024, SystemNoise())
         best = min(best, time.perf_counter() - start)
-    assert best < 0.05  # about 1.3 ms on an idle core
+    assert best < 0.05  # about 0.3 ms on an idle core
 
 
 # --- The discrete Laplace -----------------------------------------------------------------------

@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 from isonomy.common.errors import DataError
 from isonomy.common.quantise import (
     checked_rows,
+    clip_rows,
     quantise,
     quantise_weighted,
     sum_by_person,
@@ -50,6 +51,28 @@ def test_pairwise_differences_never_exceed_bound(
     for left in relative:
         for right in relative:
             assert max(exact_squares(left - right)) <= BOUND**2
+
+
+@pytest.mark.parametrize("weights", [(-0.3, 0.4), (0.1, 0.3), (7.1, -1e-3), (1 / 3, 1e3)])
+def test_two_groups_mirror_each_other(weights: tuple[float, float]) -> None:
+    """The extreme weights are ±½ of the range exactly, whatever floats make of the middle."""
+    rows = np.random.default_rng(1).normal(size=(40, 6))
+    made = quantise_weighted(rows, np.array(weights), 3.0, BOUND)
+    scaled, clipped = clip_rows(rows, 3.0, 2)
+    first = np.trunc(scaled * (BOUND / 2 if weights[0] > weights[1] else -BOUND / 2))
+    assert made.clipped == clipped > 0
+    assert np.array_equal(made.rows[0], 2 * first)
+    assert np.array_equal(made.last_total, -first.sum(axis=0))
+    np.testing.assert_allclose(made.clipped_total, scaled.sum(axis=0), atol=1e-12)
+
+
+def test_scaling_while_clipping_loses_nothing() -> None:
+    rows = np.random.default_rng(2).normal(size=(50, 5)) * 10.0 ** np.arange(-2, 3)
+    for norm in (1e9, 0.7, 1e-120):  # nobody is clipped, some are, a norm for the careful way
+        plain, over = clip_rows(rows, norm, 2)
+        scaled, same = clip_rows(rows, norm, 2, -(2.0**19))
+        assert over == same
+        assert np.array_equal(scaled, plain * -(2.0**19))
 
 
 def test_rows_within_the_norm_are_only_truncated() -> None:

@@ -19,6 +19,7 @@ from isonomy.common.errors import ConfigError, ProtocolError
 
 MAX_INTEGER = 2**53 - 1  # the integers that every JSON reader keeps exactly
 MAX_DEPTH = 32
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def canonical_json(obj: object) -> bytes:
@@ -29,8 +30,7 @@ def canonical_json(obj: object) -> bytes:
     ordered = _ordered(obj, 0)
     # With ensure_ascii off, json escapes exactly what RFC 8785 §3.2.2.2 asks for: quote, backslash,
     # the five short forms, and \u00xx in lower case for the other control characters.
-    text = json.dumps(ordered, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.encode("utf-8")
+    return _ENCODER.encode(ordered).encode("utf-8")
 
 
 def parse_canonical(data: bytes, *, max_bytes: int) -> object:
@@ -77,15 +77,15 @@ def _ordered(obj: object, depth: int) -> object:
     if depth > MAX_DEPTH:
         raise ConfigError(f"nested deeper than {MAX_DEPTH} levels")
     kind = type(obj)  # exact types: a subclass may print as something else than it compares to
+    if isinstance(obj, str) and kind is str:
+        if not obj.isascii():
+            _utf16(obj)
+        return obj
     if obj is None or kind is bool:
         return obj
     if isinstance(obj, int) and kind is int:
         if not -MAX_INTEGER <= obj <= MAX_INTEGER:
             raise ConfigError("an integer beyond ±(2^53 − 1); write it as a string")
-        return obj
-    if isinstance(obj, str) and kind is str:
-        if not obj.isascii():
-            _utf16(obj)
         return obj
     if isinstance(obj, list) and kind is list:
         return [_ordered(item, depth + 1) for item in obj]

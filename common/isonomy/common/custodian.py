@@ -189,7 +189,7 @@ class Custodian:
         values = centre(noisy % t, t)
         root, positions = self._root, query.positions
         if positions is not None:
-            root = self._ledger.add_subset(root, np.array(positions, dtype=np.uint32))
+            root = self._ledger.add_subset(root, query.position_array(0))
         record = self._ledger.debit(
             plan=self._plan,
             query_id=query.query_id,

@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 from isonomy.common.errors import ConfigError
 
@@ -140,6 +141,15 @@ class Multipliers:
 
     def weights(self, attribute: int, event: int) -> tuple[float, ...]:
         """(groups of the attribute,) u of the primal query about one event, exact to the float."""
+        if (attribute, event) not in self._weights:  # every chunk of a round asks
+            self._weights[attribute, event] = self._exact_weights(attribute, event)
+        return self._weights[attribute, event]
+
+    @cached_property
+    def _weights(self) -> dict[tuple[int, int], tuple[float, ...]]:
+        return {}
+
+    def _exact_weights(self, attribute: int, event: int) -> tuple[float, ...]:
         start = sum(self.rule.sizes[:attribute])
         groups = range(start, start + self.rule.sizes[attribute])
         applied = [self._applied(group, event) for group in groups]

@@ -207,8 +207,8 @@ class LedgerState:
         plan = self._plan(plan_hash)
         positions = self._within(root, plan)
         if among is not None:
-            everyone = np.arange(len(plan.spent), dtype=np.uint32)
-            positions = everyone[positions][np.asarray(among)]
+            own = np.asarray(among)
+            positions = own if isinstance(positions, slice) else positions[own]
         if not plan.is_open:
             raise BudgetExceeded(
                 f"plan {_short(plan_hash)} is closed; its unspent budget was given back"

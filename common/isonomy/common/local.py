@@ -155,8 +155,14 @@ def exact_sums(authorised: Authorised, rows: NDArray[np.int32]) -> NDArray[np.in
     columns = authorised.indicators(slice(None))
     if authorised.query.shape == "weighted":
         total = sum(
-            own[column].sum(axis=0, dtype=np.int64)
-            for own, column in zip(rows, columns, strict=True)
+            _column_sums(own[column], authorised) for own, column in zip(rows, columns, strict=True)
         )
         return np.asarray(total, dtype=np.int64)[None]
-    return np.stack([rows[column].sum(axis=0, dtype=np.int64) for column in columns])
+    return np.stack([_column_sums(rows[column], authorised) for column in columns])
+
+
+def _column_sums(rows: NDArray[np.int32], authorised: Authorised) -> NDArray[np.int64]:
+    """Exact: entries are at most the row bound, so few of them add up within 32 bits (quicker)."""
+    narrow = len(rows) * authorised.query.params.row_bound < 2**31
+    sums = rows.sum(axis=0, dtype=np.int32 if narrow else np.int64)
+    return np.asarray(sums, dtype=np.int64)

@@ -218,7 +218,7 @@ def _parse(frame: bytes) -> tuple[Any, str]:
 
 
 def _build_query(query: Query) -> wire.Query:
-    positions = b"" if query.positions is None else np.array(query.positions, "<u4").tobytes()
+    positions = b"" if query.positions is None else query.position_array(0).astype("<u4").tobytes()
     return wire.Query(
         protocol=PROTOCOL_VERSION,
         query_id=query.query_id,

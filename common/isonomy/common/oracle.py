@@ -143,6 +143,7 @@ class GroupOracle(ABC):
         self._cap_units, self._delta = cap_units, delta
         self._spent = np.zeros(len(cohort), dtype=np.int64)  # units per person
         self._asked = 0
+        self._labels: dict[str, tuple[str, ...]] = {}  # worked out once, not per query
         self.log = QueryLog(len(cohort))
 
     @abstractmethod
@@ -172,7 +173,12 @@ class GroupOracle(ABC):
 
     def labels(self, attribute: str | None = None) -> tuple[str, ...]:
         """Public group labels of an attribute or an intersection ("sex*race")."""
-        return group_labels(self._attribute(attribute), self.groups)
+        return self._labels_of(self._attribute(attribute))
+
+    def _labels_of(self, expression: str) -> tuple[str, ...]:
+        if expression not in self._labels:
+            self._labels[expression] = group_labels(expression, self.groups)
+        return self._labels[expression]
 
     def counts(
         self,
@@ -271,11 +277,12 @@ class GroupOracle(ABC):
         weights need no attribute: the answer is then exact, free and leaves no record.
         """
         expression = self._attribute(attribute)
-        labels = group_labels(expression, self.groups)
+        labels = self._labels_of(expression)
         norm = checked_norm(norm)
         u = _checked_weights(weights, len(labels), norm, expression)
         given, positions = self._by_person(rows, self._positions(people))
-        span = float(u.max() - u.min())
+        low, high = float(u.min()), float(u.max())
+        span = high - low
         if span == 0.0:
             clipped_rows, clipped = clip_rows(given, norm, 2)
             total = float(u[0]) * norm * clipped_rows.sum(axis=0)
@@ -295,7 +302,7 @@ class GroupOracle(ABC):
             purpose=purpose,
         )
         values, receipt = self._ask(query, quantised.rows)
-        middle = (float(u.min()) + span / 2) * norm * quantised.clipped_total  # Σ ū v_i, public
+        middle = (low + span / 2) * norm * quantised.clipped_total  # Σ ū v_i, public
         total = middle + (quantised.last_total + values[0]) * unit
         deviation = np.array([noise_deviation(query.mechanism, query.noise) * unit])
         return Release(total, deviation, labels, quantised.clipped, receipt)
@@ -340,13 +347,13 @@ class GroupOracle(ABC):
             purpose=purpose,
         )
         released, receipt = self._ask(query, quantised.rows)
-        sizes = [len(group_labels(expression, self.groups)) for expression in expressions]
+        sizes = [len(self._labels_of(expression)) for expression in expressions]
         values = _with_last_group(released, quantised.rows.sum(axis=0, dtype=np.int64), sizes)
         deviation = noise_deviation(query.mechanism, query.noise) * unit
         return Release(
             values=values.astype(np.float64) * unit,
             deviation=deviation * np.concatenate([_group_factors(size) for size in sizes]),
-            groups=tuple(label for e in expressions for label in group_labels(e, self.groups)),
+            groups=tuple(label for e in expressions for label in self._labels_of(e)),
             clipped=quantised.clipped,
             receipt=receipt,
         )
@@ -365,7 +372,7 @@ class GroupOracle(ABC):
         noise: _Noise,
         purpose: str,
     ) -> Query:
-        counts = tuple(len(group_labels(expression, self.groups)) for expression in expressions)
+        counts = tuple(len(self._labels_of(expression)) for expression in expressions)
         cost = cost_of(shape, counts, self.params)
         if len(purpose) > 128 or not purpose.isprintable():
             raise ConfigError("a purpose is at most 128 printable characters for the ledger")
@@ -405,7 +412,7 @@ class GroupOracle(ABC):
         positions = query.position_array(len(self.cohort))
         self._spent[positions] += receipt.units
         self.log.add(query.purpose, receipt.units, positions)
-        return centre(values % self.params.plain_modulus, self.params.plain_modulus), receipt
+        return centre(values & (self.params.plain_modulus - 1), self.params.plain_modulus), receipt
 
     def _attribute(self, attribute: str | None) -> str:
         if attribute is not None:
@@ -428,11 +435,11 @@ class GroupOracle(ABC):
         positions = np.asarray(people)
         if positions.ndim != 1 or positions.size == 0:
             raise DataError("people must be a non-empty list of positions in the cohort")
-        if not np.issubdtype(positions.dtype, np.integer):
+        if positions.dtype.kind not in "iu":
             raise DataError("people are positions in the cohort; cohort.positions(ids) gives them")
         if positions.min() < 0 or positions.max() >= len(self.cohort):
             raise DataError(f"people must lie between 0 and {len(self.cohort) - 1}")
-        return positions.astype(np.int64)
+        return positions.astype(np.int64, copy=False)
 
     def _by_person(
         self, rows: ArrayLike, positions: NDArray[np.int64]
@@ -513,9 +520,9 @@ def _checked_weights(
         u = np.asarray(weights, dtype=np.float64).reshape(-1)
     except (TypeError, ValueError):
         raise DataError(f"{expression!r} needs {groups} weights that are numbers") from None
-    if len(u) != groups or not (np.abs(u) <= LARGEST).all():
+    if len(u) != groups or not all(-LARGEST <= own <= LARGEST for own in u.tolist()):
         raise DataError(f"{expression!r} needs {groups} finite weights; got {len(u)}")
-    spread = float(u.max() - u.min())
+    spread = max(u.tolist()) - min(u.tolist())
     if spread > 0 and not SMALLEST <= spread * norm <= LARGEST:
         raise DataError("the weights' range times the norm is too small or too large; rescale")
     return u

@@ -23,7 +23,7 @@ SMALLEST, LARGEST = 1e-200, 1e200  # of norms and weights: products stay finite 
 _SHRINK = 1.0 - 2.0**-40
 _FAST_NORM = 1e-100  # squares that underflow are then too small to matter
 _WELL_INSIDE = 1.0 - 2.0**-31  # rounding of a norm over 2^16 columns is below 2^-36
-_CHUNK_CELLS = 1 << 20  # work on slices of about 8 MB: memory beyond the rows stays constant
+_CHUNK_CELLS = 1 << 15  # work on slices of 256 KB: they stay in the cache, and memory constant
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ def checked_rows(rows: object, people: int | None = None) -> NDArray[np.float64]
         raise DataError(f"rows must be people × columns, both at least 1; got shape {array.shape}")
     if people is not None and array.shape[0] != people:
         raise DataError(f"{people} people were named, but {array.shape[0]} rows given")
-    with np.errstate(over="ignore", invalid="ignore"):  # a finite sum: neither NaN nor infinity
-        sound = all(np.isfinite(array[part].sum()) for part in _slices(array))
+    with np.errstate(over="ignore", invalid="ignore"):  # finite squares: neither NaN nor infinity
+        sound = np.isfinite(np.vecdot(array, array)).all()
     if not sound:
         finite = np.concatenate([np.isfinite(array[part]).all(axis=1) for part in _slices(array)])
-        if finite.all():  # only their sum is infinite
+        if finite.all():  # only their squares are infinite
             return array
         first = int(np.argmin(finite))
         raise DataError(
@@ -83,7 +83,7 @@ def sum_by_person(
     rows: NDArray[np.float64], people: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Ascending distinct people, and for each the sum of their rows (person-level clipping)."""
-    if (np.diff(people) > 0).all():
+    if (people[1:] > people[:-1]).all():
         return rows, people
     distinct, inverse = np.unique(people, return_inverse=True)
     if len(distinct) == len(people):
@@ -94,13 +94,16 @@ def sum_by_person(
 
 
 def clip_rows(
-    rows: NDArray[np.float64], norm: float, order: Order
+    rows: NDArray[np.float64], norm: float, order: Order, to: float = 1.0
 ) -> tuple[NDArray[np.float64], int]:
-    """Rows scaled by 1/norm and shortened to norm 1; how many were longer. Never overflows."""
+    """Rows scaled by to/norm and shortened to norm `to`; how many were longer. Never overflows.
+
+    `to` is a power of two, up to 2^32, and either sign: scaling by it loses nothing.
+    """
     with np.errstate(over="ignore"):  # an infinite norm is over the bound
         inside = norm >= _FAST_NORM and (_norms(rows, order) <= norm * _WELL_INSIDE).all()
     if inside:
-        return rows / norm, 0  # what the lines below would give, in fewer passes
+        return rows / (norm / to), 0  # what the lines below would give, in fewer passes
     peak = np.abs(rows).max(axis=1, keepdims=True)
     unit = rows / np.where(peak > 0, peak, 1.0)  # entries within ±1: no overflow for any float
     length = _norms(unit, order)[:, None]  # ≥ 1 unless the row is zero
@@ -108,7 +111,7 @@ def clip_rows(
     with np.errstate(over="ignore", under="ignore"):  # an infinite quotient is over the bound too
         over = peak / norm > (1.0 + 1e-12) / length
         scaled = np.where(over, unit / length, rows / norm)
-    return scaled, int(over.sum())
+    return scaled if to == 1.0 else scaled * to, int(over.sum())
 
 
 def quantise(rows: NDArray[np.float64], norm: float, bound: int, order: Order = 2) -> Quantised:
@@ -134,19 +137,24 @@ def quantise_weighted(
     extreme pair checks all.
     """
     low, high = float(weights.min()), float(weights.max())
-    relative = (weights - (low + (high - low) / 2)) / (high - low)  # within [−½, ½]
+    relative = (weights - (low + (high - low) / 2)) / (high - low)
+    relative = np.clip(relative, -0.5, 0.5)  # rounding may have left the range
     extremes = int(weights.argmax()), int(weights.argmin())
+    relative[list(extremes)] = 0.5, -0.5  # or not reached its ends
     differences = np.empty((len(weights) - 1, *rows.shape), dtype=np.int32)
     last_total = np.zeros(rows.shape[1], dtype=np.int64)
     clipped_total, clipped = np.zeros(rows.shape[1]), 0
+    mirrored = len(relative) == 2  # the two groups' integers are q and −q, so that q says it all
+    unit = float(relative[0]) * bound if mirrored else 1.0  # a power of two
     for part in _slices(rows):
-        scaled, over = clip_rows(rows[part], norm, 2)
-        clipped_total += scaled.sum(axis=0)
+        scaled, over = clip_rows(rows[part], norm, 2, unit)
+        clipped_total += (np.ones(len(scaled)) @ scaled) / unit
         clipped += over
-        if len(relative) == 2 and relative[0] == -relative[1]:
-            first = _weigh_mirrored(scaled, float(relative[0]), bound)  # the other is −first
-            np.multiply(first, 2.0, out=differences[0, part], casting="unsafe")
-            last_total -= first.sum(axis=0).astype(np.int64)
+        if mirrored:
+            first, own = _weigh_mirrored(scaled, bound), differences[0, part]
+            own[...] = first
+            own += own
+            last_total -= (np.ones(len(first)) @ first).astype(np.int64)  # exact: integers
             continue
         integers = _weigh(scaled, relative, extremes, bound)  # k of (b, m)
         for index, own in enumerate(integers[:-1]):
@@ -167,20 +175,17 @@ def _weigh(
     while True:
         integers = [np.trunc(step * scaled) for step in steps]
         difference = integers[top] - integers[bottom]
-        over = np.einsum("ij,ij->i", difference, difference) > bound * bound
+        over = np.vecdot(difference, difference) > bound * bound
         if not over.any():
             return integers
         scaled[over] *= _SHRINK
 
 
-def _weigh_mirrored(
-    scaled: NDArray[np.float64], relative: float, bound: int
-) -> NDArray[np.float64]:
-    """`_weigh` for two groups: their integers are q and −q, so that q says it all."""
+def _weigh_mirrored(scaled: NDArray[np.float64], bound: int) -> NDArray[np.float64]:
+    """`_weigh` for the first of two groups, whose rows are scaled to ±bound/2 already."""
     while True:
-        integers = scaled * (relative * bound)
-        np.trunc(integers, out=integers)
-        over = 4.0 * np.einsum("ij,ij->i", integers, integers) > bound * bound
+        integers = np.trunc(scaled)
+        over = np.vecdot(integers, integers) > bound * bound / 4
         if not over.any():
             return integers
         scaled[over] *= _SHRINK
@@ -207,7 +212,7 @@ def _clip_integers(rows: NDArray[np.int64], bound: int, order: Order) -> NDArray
 
 def _norms(rows: NDArray[np.float64], order: Order) -> NDArray[np.float64]:
     norms: NDArray[np.float64] = (
-        np.abs(rows).sum(axis=1) if order == 1 else np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        np.abs(rows).sum(axis=1) if order == 1 else np.sqrt(np.vecdot(rows, rows))
     )
     return norms
 

@@ -17,6 +17,7 @@ Laplace noise takes L1 norms: C for two groups, 2·C for more, added over attrib
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -69,9 +70,15 @@ class Query:
         return cohort_size if self.positions is None else len(self.positions)
 
     def position_array(self, cohort_size: int) -> NDArray[np.int64]:
-        if self.positions is None:
-            return np.arange(cohort_size)
-        return np.array(self.positions, dtype=np.int64)
+        """Cohort positions of the people asked about; not to be written to."""
+        return np.arange(cohort_size) if self.positions is None else self._array
+
+    @cached_property
+    def _array(self) -> NDArray[np.int64]:
+        """Several steps on the way of a query want its positions as an array: made once."""
+        array = np.array(self.positions, dtype=np.int64)
+        array.flags.writeable = False
+        return array
 
 
 def query_id_prefix(plan: bytes) -> str:
@@ -134,16 +141,30 @@ class Shapes:
 
 def shapes_of(query: Query, group_counts: tuple[int, ...], cohort_size: int) -> Shapes:
     """Capacity check first, then the layout; nothing is sent for a query that does not fit."""
-    people, params = query.people(cohort_size), query.params
-    params.check_capacity(people, query.columns, noise_bound(query.mechanism, query.noise))
+    bound = noise_bound(query.mechanism, query.noise)
+    people = query.people(cohort_size)
+    return _shapes(query.parameters, query.shape, people, query.columns, bound, group_counts)
+
+
+@lru_cache(maxsize=256)  # both halves of a query ask, and training asks for the same shapes
+def _shapes(
+    parameters: str,
+    shape: Shape,
+    people: int,
+    columns: int,
+    noise: int,
+    group_counts: tuple[int, ...],
+) -> Shapes:
+    params = parameter_set(parameters)
+    params.check_capacity(people, columns, noise)
     indicators = sum(groups - 1 for groups in group_counts)
-    sums = indicators if query.shape == "groups" else 1
-    layout = choose_layout(params, people, query.columns, indicators=indicators, answers=sums)
-    params.check_hiding(people, layout.block, 1 if query.shape == "groups" else indicators)
+    sums = indicators if shape == "groups" else 1
+    layout = choose_layout(params, people, columns, indicators=indicators, answers=sums)
+    params.check_hiding(people, layout.block, 1 if shape == "groups" else indicators)
     shapes = Shapes(layout, indicators, sums)
     if shapes.parts > MAX_ANSWERS:
         raise CapacityError(
-            f"{sums} sums of {query.columns} columns need {shapes.parts} ciphertexts; one query "
+            f"{sums} sums of {columns} columns need {shapes.parts} ciphertexts; one query "
             f"holds {MAX_ANSWERS}. Ask for fewer columns or groups at a time."
         )
     return shapes

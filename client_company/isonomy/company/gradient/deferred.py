@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import overload
+from typing import NamedTuple, overload
 
 import torch
 from torch import Tensor, nn
 
+from isonomy.company.gradient.ghost import ChunkGradients
 from isonomy.company.gradient.primal import CentredGradients
 
 # Layers whose outputs are the same in training and in evaluation. Exact types, and a model of one's
@@ -46,6 +47,14 @@ _SAME_IN_TRAINING: frozenset[type[nn.Module]] = frozenset(
         nn.AvgPool2d,
     }
 )
+
+
+class Pass(NamedTuple):
+    """Outputs to make a loss of, and what to back-propagate from them besides it."""
+
+    outputs: Tensor  # with their graph, or (if `grads` stands on a line) a leaf
+    upstream: Tensor
+    grads: ChunkGradients
 
 
 class Deferred(Sequence[Tensor]):
@@ -82,8 +91,8 @@ class Deferred(Sequence[Tensor]):
     def _tensors(self) -> list[Tensor]:
         return self._grads.combine(self._weights)
 
-    def take_pass(self, model: nn.Module, rows: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Outputs with their graph, and what to back-propagate from them besides the loss.
+    def take_pass(self, model: nn.Module, rows: Tensor) -> Pass | None:
+        """For the loss step on the same rows.
 
         Once only, because the graph is used up. None where a pass of the loss's own is needed:
         other rows, parameters that have moved since, a model that draws at random in training, or
@@ -98,16 +107,40 @@ class Deferred(Sequence[Tensor]):
         if weights is None:
             return None
         inner = self._grads.inner
-        return inner.outputs, inner.upstream * weights.to(inner.upstream)[:, None]
+        upstream = inner.upstream * weights.to(inner.upstream)[:, None]
+        if inner.scale is not None and not any(map(_watched, inner.parameters)):
+            return Pass(inner.outputs.detach().requires_grad_(), upstream, inner)
+        return Pass(inner.outputs_again(), upstream, inner)
 
     def _now(self) -> tuple[int, ...]:
         """In-place changes of the parameters so far: after one the graph is stale."""
         return tuple(parameter._version for parameter in self._grads.inner.parameters)
 
 
-def back_propagate(loss: Tensor, outputs: Tensor, upstream: Tensor) -> None:
-    """One backward pass of the loss and of upstream · outputs; gradients add up in the leaves."""
-    torch.autograd.backward([loss, outputs], [None, upstream])
+def back_propagate(loss: Tensor, outputs: Tensor, upstream: Tensor, grads: ChunkGradients) -> None:
+    """The gradients of the loss and of upstream · outputs, added up in the parameters.
+
+    Where the loss, too, sends back along the line that `grads` stands on, they are put together
+    from those; else by one backward pass. What the loss has of the parameters besides the outputs
+    (a penalty on weights) arrives by itself.
+    """
+    if not outputs.is_leaf:
+        torch.autograd.backward([loss, outputs], [None, upstream])
+        return
+    outputs.grad = None
+    loss.backward()  # type: ignore[no-untyped-call]
+    both = upstream if outputs.grad is None else upstream + outputs.grad
+    made = grads.pull_back(both)
+    if made is None:
+        torch.autograd.backward([grads.outputs_again()], [both])
+        return
+    for parameter, more in zip(grads.parameters, made, strict=True):
+        parameter.grad = more if parameter.grad is None else parameter.grad + more
 
 
-__all__ = ["Deferred", "back_propagate"]
+def _watched(parameter: nn.Parameter) -> bool:
+    """Does somebody wait for its gradient to arrive by a backward pass?"""
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+
+
+__all__ = ["Deferred", "Pass", "back_propagate"]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -29,10 +29,16 @@ from torch import Tensor, nn
 from isonomy.common.errors import CapacityError, ConfigError, DataError
 from isonomy.company.gradient.per_sample import Factors, Pairs, add_pairs
 from isonomy.company.gradient.tracing import factors_of, plan_of, trace
+from isonomy.company.gradient.triangles import Matrix, mirrored
 
 _COARSE = 1e-2  # error of a combination, relative, from which it is made in double precision
 MAX_CELLS = 1 << 27  # of a Gram matrix or of materialised rows: 1 GB of float64
+_DIVERGED = (
+    "gradients are NaN or infinite: training diverged. Nothing was asked; lower the learning rate, "
+    "or scale the inputs."
+)
 Scalar = Callable[[Tensor], Tensor]  # outputs (b, classes) -> (b,), each from its own row
+Slope = Callable[[Tensor], tuple[Tensor, Tensor]]  # outputs -> (b,), and (b, classes) gradients
 
 
 @dataclass(eq=False)
@@ -42,17 +48,19 @@ class ChunkGradients:
     Without `people_of_row` every row is a person, in the order given. With it, rows of one person
     are added up (privacy is per person), and people are in ascending order, as in `people`.
 
-    `outputs` keeps the graph of the forward pass: a loss of the same outputs may be
-    back-propagated from it, which saves the loss step a forward pass of its own.
+    A loss of the same outputs may be back-propagated from here (`pull_back`, `outputs_again`),
+    which saves the loss step a forward pass of its own.
     """
 
-    outputs: Tensor  # (rows, classes)
+    outputs: Tensor  # (rows, classes); see tracing.Trace
     upstream: Tensor  # (rows, classes) ∂h_i/∂outputs_i
     values: Tensor  # (rows,) the scalar itself, detached
     parameters: list[nn.Parameter]
-    factors: Sequence[Factors]
+    parts: Sequence[Factors]  # of upstream · outputs, or (with `scale`) of the line's coordinate
     people: NDArray[np.int64] | None  # (b,) distinct, ascending
     person_of_row: Tensor | None  # (rows,) numbers 0..b−1; None: row i is person i
+    scale: Tensor | None = None  # (rows,) where the outputs' gradients stand on one line
+    again: Callable[[], Tensor] | None = None  # the forward pass once more, with its graph
 
     @classmethod
     def of(
@@ -61,37 +69,39 @@ class ChunkGradients:
         scalar: Scalar,
         inputs: Tensor,
         people_of_row: ArrayLike | None = None,
+        slope: Slope | None = None,
     ) -> ChunkGradients:
-        """Run the model once forward and once backward. Nothing is asked of anybody."""
+        """Run the model once forward and once backward. Nothing is asked of anybody.
+
+        `slope`: the scalar together with its gradient, where that is known in closed form.
+        """
         if len(inputs) == 0:
             raise DataError("a chunk needs at least one row")
         parameters = list(model.parameters())
         plan = plan_of(model, parameters, inputs)
         traced = trace(model, plan.layers, inputs)
-        with torch.enable_grad():
-            values = scalar(traced.outputs)
-        if values.shape != (len(inputs),):
-            raise ConfigError(
-                f"a scalar gives one number per row: ({len(inputs)},), not {tuple(values.shape)}"
-            )
-        total = values.sum()
-        if not total.requires_grad:
+        if not traced.depends:
             raise ConfigError("the scalar does not depend on the model's parameters")
-        if not torch.isfinite(total.detach()):  # a NaN or an infinity shows in the sum
+        with torch.no_grad():
+            values, upstream = (slope or _slope_of(scalar))(traced.outputs)
+        if not math.isfinite(values.sum().item()):  # a NaN or an infinity shows in the sum
             raise DataError(
                 "the model's outputs are NaN or infinite: training diverged. Nothing was asked; "
                 "lower the learning rate, or scale the inputs."
             )
         people, person = _persons(people_of_row, len(inputs), inputs.device)
-        factors, upstream = factors_of(model, plan, traced, inputs, total)
+        scale = None if plan.generic else along_line(upstream)
+        seed = upstream if scale is None else _line_like(upstream)
         return cls(
             outputs=traced.outputs,
             upstream=upstream,
-            values=values.detach(),
+            values=values,
             parameters=[p for p in parameters if p.requires_grad],
-            factors=factors,
+            parts=factors_of(model, plan, traced, inputs, seed),
             people=people,
             person_of_row=person,
+            scale=scale,
+            again=lambda: model(inputs),
         )
 
     def __len__(self) -> int:
@@ -105,24 +115,62 @@ class ChunkGradients:
     @cached_property
     def gram(self) -> Tensor:
         """K = G Gᵀ, (b, b) float64; its products in the model's precision."""
-        return self.gram_in(self.outputs.dtype)
+        return torch.from_numpy(mirrored(self.triangle)).to(self.values.device)
+
+    @cached_property
+    def triangle(self) -> Matrix:
+        """The lower triangle of K (triangles.py)."""
+        return self.triangle_in(self.outputs.dtype)
 
     @property
     def gram_floor(self) -> Tensor:
         """(b,) how far rounding reaches on K's diagonal: directions below it are not real."""
-        return rounding_of(self.outputs.dtype) * self.gram.diagonal().clamp(min=0)
+        return torch.from_numpy(self.floor).to(self.values.device)
 
-    def gram_in(self, dtype: torch.dtype) -> Tensor:
-        """K with products in another precision: for differences of nearly equal gradients."""
+    @property
+    def floor(self) -> NDArray[np.float64]:
+        return rounding_of(self.outputs.dtype) * self.lengths**2
+
+    @cached_property
+    def lengths(self) -> NDArray[np.float64]:
+        """|g_i|, (b,), off K's diagonal."""
+        lengths: NDArray[np.float64] = np.sqrt(np.maximum(self.triangle.diagonal(), 0.0))
+        return lengths
+
+    def take_triangle(self) -> Matrix:
+        """The triangle, to be written over; who asks for K after that has it made again."""
+        lower, _ = self.triangle, self.lengths
+        del self.__dict__["triangle"]
+        return lower
+
+    def triangle_in(self, dtype: torch.dtype) -> Matrix:
+        """Of K with products in another precision: for differences of nearly equal gradients."""
         self._check_cells()
         count = len(self.values)
         total = torch.zeros(count, count, dtype=dtype, device=self.values.device)
-        for factors in self.factors:
-            total += factors.gram(dtype)
-        total = total.double()
-        if self.person_of_row is not None:
-            total = self._by_person(self._by_person(total).T)
-        return _finite(total)
+        for factors in self.parts:
+            factors.add_gram(total)
+        if self.person_of_row is None:
+            lower = total.cpu().numpy().astype(np.float64)
+            if self.scale is not None:
+                scale = self.scale.double().cpu().numpy()
+                lower *= scale
+                lower *= scale[:, None]
+        else:
+            whole = torch.from_numpy(mirrored(total.double().cpu().numpy())).to(total.device)
+            if self.scale is not None:
+                whole *= self.scale.double()
+                whole *= self.scale.double()[:, None]
+            lower = self._by_person(self._by_person(whole).T).cpu().numpy()
+        if not math.isfinite(lower.diagonal().sum()):  # |g_i|²; the others are not longer
+            raise DataError(_DIVERGED)
+        return lower
+
+    @cached_property
+    def factors(self) -> Sequence[Factors]:
+        """The g_i themselves, layer by layer."""
+        scale = self.scale
+        return self.parts if scale is None else [own.times(scale) for own in self.parts]
 
     def gram_about(self, mass: Tensor) -> Tensor:
         """Inner products of g_i − m_i c, (b, b) float64; made in the model's precision.
@@ -142,7 +190,7 @@ class ChunkGradients:
     def norms(self) -> Tensor:
         """|g_i|, (b,) float64. Without the Gram matrix, unless a person has several rows."""
         if self.person_of_row is not None:
-            return self.gram.diagonal().clamp(min=0).sqrt()
+            return torch.from_numpy(self.lengths).to(self.values.device)
         squares = sum(
             (factors.squares() for factors in self.factors),
             start=torch.zeros(len(self.values), dtype=torch.float64, device=self.values.device),
@@ -174,10 +222,28 @@ class ChunkGradients:
             raise ConfigError(f"one weight per person: ({len(self)},), not {tuple(weights.shape)}")
         double = self._cancels(weights) if double is None else double
         own = self.per_row(weights).to(torch.float64 if double else self.outputs.dtype)
+        return self._combined(own if self.scale is None else own * self.scale)
+
+    def outputs_again(self) -> Tensor:
+        """The outputs with their graph; by another forward pass, if they had none."""
+        if self.outputs.requires_grad or self.again is None:
+            return self.outputs
+        with torch.enable_grad():
+            return self.again()
+
+    def pull_back(self, upstream: Tensor) -> list[Tensor] | None:
+        """Gradients of upstream · outputs, without a backward pass: None if that takes one.
+
+        Signals are linear in what is sent back from the outputs, and those of the line are here.
+        """
+        weights = None if self.scale is None else along_line(upstream)
+        return None if weights is None else self._combined(weights)
+
+    def _combined(self, weights: Tensor) -> list[Tensor]:
         made = {
             id(parameter): value
-            for factors in self.factors
-            for parameter, value in zip(factors.parameters, factors.combine(own), strict=True)
+            for factors in self.parts
+            for parameter, value in zip(factors.parameters, factors.combine(weights), strict=True)
         }
         return [made[id(p)].to(p.dtype) for p in self.parameters]
 
@@ -191,11 +257,11 @@ class ChunkGradients:
 
         Rounding reaches about Σ|w_i||g_i|·2^-24; the result is √(wᵀKw) long.
         """
-        if self.outputs.dtype == torch.float64 or "gram" not in self.__dict__:
+        if self.outputs.dtype == torch.float64 or "lengths" not in self.__dict__:
             return False
         own = weights.to(self.gram)
-        reach = own.abs() @ self.gram.diagonal().clamp(min=0).sqrt()
-        return too_coarse(self.outputs.dtype, reach, own @ self.gram @ own)
+        reach = float(np.abs(own.cpu().numpy()) @ self.lengths)
+        return too_coarse(self.outputs.dtype, reach, float(own @ self.gram @ own))
 
     def _check_cells(self) -> None:
         count = len(self.values)
@@ -224,15 +290,65 @@ class ChunkGradients:
         return total.index_add_(0, self.person_of_row, rows)
 
 
+def _slope_of(scalar: Scalar) -> Slope:
+    """By differentiation."""
+
+    def slope(outputs: Tensor) -> tuple[Tensor, Tensor]:
+        leaf = outputs.detach().requires_grad_()
+        with torch.enable_grad():
+            values = scalar(leaf)
+            if values.shape != (len(outputs),):
+                raise ConfigError(
+                    f"a scalar gives one number per row: ({len(outputs)},), not "
+                    f"{tuple(values.shape)}"
+                )
+            total = values.sum()
+        if not total.requires_grad:
+            raise ConfigError("the scalar does not depend on the model's parameters")
+        (found,) = torch.autograd.grad(total, leaf, allow_unused=True)
+        return values.detach(), torch.zeros_like(leaf) if found is None else found
+
+    return slope
+
+
+def along_line(upstream: Tensor) -> Tensor | None:
+    """(b,) c with upstream_i = c_i·(−1, 1) up to rounding, or c_i·(1,) for one output; else None.
+
+    With two classes all that is a function of the probabilities is one: softmax does not see what
+    is added to both logits. Then one backward pass serves every such function.
+    """
+    if upstream.ndim == 1 or upstream[0].numel() == 1:
+        return upstream.reshape(len(upstream))
+    if upstream.ndim != 2 or upstream.shape[1] != 2:
+        return None
+    first, second = upstream.unbind(dim=1)
+    across = torch.linalg.vector_norm(first + second, float("inf")).item()
+    most = torch.linalg.vector_norm(second, float("inf")).item()
+    coarse = 1e-12 if upstream.dtype == torch.float64 else 1e-5
+    return second if across <= coarse * most else None
+
+
+def _line_like(upstream: Tensor) -> Tensor:
+    """The line's direction in every row."""
+    return _line_of(upstream.shape, upstream.dtype, upstream.device)
+
+
+@lru_cache(maxsize=64)  # chunks come in few sizes
+def _line_of(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+    line = torch.ones(shape, dtype=dtype, device=device)
+    if len(shape) == 2 and shape[1] == 2:
+        line[:, 0] = -1.0
+    return line
+
+
 def rounding_of(dtype: torch.dtype) -> float:
     """Rounding of a Gram matrix of gradients in this precision, relative to squared lengths."""
     return 1e-13 if dtype == torch.float64 else 1e-6
 
 
-def too_coarse(dtype: torch.dtype, reach: Tensor, square: Tensor | float) -> bool:
+def too_coarse(dtype: torch.dtype, reach: float, square: float) -> bool:
     """Does rounding over terms of total length `reach` matter in a sum of this squared length?"""
-    length = math.sqrt(max(float(square), 0.0))
-    return rounding_of(dtype) * float(reach) > _COARSE * length
+    return rounding_of(dtype) * reach > _COARSE * math.sqrt(max(square, 0.0))
 
 
 def _persons(
@@ -241,21 +357,18 @@ def _persons(
     if people_of_row is None:
         return None, None
     people = np.asarray(people_of_row)
-    if people.shape != (count,) or not np.issubdtype(people.dtype, np.integer):
+    if people.shape != (count,) or people.dtype.kind not in "iu":
         raise DataError(f"people_of_row must be {count} positions in the cohort, one per row")
     if (people[1:] > people[:-1]).all():
-        return people.astype(np.int64), None
+        return people.astype(np.int64, copy=False), None
     distinct, inverse = np.unique(people, return_inverse=True)
     return distinct.astype(np.int64), torch.as_tensor(inverse, device=device)
 
 
 def _finite(values: Tensor) -> Tensor:
-    if not torch.isfinite(values.sum()):  # a NaN or an infinity shows in the sum
-        raise DataError(
-            "gradients are NaN or infinite: training diverged. Nothing was asked; lower the "
-            "learning rate, or scale the inputs."
-        )
+    if not math.isfinite(values.sum().item()):  # a NaN or an infinity shows in the sum
+        raise DataError(_DIVERGED)
     return values
 
 
-__all__ = ["ChunkGradients", "Scalar", "rounding_of", "too_coarse"]
+__all__ = ["ChunkGradients", "Scalar", "Slope", "rounding_of", "too_coarse"]

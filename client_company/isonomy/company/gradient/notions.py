@@ -56,6 +56,7 @@ class Event:
     | label | members: rows with this label; None: everybody |
     | decided | what the dual step measures; None: h itself |
     | bound | C_d: values are clipped to ±bound in the dual step |
+    | slope | h together with its gradient (b, classes) in the logits; None: by differentiation |
     """
 
     name: str
@@ -63,6 +64,7 @@ class Event:
     label: int | None = None
     decided: Score | None = None
     bound: float = 1.0
+    slope: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
 
     def members(self, target: Tensor) -> Tensor:
         """(n,) who is in the population term."""
@@ -102,7 +104,7 @@ class BuiltIn:
 
     def events(self, classes: int) -> tuple[Event, ...]:
         if self.name == "accuracy_parity":
-            return (Event("wrong", self._wrong, decided=_is_wrong),)
+            return (Event("wrong", self._wrong, decided=_is_wrong, slope=self._wrong_slope),)
         if self.name == "loss_parity":
             return (Event("loss", _loss, bound=5.0),)
         if self.name == "demographic_parity":
@@ -124,12 +126,28 @@ class BuiltIn:
         def decided(logits: Tensor, target: Tensor) -> Tensor:
             return (logits.argmax(dim=1) == chosen).to(logits.dtype)
 
+        def slope(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+            share = torch.softmax(self.sharpness * logits, dim=1)
+            value = share[:, chosen].clone()
+            rise = self.sharpness * value  # ∂p_c/∂logits = β p_c (e_c − p)
+            share *= -rise[:, None]
+            share[:, chosen] += rise
+            return value, share
+
         what = "selected" if classes == 2 else f"class {chosen} chosen"
-        return Event(what if label is None else f"{what} | y = {label}", h, label, decided)
+        name = what if label is None else f"{what} | y = {label}"
+        return Event(name, h, label, decided, slope=slope)
 
     def _wrong(self, logits: Tensor, target: Tensor) -> Tensor:
         right = torch.softmax(self.sharpness * logits, dim=1)
         return 1 - right.gather(1, target[:, None].to(logits.device))[:, 0]
+
+    def _wrong_slope(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        share = torch.softmax(self.sharpness * logits, dim=1)
+        own = target[:, None].to(logits.device)
+        right = share.gather(1, own)
+        rise = self.sharpness * right
+        return 1 - right[:, 0], (share * rise).scatter_add_(1, own, -rise)
 
 
 NAMES = (

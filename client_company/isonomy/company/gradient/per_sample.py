@@ -3,10 +3,12 @@
 For a sample i let a_i be what enters a layer and s_i the back-propagated signal: the gradient of
 the scalar with respect to what leaves it. All that private training needs of a layer is
 
-    gram(dtype) (b, b)   inner products of the samples' gradients, made in that precision
+    add_gram(total)      adds the samples' inner products to the lower triangle of `total`, (b, b),
+                         made in its precision; what is above the diagonal has no meaning
     squares()   (b,)     their squared lengths
     rows()      (b, …)   the gradients themselves, per parameter (small models only)
     combine(w)           Σ_i w_i g_i, per parameter, in the precision of w
+    times(c)             the same for c_i g_i
     add_about(m, total, rest)  adds the inner products of g_i − m_i c to `total`, and to `rest`
                          pairs (l, r) that stand for l rᵀ + r lᵀ
 
@@ -26,16 +28,17 @@ The first line is the ghost trick (Goodfellow 2015, "Efficient per-example gradi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from isonomy.company.gradient.triangles import product
+
 _SLICE_CELLS = 1 << 23  # per-sample cells held at a time: 32 MB of float32
 _DUST = 1e-17
-
 
 Pairs = list[tuple[Tensor, Tensor]]
 
@@ -45,10 +48,11 @@ class Factors(Protocol):
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]: ...
-    def gram(self, dtype: torch.dtype) -> Tensor: ...
+    def add_gram(self, total: Tensor) -> None: ...
     def squares(self) -> Tensor: ...
     def rows(self) -> list[Tensor]: ...
     def combine(self, weights: Tensor) -> list[Tensor]: ...
+    def times(self, scale: Tensor) -> Self: ...
     def add_about(self, mass: Tensor, total: Tensor, rest: Pairs) -> None: ...
 
 
@@ -65,16 +69,15 @@ class Outer:
     def parameters(self) -> tuple[nn.Parameter, ...]:
         return tuple(p for p in (self.weight, self.bias) if p is not None)
 
-    def gram(self, dtype: torch.dtype) -> Tensor:
-        signal = _without_dust(self.signal.to(dtype))
-        product = signal @ signal.T
+    def add_gram(self, total: Tensor) -> None:
+        outer = product(_without_dust(self.signal.to(total.dtype)))
         if self.weight is None:
-            return product
-        entering = self.entering.to(dtype)
-        inner = entering @ entering.T
+            total += outer
+            return
+        inner = product(self.entering.to(total.dtype))
         if self.bias is not None:
             inner.add_(1.0)
-        return inner.mul_(product)
+        total.addcmul_(inner, outer)
 
     def squares(self) -> Tensor:
         signal = self.signal.double().square().sum(dim=1)
@@ -99,6 +102,9 @@ class Outer:
         if self.bias is not None:
             made.append(weighted.sum(dim=0))
         return made
+
+    def times(self, scale: Tensor) -> Self:
+        return replace(self, signal=self.signal * scale[:, None])
 
     def add_about(self, mass: Tensor, total: Tensor, rest: Pairs) -> None:
         """c = s̄ āᵀ (and s̄ for the bias), with s_i = m_i s̄ + δs_i and a_i = ā + δa_i.
@@ -151,8 +157,8 @@ class SumOfOuter:
         if self.bias is not None:
             yield self.signal.sum(dim=1)
 
-    def gram(self, dtype: torch.dtype) -> Tensor:
-        return _gram(self._slices(), dtype)
+    def add_gram(self, total: Tensor) -> None:
+        _add_gram(self._slices(), total)
 
     def squares(self) -> Tensor:
         return _squares(self._slices())
@@ -176,6 +182,9 @@ class SumOfOuter:
             made.append(weighted.sum(dim=(0, 1)))
         return made
 
+    def times(self, scale: Tensor) -> Self:
+        return replace(self, signal=self.signal * scale[:, None, None])
+
     def add_about(self, mass: Tensor, total: Tensor, rest: Pairs) -> None:
         _add_about(self._slices(), mass, total)
 
@@ -187,8 +196,8 @@ class Rows:
     parameters: tuple[nn.Parameter, ...]
     held: Sequence[Tensor]  # (b, *parameter.shape) each
 
-    def gram(self, dtype: torch.dtype) -> Tensor:
-        return _gram((row.flatten(1) for row in self.held), dtype)
+    def add_gram(self, total: Tensor) -> None:
+        _add_gram((row.flatten(1) for row in self.held), total)
 
     def squares(self) -> Tensor:
         return _squares(row.flatten(1) for row in self.held)
@@ -198,6 +207,10 @@ class Rows:
 
     def combine(self, weights: Tensor) -> list[Tensor]:
         return [torch.tensordot(weights, row.to(weights.dtype), dims=1) for row in self.held]
+
+    def times(self, scale: Tensor) -> Self:
+        held = [row * scale.reshape(-1, *[1] * (row.ndim - 1)) for row in self.held]
+        return replace(self, held=held)
 
     def add_about(self, mass: Tensor, total: Tensor, rest: Pairs) -> None:
         _add_about((row.flatten(1) for row in self.held), mass, total)
@@ -294,13 +307,9 @@ def _without_dust(signal: Tensor) -> Tensor:
     return signal if signal.dtype == torch.float64 else functional.hardshrink(signal, _DUST)
 
 
-def _gram(slices: Iterator[Tensor], dtype: torch.dtype) -> Tensor:
-    first = next(slices).to(dtype)
-    total = first @ first.T
+def _add_gram(slices: Iterator[Tensor], total: Tensor) -> None:
     for part in slices:
-        own = part.to(dtype)
-        total += own @ own.T
-    return total
+        total += product(part.to(total.dtype))
 
 
 def _add_about(slices: Iterator[Tensor], mass: Tensor, total: Tensor) -> None:

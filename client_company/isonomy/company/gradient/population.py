@@ -7,7 +7,8 @@ weight, so their row of weights is at most √width long.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -16,10 +17,22 @@ from torch import Tensor
 
 from isonomy.common.dual import ONE, Multipliers
 from isonomy.common.oracle import Release
-from isonomy.company.gradient.ghost import ChunkGradients
+from isonomy.company.gradient.ghost import ChunkGradients, Slope
 from isonomy.company.gradient.notions import Event, Notion, checked_events
 from isonomy.company.gradient.primal import CentredGradients, Persons
 from isonomy.company.gradient.strategy import RoundRecord, Run, logits_of
+
+
+@dataclass(frozen=True)
+class _Members:
+    """Those of some rows that belong to one event, and what every round needs of them."""
+
+    asked: Tensor  # the rows looked at: held, so that their identity stays theirs
+    rows: Tensor  # (b,) the same object if all belong
+    mass: Tensor  # (b,) float64
+    weight: Tensor  # (b,) the same as the model wants it
+    target: Tensor  # (b,) on the model's device
+    people: NDArray[np.int64]  # (b,)
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,7 @@ class Population:
     sizes: tuple[int, ...]  # groups of each attribute
     overlap: int  # events that one person can be in: primal queries per round about them
     width: int  # events that one row can be in; by labels, so it is public
+    _members: dict[tuple[int, int], _Members] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, run: Run, notion: Notion) -> Population:
@@ -74,22 +88,35 @@ class Population:
 
     def inside(self, rows: Tensor, number: int) -> Tensor:
         """Those of the rows that belong to an event. Labels decide, never groups."""
-        member = self.mass[rows, number] > 0
-        return rows if bool(member.all()) else rows[member]
+        return self._known(rows, number).rows
+
+    def _known(self, rows: Tensor, number: int) -> _Members:
+        """Chunks are fixed, so this is worked out once for each of them."""
+        key = (id(rows), number)
+        if key not in self._members:
+            member = self.mass[rows, number] > 0
+            own = rows if bool(member.all()) else rows[member]
+            target = self.run.target[own].to(self.run.device)
+            mass, people = self.mass[own, number], self.run.people[own.numpy()]
+            first = next(self.run.model.parameters())
+            found = _Members(rows, own, mass, mass.to(first), target, people)
+            self._members[key] = self._members[id(own), number] = found
+        return self._members[key]
 
     def gradients(
         self, number: int, inside: Tensor, kappa: float | None = None
     ) -> CentredGradients:
         """Centred gradients of w·h for rows of one event, added up by person."""
-        run, event = self.run, self.events[number]
-        mass, target = self.mass[inside, number], run.target[inside].to(run.device)
+        run, event, own = self.run, self.events[number], self._known(inside, number)
+        mass, people = own.mass, own.people
 
         def scalar(outputs: Tensor) -> Tensor:
-            h = event.h(logits_of(outputs, run.classes), target)
-            return h * mass.to(h)
+            h = event.h(logits_of(outputs, run.classes), own.target)
+            return h * own.weight.to(h)
 
-        people = run.people[inside.numpy()]
-        grads = ChunkGradients.of(run.model, scalar, run.inputs_of(inside), people)
+        slope = None if event.slope is None else _weighted(event.slope, own, run.classes)
+        inputs = run.inputs_of(inside)
+        grads = ChunkGradients.of(run.model, scalar, inputs, people, slope)
         alone = grads.person_of_row is None
         return CentredGradients(grads, mass if alone else Persons.of(people).fold(mass), kappa)
 
@@ -98,6 +125,22 @@ class Population:
         run = self.run
         groups = tuple(label for name in run.attributes for label in run.oracle.labels(name))
         return groups, tuple(event.name for event in self.events)
+
+
+def _weighted(
+    known: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], own: _Members, classes: int
+) -> Slope:
+    """w·h and its gradient in the outputs, from those of h in the logits."""
+
+    def slope(outputs: Tensor) -> tuple[Tensor, Tensor]:
+        h, gradient = known(logits_of(outputs, classes), own.target)
+        weight = own.weight.to(h)
+        gradient *= weight[:, None]
+        if gradient.shape != outputs.shape:  # one logit, for class 1
+            gradient = gradient[:, 1].reshape(outputs.shape)
+        return h * weight, gradient
+
+    return slope
 
 
 def record_of(lam: Multipliers, release: Release) -> RoundRecord:

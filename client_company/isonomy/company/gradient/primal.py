@@ -23,6 +23,7 @@ M⁴ = Σ⁻¹H⁻¹. κ keeps rare directions from making rows long. For models
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,6 +36,7 @@ from torch import Tensor
 from isonomy.common.oracle import GroupOracle
 from isonomy.company.gradient.ghost import ChunkGradients, rounding_of, too_coarse
 from isonomy.company.gradient.subspace import Subspace
+from isonomy.company.gradient.triangles import Matrix, mirrored, row_sums, subtract_pair
 
 DROWNED = 1e3  # times rounding: shorter centred rows are not known well enough
 
@@ -83,54 +85,61 @@ class CentredGradients:
     def people(self) -> NDArray[np.int64] | None:
         return self.inner.people
 
-    @property
+    @cached_property
     def gram(self) -> Tensor:
         """P K Pᵀ, (b, b) float64."""
-        return self._gram_and_floor[0]
+        return torch.from_numpy(mirrored(self.triangle))
 
     @property
-    def gram_floor(self) -> Tensor:
+    def triangle(self) -> Matrix:
+        """Its lower triangle (triangles.py)."""
+        return self._triangle_and_floor[0]
+
+    @property
+    def floor(self) -> NDArray[np.float64]:
         """(b,) how far rounding reaches on the diagonal: that of K, which is the larger one."""
-        return self._gram_and_floor[1]
+        return self._triangle_and_floor[1]
 
     @cached_property
-    def _gram_and_floor(self) -> tuple[Tensor, Tensor]:
+    def _triangle_and_floor(self) -> tuple[Matrix, NDArray[np.float64]]:
         """Made again where what people have in common drowns the rest.
 
         First about a common part that is taken off the factors, so that little cancels; if that
         does not help (or people have several rows), in double precision.
         """
-        floor = self.inner.gram_floor
-        gram = self._centre(self.inner.gram.clone())
-        if _drowned(gram, floor) and self.inner.person_of_row is None:
-            about = self.inner.gram_about(self._mass)
-            floor = rounding_of(self.inner.outputs.dtype) * about.diagonal().clamp(min=0)
+        gram = self._centre(self.inner.take_triangle())
+        floor = self.inner.floor
+        if not _drowned(gram, floor):
+            return gram, floor
+        rounding = rounding_of(self.inner.outputs.dtype)
+        if self.inner.person_of_row is None:
+            about = self.inner.gram_about(self.mass.to(self.inner.values.device)).cpu().numpy()
+            floor = rounding * np.maximum(about.diagonal(), 0.0)
             gram = self._centre(about)
-        if _drowned(gram, floor):
-            floor = self.inner.gram_floor
-            floor = floor * (rounding_of(torch.float64) / rounding_of(self.inner.outputs.dtype))
-            gram = self._centre(self.inner.gram_in(torch.float64))
-        return gram, floor
+            if not _drowned(gram, floor):
+                return gram, floor
+        floor = self.inner.floor * (rounding_of(torch.float64) / rounding)
+        return self._centre(self.inner.triangle_in(torch.float64)), floor
 
-    def _centre(self, gram: Tensor) -> Tensor:
-        """In place."""
-        mass = self._mass
-        mean = gram.sum(dim=1) / mass.sum()  # (b,) g_i · ḡ
-        mean -= mass * (0.5 * mean.sum() / mass.sum())  # |ḡ|² shared out to the two products
-        return gram.addmm_(torch.stack([mass, mean], dim=1), torch.stack([mean, mass]), alpha=-1.0)
+    def _centre(self, lower: Matrix) -> Matrix:
+        """P K Pᵀ for K, in its place."""
+        mass, whole = self._mass, self._whole
+        mean = row_sums(lower) / whole  # (b,) g_i · ḡ
+        mean -= mass * (0.5 * mean.sum() / whole)  # |ḡ|² shared out to the two products
+        return subtract_pair(lower, mass, mean)
 
     @cached_property
     def norms(self) -> Tensor:
         """(b,) float64."""
         if self.size <= len(self):
             return self.rows.square().sum(dim=1).sqrt()
-        return self.gram.diagonal().clamp(min=0).sqrt()
+        return torch.from_numpy(np.sqrt(np.maximum(self.triangle.diagonal(), 0.0)))
 
     @cached_property
     def rows(self) -> Tensor:
         """(b, d) float64, in the coordinates of M."""
         rows = self.inner.rows()
-        rows = rows - self._mass[:, None] * (rows.sum(dim=0) / self._mass.sum())
+        rows = rows - self.mass.to(rows)[:, None] * (rows.sum(dim=0) / self._whole)
         if self.kappa is None or not rows.any():
             return rows
         values, vectors = torch.linalg.eigh(rows.T @ rows / len(rows))  # Σ = V diag(values) Vᵀ
@@ -143,7 +152,7 @@ class CentredGradients:
     def combine(self, weights: Tensor) -> list[Tensor]:
         """Σ_i w_i (g_i − m_i ḡ) = Σ_i (w_i − Σ_j m_j w_j/M) g_i."""
         own = self._centred(weights)
-        return self.inner.combine(own, double=self._cancels(own))
+        return self.inner.combine(torch.from_numpy(own), double=self._cancels(own))
 
     def plain_weights(self, weights: Tensor, length: float | None) -> Tensor | None:
         """(rows,) weights of the g_i that do the same; None if this sum needs more precision.
@@ -151,19 +160,22 @@ class CentredGradients:
         `length` of the sum, if it is known already.
         """
         own = self._centred(weights)
-        return None if self._cancels(own, length) else self.inner.per_row(own)
+        if self._cancels(own, length):
+            return None
+        return self.inner.per_row(torch.from_numpy(own))
 
-    def _centred(self, weights: Tensor) -> Tensor:
-        own, mass = weights.to(self._mass), self._mass
-        return own - mass.dot(own) / mass.sum()
+    def _centred(self, weights: Tensor) -> NDArray[np.float64]:
+        own = weights.double().cpu().numpy()
+        return own - float(self._mass @ own) / self._whole
 
-    def _cancels(self, weights: Tensor, length: float | None = None) -> bool:
+    def _cancels(self, weights: NDArray[np.float64], length: float | None = None) -> bool:
         """As in ChunkGradients, with the length of the sum from the better Gram matrix."""
         if self.inner.outputs.dtype == torch.float64:
             return False
-        lengths = self.inner.gram.diagonal().clamp(min=0).sqrt()
-        square = weights.dot(self.gram @ weights) if length is None else length * length
-        return too_coarse(self.inner.outputs.dtype, weights.abs().dot(lengths), square)
+        if length is None:
+            length = math.sqrt(max(float(weights @ (self.gram.numpy() @ weights)), 0.0))
+        reach = float(np.abs(weights) @ self.inner.lengths)
+        return too_coarse(self.inner.outputs.dtype, reach, length * length)
 
     def split(self, flat: ArrayLike) -> list[Tensor]:
         if self._undo is None:
@@ -171,13 +183,19 @@ class CentredGradients:
         vector = torch.as_tensor(np.asarray(flat, dtype=np.float64)).to(self._undo.device)
         return self.inner.split((self._undo @ vector).cpu().numpy())
 
-    @property
-    def _mass(self) -> Tensor:
-        return self.mass.to(self.inner.values.device)
+    @cached_property
+    def _mass(self) -> NDArray[np.float64]:
+        return self.mass.cpu().numpy()
+
+    @cached_property
+    def _whole(self) -> float:
+        """M, the sum of the masses."""
+        return float(self._mass.sum())
 
 
-def _drowned(gram: Tensor, floor: Tensor) -> bool:
-    return bool((gram.diagonal() < DROWNED * floor).double().mean() > 0.5)
+def _drowned(gram: Matrix, floor: NDArray[np.float64]) -> bool:
+    """More than half of the people have rows that rounding could have made."""
+    return 2 * int(np.count_nonzero(gram.diagonal() < DROWNED * floor)) > len(floor)
 
 
 @dataclass(frozen=True)
@@ -228,7 +246,7 @@ def private_sum(
 
     if grads.size <= len(grads):
         return Answer(grads, flat=ask(grads.rows.cpu().numpy()))
-    subspace = Subspace.of(grads.gram, norm=norm, rank=rank, keep=keep, floor=grads.gram_floor)
+    subspace = Subspace.of(grads.triangle, norm=norm, rank=rank, keep=keep, floor=grads.floor)
     z = ask(subspace.rows)
     return Answer(grads, subspace.weights(z), length=float(np.linalg.norm(z)))
 

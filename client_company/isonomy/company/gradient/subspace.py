@@ -34,6 +34,7 @@ from isonomy.common.errors import ConfigError
 from isonomy.common.oracle import GroupOracle, Release
 from isonomy.common.quantise import checked_norm
 from isonomy.company.gradient.ghost import ChunkGradients, rounding_of
+from isonomy.company.gradient.triangles import mirrored
 
 _INSIDE = 1.0 - 2.0**-30  # clip a hair inside, so that the oracle need not clip again
 _MIXED = 100.0  # mixed rows are nearly parallel: weak directions among them are rounding sooner
@@ -53,32 +54,34 @@ class Subspace:
     @classmethod
     def of(
         cls,
-        gram: Tensor,
+        gram: Tensor | NDArray[np.float64],
         *,
         norm: float,
         rank: int | None = None,
         keep: float = 1.0,
-        floor: Tensor | None = None,
+        floor: Tensor | NDArray[np.float64] | None = None,
     ) -> Subspace:
-        """Clip to `norm` and choose coordinates.
+        """Clip to `norm` and choose coordinates. Of `gram` the lower triangle is looked at.
 
         `rank` keeps that many leading directions. `keep` below 1 takes a quarter as many
         directions as there are people if they hold that part of Σ|ḡ_i|², else all. `floor` (b,):
         how far rounding reaches on the diagonal of `gram`; directions below it are left out.
         """
         norm = checked_norm(norm)
-        kernel = gram.detach().cpu().numpy()
-        lengths = np.sqrt(np.maximum(kernel.diagonal(), 0.0))
+        kernel = _array(gram)
+        squares = np.maximum(kernel.diagonal(), 0.0)
+        lengths = np.sqrt(squares)
         scale = _INSIDE * norm / np.maximum(lengths, _INSIDE * norm)  # at most 1
-        relative = rounding_of(torch.float64) * kernel.diagonal()
-        least = relative if floor is None else np.maximum(floor.detach().cpu().numpy(), relative)
-        kernel = _scaled(kernel, scale)  # ours from here on
+        least = rounding_of(torch.float64) * squares
+        if floor is not None:
+            least = np.maximum(_array(floor), least)
         if rank is not None and rank < 1:
             raise ConfigError(f"rank is the number of directions to keep, at least 1; got {rank}")
         if not 0 < keep <= 1:
             raise ConfigError(f"keep is a part of the gradients' energy, above 0 to 1; got {keep}")
-        rows, solve = _factor(kernel, float((least * scale * scale).max()), rank, keep)
-        return cls(rows, int((lengths > norm).sum()), scale, solve)
+        reach = float((least * scale * scale).max())
+        rows, solve = _factor(kernel, scale, reach, rank, keep)
+        return cls(rows, int(np.count_nonzero(lengths > norm)), scale, solve)
 
     @property
     def rank(self) -> int:
@@ -156,23 +159,32 @@ def _positions(grads: ChunkGradients, people: ArrayLike | None) -> NDArray[np.in
     return given
 
 
+def _array(values: Tensor | NDArray[np.float64]) -> NDArray[np.float64]:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+
+
 def _factor(
-    kernel: NDArray[np.float64], floor: float, rank: int | None, keep: float
+    kernel: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    floor: float,
+    rank: int | None,
+    keep: float,
 ) -> tuple[NDArray[np.float64], _Solve]:
-    """R (b, r) with R Rᵀ = kernel up to rounding (or its leading part), and z -> W z."""
+    """R (b, r) with R Rᵀ = c K c up to rounding (or its leading part), and z -> W z."""
     people = len(kernel)
-    if kernel.diagonal().max() <= floor:  # nobody has a gradient: one column of zeros
+    if (kernel.diagonal() * scale * scale).max() <= floor:  # nobody has a gradient: one column of 0
         return np.zeros((people, 1)), lambda z: np.zeros(people)
     if rank is not None and rank < people:
-        return _leading(kernel, floor, rank)
+        return _leading(_whole(kernel, scale), floor, rank)
     if keep < 1.0 and rank is None:
-        rows, solve = _leading(kernel, floor, -(-people // _SKETCH))
-        if np.einsum("ij,ij->", rows, rows) >= keep * kernel.trace():
+        whole = _whole(kernel, scale)
+        rows, solve = _leading(whole, floor, -(-people // _SKETCH))
+        if np.einsum("ij,ij->", rows, rows) >= keep * whole.trace():
             return rows, solve
-    straight = _straight(kernel, floor)
+    straight = _straight(kernel, scale, floor)
     if straight is not None:
         return straight
-    factor, order, rows = _pivoted(kernel, floor)
+    factor, order, rows = _pivoted(_whole(kernel, scale), floor)
 
     def exact(z: NDArray[np.float64]) -> NDArray[np.float64]:
         weights = np.empty(people)
@@ -182,39 +194,39 @@ def _factor(
     return rows, exact
 
 
-def _scaled(kernel: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A copy, c K c; most people are not clipped, so only the others' rows are touched."""
-    made, few = kernel.copy(), np.flatnonzero(scale < 1.0)
-    if 4 * len(few) > len(scale):
-        made *= scale[:, None]
-        made *= scale
-        return made
-    made[few] *= scale[few, None]
-    made[:, few] *= scale[few]
+def _whole(kernel: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    """c K c, both triangles."""
+    made = mirrored(kernel)
+    made *= scale
+    made *= scale[:, None]
     return made
 
 
 def _straight(
-    kernel: NDArray[np.float64], floor: float
+    kernel: NDArray[np.float64], scale: NDArray[np.float64], floor: float
 ) -> tuple[NDArray[np.float64], _Solve] | None:
     """Cholesky without pivots, several times as quick; None if a direction but the last is missing.
 
-    The last pivot is lifted by a known amount, so that LAPACK does not stop at a person who adds
-    nothing to the others (centred gradients add up to zero).
+    Of K itself: if K = L Lᵀ, then c K c = (cL)(cL)ᵀ, and few rows have a c below 1. The last pivot
+    is lifted by a known amount, so that LAPACK does not stop at a person who adds nothing to the
+    others (centred gradients add up to zero).
     """
     people = len(kernel)
     if people < 2:
         return None
     whole, lift = kernel.copy(), float(kernel.diagonal().max())
     whole[-1, -1] += lift
-    upper, info = lapack.dpotrf(whole.T, lower=0, clean=1, overwrite_a=1)  # UᵀU = kernel
-    pivots = upper.diagonal() ** 2
+    upper, info = lapack.dpotrf(whole.T, lower=0, clean=1, overwrite_a=1)  # UᵀU = K
+    pivots = (upper.diagonal() * scale) ** 2
     if info != 0 or pivots[:-1].min() <= floor:
         return None
-    rest = float(pivots[-1]) - lift
-    rank = people if rest > floor else people - 1
+    rest = float(upper[-1, -1]) ** 2 - lift
+    rank = people if rest * float(scale[-1]) ** 2 > floor else people - 1
     if rank == people:
         upper[-1, -1] = np.sqrt(rest)
+    few = np.flatnonzero(scale < 1.0)
+    rows = upper.T[:, :rank]  # L
+    rows[few] *= scale[few, None]  # and with it U: what is solved below is (cL)ᵀ
 
     def back(z: NDArray[np.float64]) -> NDArray[np.float64]:
         whole = np.zeros(people)
@@ -222,7 +234,7 @@ def _straight(
         made: NDArray[np.float64] = blas.dtrsv(upper, whole, lower=0)
         return made
 
-    return np.ascontiguousarray(upper.T[:, :rank]), back
+    return rows, back
 
 
 def _leading(

@@ -15,7 +15,7 @@ guarantee itself never rests on this: the oracle clips whatever rows it is given
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -28,6 +28,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from isonomy.common.errors import ConfigError
+from isonomy.company.gradient.chain import Chain
 from isonomy.company.gradient.per_sample import Factors, Rows, Rule, rule_for
 
 _TOLERANCE = {torch.float64: 1e-8}  # relative; float32 and below: 1e-3, they are for finding bugs
@@ -46,12 +47,21 @@ class LayerPlan:
         return tuple(layer for layer, _ in self.native)
 
 
+Call = tuple[Tensor, GradientEdge | None, torch.Size]
+
+
 @dataclass(frozen=True)
 class Trace:
     """One forward pass: what entered each native layer, and where its signal will arrive."""
 
-    outputs: Tensor
-    calls: tuple[tuple[Tensor, GradientEdge | None, torch.Size], ...]
+    outputs: Tensor  # with their graph, unless `chain` has all that is needed
+    calls: tuple[Call, ...]
+    chain: Chain | None = None
+
+    @property
+    def depends(self) -> bool:
+        """Do the outputs depend on trainable parameters?"""
+        return self.outputs.requires_grad or self.chain is not None
 
 
 _plans: WeakKeyDictionary[nn.Module, LayerPlan] = WeakKeyDictionary()
@@ -69,7 +79,16 @@ def plan_of(model: nn.Module, parameters: Sequence[nn.Parameter], inputs: Tensor
 
 def trace(model: nn.Module, layers: tuple[nn.Module, ...], inputs: Tensor) -> Trace:
     """Run the model and note the calls of these layers; each must be called exactly once."""
-    calls: dict[nn.Module, tuple[Tensor, GradientEdge | None, torch.Size]] = {}
+    chain = Chain.run(model, inputs)
+    if chain is not None:
+        entered = {layer: entering for layer, entering, _ in chain.steps}
+        calls = tuple((entered[layer], None, torch.Size()) for layer in layers)
+        return Trace(chain.outputs, calls, chain)
+    return _trace_hooked(model, layers, inputs)
+
+
+def _trace_hooked(model: nn.Module, layers: tuple[nn.Module, ...], inputs: Tensor) -> Trace:
+    calls: dict[nn.Module, Call] = {}
     times: Counter[nn.Module] = Counter()
 
     def note(layer: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
@@ -93,28 +112,35 @@ def trace(model: nn.Module, layers: tuple[nn.Module, ...], inputs: Tensor) -> Tr
 
 
 def factors_of(
-    model: nn.Module, plan: LayerPlan, traced: Trace, inputs: Tensor, total: Tensor
-) -> tuple[list[Factors], Tensor]:
-    """Per-sample gradients of a sum over samples, each term from its own row of the outputs.
-
-    And the gradient with respect to the outputs, (b, …), from which they follow.
-    """
-    present = [call for call in traced.calls if call[1] is not None]
-    edges = [get_gradient_edge(traced.outputs)]
-    edges += [edge for _, edge, _ in present if edge is not None]
-    (upstream, *found) = torch.autograd.grad(total, edges, retain_graph=True, allow_unused=True)
-    signals = dict(zip((id(call) for call in present), found, strict=True))
+    model: nn.Module, plan: LayerPlan, traced: Trace, inputs: Tensor, upstream: Tensor
+) -> list[Factors]:
+    """Per-sample gradients of upstream_i · outputs_i, `upstream` (b, …) as the outputs are."""
     made: list[Factors] = []
-    for (layer, rule), call in zip(plan.native, traced.calls, strict=True):
-        entering, _, shape = call
-        signal = signals.get(id(call))
-        if signal is None:  # the scalar does not depend on this layer
+    signals = _signals(plan, traced, upstream)
+    for (layer, rule), (entering, _, shape) in zip(plan.native, traced.calls, strict=True):
+        signal = signals.get(layer)
+        if signal is None:  # the outputs do not depend on this layer
             signal = torch.zeros(shape, dtype=entering.dtype, device=entering.device)
         made.append(rule(layer, entering, signal))
-    upstream = torch.zeros_like(traced.outputs) if upstream is None else upstream.detach()
     if plan.generic:
         made.append(_generic(model, plan.generic, inputs, upstream))
-    return made, upstream
+    return made
+
+
+def _signals(plan: LayerPlan, traced: Trace, upstream: Tensor) -> Mapping[nn.Module, Tensor | None]:
+    if traced.chain is not None:
+        return traced.chain.signals(upstream)
+    edges = {
+        layer: edge
+        for layer, (_, edge, _) in zip(plan.layers, traced.calls, strict=True)
+        if edge is not None
+    }
+    if not edges:
+        return {}
+    found = torch.autograd.grad(
+        traced.outputs, list(edges.values()), upstream, retain_graph=True, allow_unused=True
+    )
+    return dict(zip(edges, found, strict=True))
 
 
 def _generic(model: nn.Module, names: tuple[str, ...], inputs: Tensor, upstream: Tensor) -> Factors:
@@ -222,11 +248,9 @@ def _gradients_agree(model: nn.Module, plan: LayerPlan, sample: Tensor) -> bool:
     """Against plain back-propagation of one sample at a time, with random upstream signals."""
     traced = trace(model, plan.layers, sample)
     upstream = torch.randn_like(traced.outputs)
-    with torch.enable_grad():
-        total = (traced.outputs * upstream).sum()
     rows = {
         id(parameter): row
-        for factors in factors_of(model, plan, traced, sample, total)[0]
+        for factors in factors_of(model, plan, traced, sample, upstream)
         for parameter, row in zip(factors.parameters, factors.rows(), strict=True)
     }
     parameters = [p for p in model.parameters() if p.requires_grad]
