@@ -45,6 +45,7 @@ from isonomy.common.oracle import Release
 from isonomy.common.queries import cost_of
 from isonomy.company.gradient.bounds import choose_norm, subspace_tradeoff
 from isonomy.company.gradient.deferred import Deferred
+from isonomy.company.gradient.follow import Follower
 from isonomy.company.gradient.notions import Notion, notion_of
 from isonomy.company.gradient.population import Population, record_of, released_integers
 from isonomy.company.gradient.primal import (
@@ -72,6 +73,7 @@ class PFLD:
     | notion | h, I | a name (notions.NAMES) or your own `Notion` |
     | step, bound | s, λ^max | dual step size, largest multiplier |
     | damping | – | ρ of the augmented Lagrangian: λ + ρ·ṽ is applied |
+    | follow | – | ṽ follows the model from chunk to chunk within a round (follow.py) |
     | adaptive | – | dual steps grow while a violation does not fall, shrink when it turns |
     | signed | – | λ of either sign (default), or the paper's λ ≥ 0 |
     | primal_norm | C_p | None: `clip_quantile` of the company's norms; "bound": least in (12) |
@@ -89,6 +91,7 @@ class PFLD:
     step: float = 1.0
     bound: float = 5.0
     damping: float = 1.0
+    follow: bool = True
     adaptive: bool = False
     signed: bool = True
     primal_norm: float | Literal["bound"] | None = None
@@ -124,6 +127,7 @@ class PFLD:
         self._population: Population | None = None
         self._lam: Multipliers | None = None
         self._schedule: Schedule | None = None
+        self._follower = Follower(self.damping, self.bound)
 
     # --- The three parts of a run --------------------------------------------------------------
 
@@ -158,6 +162,9 @@ class PFLD:
         people, lam, schedule = self._ready(run)
         total: Sequence[Tensor] | None = None
         scale = len(people.persons) / chunk.persons
+        follows = self.follow and self.damping > 0 and len(run.chunks) > 1
+        if follows:
+            self._follower.arrive(run)
         for number in range(len(people.events)):
             inside = people.inside(chunk.rows, number)
             if not len(inside):
@@ -177,7 +184,12 @@ class PFLD:
                     keep=self.keep,
                     purpose=_purpose(run, gradient_purpose(index, number), "pf_ld: gradient"),
                 )
-                total = _add(total, answer, scale, inside)
+                factor = 1.0
+                if follows:
+                    whole = [scale * part for part in answer.tensors()]
+                    applied = lam.applied(index, number)
+                    factor = self._follower.factor((index, number), applied, whole)
+                total = _add(total, answer, factor * scale, inside)
         return total
 
     def end_round(self, run: Run) -> RoundRecord:
