@@ -12,7 +12,7 @@ import torch
 from gradient_kit import linear, regulator, toy, trainer
 from torch import Tensor, nn
 
-from isonomy.company.gradient.follow import Follower
+from isonomy.company.gradient.follow import POINTS, Follower
 from isonomy.company.gradient.pf_ld import PFLD
 
 CURVE = torch.tensor([[2.0, 0.3], [0.3, -1.0]])
@@ -24,17 +24,20 @@ def _violation(theta: Tensor) -> Tensor:
     return SLOPE @ theta + 0.5 * theta @ CURVE @ theta
 
 
-def _walk(follower: Follower, applied: tuple[float, float], steps: list[Tensor]) -> list[float]:
+def _walk(
+    follower: Follower, applied: tuple[float, float], steps: list[Tensor], chunks: int = 6
+) -> list[float]:
     """τ at each place, from exact gradients of Σ_a ν_a v_a."""
     model = nn.Linear(2, 1, bias=False)
-    run: Any = SimpleNamespace(model=model, round=0)
+    run: Any = SimpleNamespace(model=model, round=0, chunks=[None] * chunks)
     factors = []
     for theta in steps:
         with torch.no_grad():
             model.weight.copy_(theta[None])
-        follower.arrive(run)
-        slope = (applied[1] - applied[0]) * (SLOPE + CURVE @ theta)
-        factors.append(follower.factor((0, 0), applied, [slope[None]]))
+        if follower.arrive(run):
+            slope = (applied[1] - applied[0]) * (SLOPE + CURVE @ theta)
+            follower.look((0, 0), applied, [slope[None]])
+        factors.append(follower.factor((0, 0)))
     return factors
 
 
@@ -48,6 +51,16 @@ def test_the_applied_multiplier_is_lambda_plus_rho_v_at_every_place() -> None:
     for factor, theta in zip(factors, steps, strict=True):
         moved = float(_violation(theta) - _violation(steps[0]))
         np.testing.assert_allclose(factor * 0.4, 0.4 + rho * moved, atol=1e-5)
+
+
+def test_with_many_chunks_every_few_are_looked_at() -> None:
+    torch.manual_seed(0)
+    steps = [0.3 * torch.randn(2) for _ in range(9)]
+    few = _walk(Follower(2.0, 50.0), (-0.4, 0.4), steps, chunks=3 * POINTS)
+    assert few[:3] == [1.0, 1.0, 1.0]
+    assert few[3] == few[4] == few[5] != few[6]
+    every = _walk(Follower(2.0, 50.0), (-0.4, 0.4), steps)
+    np.testing.assert_allclose([few[3], few[6]], [every[3], every[6]], atol=1e-5)
 
 
 def test_never_beyond_the_multipliers_bound() -> None:

@@ -20,6 +20,9 @@ pointed, so v is thought lower than it is by about half of step size × |noise|�
 starts anew from the truth, and λ takes up what is left. G_c alone would be without that error, but
 of first order in the step only: it loses v where the model saturates (measured: swings of twice the
 size on coloured digits).
+
+Looking takes one more product per layer. With many chunks a round it is done at every few of them
+only, POINTS times a round or somewhat more, and τ stays as it is in between.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from torch import Tensor
 from isonomy.company.gradient.strategy import Run, trainable
 
 Query = tuple[int, int]  # attribute, event
+POINTS = 32
 
 
 @dataclass
@@ -43,29 +47,40 @@ class Follower:
     bound: float  # λ^max
     _run: Run | None = field(default=None, init=False)
     _round: int = field(default=-1, init=False)
+    _chunks: int = field(default=0, init=False)  # of this round, so far
     _here: list[Tensor] = field(default_factory=list, init=False)  # θ_c
+    _factor: dict[Query, float] = field(default_factory=dict, init=False)  # τ
     _last: dict[Query, tuple[list[Tensor], list[Tensor]]] = field(default_factory=dict, init=False)
     _change: dict[Query, float] = field(default_factory=dict, init=False)  # Δ
 
-    def arrive(self, run: Run) -> None:
-        """At a chunk, before its queries: remember where the model is."""
+    def arrive(self, run: Run) -> bool:
+        """At a chunk, before its queries: is the violation looked at here?"""
         if run is not self._run or run.round != self._round:
-            self._run, self._round, self._last, self._change = run, run.round, {}, {}
-        self._here = [parameter.detach().clone() for parameter in trainable(run.model)]
+            self._run, self._round, self._chunks = run, run.round, 0
+            self._last, self._change, self._factor = {}, {}, {}
+        due = self._chunks % max(1, len(run.chunks) // POINTS) == 0
+        self._chunks += 1
+        if due:
+            self._here = [parameter.detach().clone() for parameter in trainable(run.model)]
+        return due
 
-    def factor(self, query: Query, applied: Sequence[float], gradient: Sequence[Tensor]) -> float:
-        """τ for a query whose answer, for everybody, is `gradient`; `applied`: ν₀ by group.
+    def factor(self, query: Query) -> float:
+        """τ as it was last found; 1 before that."""
+        return self._factor.get(query, 1.0)
 
-        1 where the query is first asked in a round, and where nothing is applied.
+    def look(self, query: Query, applied: Sequence[float], gradient: Sequence[Tensor]) -> None:
+        """Bring τ up to date from an answer, `gradient` for everybody; `applied`: ν₀ by group.
+
+        τ stays 1 where a query is first asked in a round, and where nothing is applied.
         """
         square = sum(nu * nu for nu in applied)
         own, last = list(gradient), self._last.get(query)
         self._last[query] = (self._here, own)
         if last is None or square == 0.0:
-            return 1.0
+            return
         self._change[query] = change = self._change.get(query, 0.0) + self._step(*last, own)
         most = self.bound / max(abs(nu) for nu in applied)
-        return max(-most, min(most, 1.0 + self.damping * change / square))
+        self._factor[query] = max(-most, min(most, 1.0 + self.damping * change / square))
 
     def _step(self, there: list[Tensor], before: list[Tensor], now: list[Tensor]) -> float:
         """⟨½(G_{c−1} + G_c), θ_c − θ_{c−1}⟩."""

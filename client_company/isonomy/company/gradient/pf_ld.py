@@ -163,8 +163,7 @@ class PFLD:
         total: Sequence[Tensor] | None = None
         scale = len(people.persons) / chunk.persons
         follows = self.follow and self.damping > 0 and len(run.chunks) > 1
-        if follows:
-            self._follower.arrive(run)
+        looks = follows and self._follower.arrive(run)
         for number in range(len(people.events)):
             inside = people.inside(chunk.rows, number)
             if not len(inside):
@@ -184,11 +183,11 @@ class PFLD:
                     keep=self.keep,
                     purpose=_purpose(run, gradient_purpose(index, number), "pf_ld: gradient"),
                 )
-                factor = 1.0
-                if follows:
+                query = (index, number)
+                if looks:
                     whole = [scale * part for part in answer.tensors()]
-                    applied = lam.applied(index, number)
-                    factor = self._follower.factor((index, number), applied, whole)
+                    self._follower.look(query, lam.applied(*query), whole)
+                factor = self._follower.factor(query) if follows else 1.0
                 total = _add(total, answer, factor * scale, inside)
         return total
 
