@@ -160,6 +160,12 @@ class Multipliers:
             for lam, group in zip(applied, groups, strict=True)
         )
 
+    def applied(self, attribute: int, event: int) -> tuple[float, ...]:
+        """(groups of the attribute,) ν of one event, as floats."""
+        start = sum(self.rule.sizes[:attribute])
+        groups = range(start, start + self.rule.sizes[attribute])
+        return tuple(from_units(self._applied(group, event)) for group in groups)
+
     def values(self) -> list[list[float]]:
         """(groups, events) ν as it is applied, as floats for people to read."""
         return [

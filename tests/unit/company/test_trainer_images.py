@@ -60,8 +60,8 @@ def coloured(
     return images, label, colour
 
 
-def small_cnn() -> nn.Module:
-    torch.manual_seed(0)
+def small_cnn(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
     return nn.Sequential(
         nn.Conv2d(2, 8, 3, stride=2),
         nn.GroupNorm(2, 8),
@@ -73,15 +73,32 @@ def small_cnn() -> nn.Module:
     )
 
 
+def _gap(model: nn.Module, images: NDArray[np.float32], colour: NDArray[np.int64]) -> float:
+    """The true difference between the colours' rates of decisions for 1."""
+    with torch.no_grad():
+        chosen = model(torch.from_numpy(images)).argmax(dim=1).numpy()
+    return float(chosen[colour == 1].mean() - chosen[colour == 0].mean())
+
+
 @pytest.mark.parametrize(
-    ("n", "rounds"), [(600, 3), pytest.param(4_000, 12, marks=pytest.mark.slow)]
+    ("n", "rounds", "seed", "most"),
+    [
+        (600, 3, 0, 0.5),
+        *(pytest.param(4_000, 12, s, 0.3, marks=pytest.mark.slow) for s in range(4)),
+    ],
 )
 def test_a_small_network_learns_digits_and_not_the_colour(
-    tmp_path: Path, n: int, rounds: int
+    tmp_path: Path, n: int, rounds: int, seed: int, most: float
 ) -> None:
-    images, label, colour = coloured(n)
-    home = regulator(tmp_path, colour, epsilon=40.0)
-    model = small_cnn()
+    """The model goes to fairness and stays there, instead of swinging from colour to colour.
+
+    Labels go with colours in 80 of 100 cases: who gets all digits right has a gap of .6 and who
+    goes by colour alone one of 1. At gap g at most .7 + g/2 of the decisions are right.
+    """
+    images, label, colour = coloured(n, seed)
+    home = regulator(tmp_path, colour, epsilon=40.0, seed=seed)
+    model = small_cnn(seed)
+    gaps: list[float] = []
     own = trainer(
         model,
         PFLD(step=1.0, damping=2.0, rank=32),
@@ -90,13 +107,18 @@ def test_a_small_network_learns_digits_and_not_the_colour(
         rounds=rounds,
         local_steps=4,
         warmup_steps=60,
+        average=0.3,
         optimiser=lambda p: torch.optim.Adam(p, lr=4e-3),
+        callbacks=[lambda t, record: gaps.append(_gap(model, images, colour))],
     )
     history = own.fit(images, label).history
     with torch.no_grad():
         chosen = model(torch.from_numpy(images)).argmax(dim=1).numpy()
     assert (chosen == label).mean() > 0.6
-    assert history[-1].violation < 0.8 * history[0].violation
+    assert abs(gaps[-1]) < most
+    assert history[-1].violation < most + 0.05  # as released
+    late = gaps[rounds // 2 :]
+    assert max(map(abs, late)) < most + 0.1  # all of the last rounds, not by luck of the last
 
 
 def test_images_go_through_the_classifier_as_they_are(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ from isonomy.common.queries import cost_of
 from isonomy.company.gradient import record_pf_ld
 from isonomy.company.gradient.bounds import choose_norm, subspace_tradeoff
 from isonomy.company.gradient.deferred import Deferred
+from isonomy.company.gradient.follow import Follower
 from isonomy.company.gradient.notions import Notion, notion_of
 from isonomy.company.gradient.population import Population, record_of, released_integers
 from isonomy.company.gradient.primal import (
@@ -75,6 +76,7 @@ class PFLD:
     | notion | h, I | a name (notions.NAMES) or your own `Notion` |
     | step, bound | s, λ^max | dual step size, largest multiplier |
     | damping | – | ρ of the augmented Lagrangian: λ + ρ·ṽ is applied |
+    | follow | – | ṽ follows the model from chunk to chunk within a round (follow.py) |
     | adaptive | – | dual steps grow while a violation does not fall, shrink when it turns |
     | signed | – | λ of either sign (default), or the paper's λ ≥ 0 |
     | primal_norm | C_p | None: `clip_quantile` of the company's norms; "bound": least in (12) |
@@ -92,6 +94,7 @@ class PFLD:
     step: float = 1.0
     bound: float = 5.0
     damping: float = 1.0
+    follow: bool = True
     adaptive: bool = False
     signed: bool = True
     primal_norm: float | Literal["bound"] | None = None
@@ -127,6 +130,7 @@ class PFLD:
         self._population: Population | None = None
         self._lam: Multipliers | None = None
         self._schedule: Schedule | None = None
+        self._follower = Follower(self.damping, self.bound)
 
     # --- The three parts of a run --------------------------------------------------------------
 
@@ -177,6 +181,8 @@ class PFLD:
             )
         total: Sequence[Tensor] | None = None
         scale = len(people.persons) / chunk.persons
+        follows = self.follow and self.damping > 0 and len(run.chunks) > 1
+        looks = follows and self._follower.arrive(run)
         for number in range(len(people.events)):
             inside = people.inside(chunk.rows, number)
             if not len(inside):
@@ -196,7 +202,12 @@ class PFLD:
                     keep=self.keep,
                     purpose=_purpose(run, gradient_purpose(index, number), "pf_ld: gradient"),
                 )
-                total = _add(total, answer, scale, inside)
+                query = (index, number)
+                if looks:
+                    whole = [scale * part for part in answer.tensors()]
+                    self._follower.look(query, lam.applied(*query), whole)
+                factor = self._follower.factor(query) if follows else 1.0
+                total = _add(total, answer, factor * scale, inside)
         return total
 
     def end_round(self, run: Run) -> RoundRecord:
