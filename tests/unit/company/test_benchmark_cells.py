@@ -134,6 +134,12 @@ def test_nothing_that_is_not_a_number_is_stored(tmp_path: Path) -> None:
         assert store.path.read_bytes() == b""
 
 
+def test_seeds_can_be_cut_and_the_rest_added_later() -> None:
+    whole, cut = unfold(built_in("full")), unfold(built_in("full"), 2)
+    assert cut == [own for own in whole if own.seed < 2]
+    assert unfold(built_in("full"), 100) == whole
+
+
 # --- Running -----------------------------------------------------------------------------------
 
 

@@ -145,9 +145,15 @@ def version() -> str:
     return installed_version("isonomy")
 
 
-def unfold(experiments: Iterable[Experiment]) -> list[Cell]:
-    """Every cell once, seeds outermost; all of them checked before any of them is run."""
-    known = list(experiments)
+def unfold(experiments: Iterable[Experiment], seeds: int | None = None) -> list[Cell]:
+    """Every cell once, seeds outermost; all of them checked before any of them is run.
+
+    `seeds`: at most so many of each experiment.
+    """
+    known = [
+        own if seeds is None else own.model_copy(update={"seeds": min(own.seeds, seeds)})
+        for own in experiments
+    ]
     cells: dict[Cell, None] = {}
     for seed in range(max((experiment.seeds for experiment in known), default=0)):
         for experiment in known:

@@ -45,7 +45,7 @@ _METHODS = {
     "randomised_response": Method("randomised response", SKY, "square"),
     "dp_sgd_penalty": Method("DP-SGD + penalty", PURPLE, "cross"),
     "unconstrained": Method("no constraint", INK, "plus", private=False),
-    "f_ld": Method("F-LD, not private", ORANGE, "square", private=False),
+    "f_ld": Method("F-LD, not private", GREY, "square", private=False),
     "exponentiated_gradient": Method("exp. gradient, not private", GREY, "diamond", private=False),
     "zafar": Method("Zafar, not private", GREY, "triangle", private=False),
 }

@@ -36,6 +36,9 @@ def benchmark(
     quick: Annotated[
         bool, typer.Option("--quick", help="About five minutes on two cores.")
     ] = False,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="At most so many seeds of each experiment.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Processes, one thread each.")] = 2,
     steps: Annotated[
         Path | None, typer.Option(help="Output of `isonomy bench step --json`, to be drawn too.")
@@ -62,7 +65,7 @@ def benchmark(
         tally = None
         if not figures_only:
             listed = built_in(name) if name in BUILT_IN else read_list(Path(name))
-            tally = _run(unfold(listed), out, data_dir, jobs)
+            tally = _run(unfold(listed, seeds), out, data_dir, jobs)
         written = write(read_records(out), out, data_dir=data_dir, steps=drawn_steps)
     except KeyboardInterrupt as error:
         typer.echo(f"interrupted; finished cells are in {out}: the same command goes on", err=True)
