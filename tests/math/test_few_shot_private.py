@@ -22,10 +22,12 @@ from isonomy.common.few_shot.private import (
     PlainSums,
     PrivateSums,
     fixed_point,
+    saturated,
     sigma_of,
 )
 from isonomy.common.few_shot.private_round import PrivateRound
 from isonomy.common.few_shot.settings import FewShotSettings
+from isonomy.common.few_shot.sides import MAX_ABS
 from isonomy.common.few_shot.tasks import Sampler, Tasks
 from isonomy.common.noise import rounded_gaussian
 
@@ -275,10 +277,30 @@ def test_a_failed_round_leaves_accounts_uses_and_multipliers_alone(
     regulator = RegulatorLearner(settings, pool, _source=SeededBytes(0))
     regulator.contribute(0, regulator.network.initial(0))
     before = regulator.accounts.spent
-    monkeypatch.setattr("isonomy.common.few_shot.learners.MAX_ABS", 1)
-    with pytest.raises(CapacityError):
+
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("isonomy.common.few_shot.learners.saturated", full)
+    with pytest.raises(MemoryError):
         regulator.contribute(1, regulator.network.initial(0))
     assert np.array_equal(regulator.accounts.spent, before)
+
+
+@pytest.mark.parametrize("learner", ["fomaml", "reptile"])
+def test_a_sum_that_is_too_large_is_cut_and_paid_for(learner: str) -> None:
+    """An error would tell, at no cost, that a noised sum of the company's choice is large."""
+    settings = tiny_settings(
+        method="irdp", learner=learner, regulator_weight=10**12, query_norm=10**12,
+        inner_norm=10**12,
+    )  # fmt: skip
+    regulator = RegulatorLearner(settings, tiny_pool())
+    part = regulator.contribute(0, regulator.network.initial(0))
+    assert np.abs(part.values).max() == MAX_ABS - 1
+    assert part.units > 0
+    assert np.array_equal(regulator.accounts.spent, part.spent)
+    cut = saturated(np.array([np.nan, np.inf, -np.inf, 1.5]), 1, MAX_ABS)
+    assert cut.tolist() == [0, MAX_ABS - 1, 1 - MAX_ABS, 3]
 
 
 def test_zeroing_a_sample_out_changes_one_sum_by_at_most_its_clipped_row() -> None:

@@ -11,7 +11,7 @@ from isonomy.common.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.common.few_shot.adapt import meta_gradient
 from isonomy.common.few_shot.models import Network, fingerprint
 from isonomy.common.few_shot.optimiser import Outer
-from isonomy.common.few_shot.private import Accounts, fixed_point
+from isonomy.common.few_shot.private import Accounts, fixed_point, saturated
 from isonomy.common.few_shot.private_round import PrivateRound
 from isonomy.common.few_shot.settings import FewShotSettings
 from isonomy.common.few_shot.sides import FRACTION_BITS, MAX_ABS, Contribution
@@ -160,7 +160,8 @@ class RegulatorLearner(_Learner):
             if settings.private and not self._round.anybody_left():
                 raise BudgetExceeded("no sample's account covers another use; nothing was spent")
             mean = self._round.gradient(theta, tasks)
-        values = fixed_point(mean * settings.real("regulator_weight"), FRACTION_BITS, MAX_ABS)
+        whole = saturated if settings.private else fixed_point
+        values = whole(mean * settings.real("regulator_weight"), FRACTION_BITS, MAX_ABS)
         after = self.accounts.spent
         units = int((after - spent).max())
         return Contribution(values, units, after, pack(self._arrays()))
