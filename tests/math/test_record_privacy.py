@@ -183,9 +183,7 @@ def test_what_was_spent_does_not_tell_who_was_drawn(tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             (Tape(first.seen) if number else first)(patch)
             made = RecordRun.of
-            patch.setattr(
-                RecordRun, "of", lambda *a, **k: drawn.append(made(*a, **k)) or drawn[-1]
-            )
+            patch.setattr(RecordRun, "of", lambda *a, **k: drawn.append(made(*a, **k)) or drawn[-1])
             patch.setattr(record_privacy.os, "urandom", lambda n: b"s" * n)
             strategy = PFLD("equal_opportunity", primal_norm=0.5)
             settings = {**FAST, "record_privacy": RecordPrivacy(epsilon=2000.0)}
@@ -320,6 +318,18 @@ def test_private_total_is_a_clipped_sum_with_noise(monkeypatch: pytest.MonkeyPat
     without = private_total([rows[1:]], 6, 1.5, 2.0, noise)
     moved = np.linalg.norm(private_total([rows], 6, 1.5, 2.0, noise) - without)
     assert moved == pytest.approx(min(1.5, lengths[0, 0]), abs=1e-4)
+
+
+@pytest.mark.parametrize("row", [[np.nan, 2.0, 0.0], [np.nan, 1e30, 5.0], [np.inf, 5.0, 5.0]])
+def test_a_row_without_a_norm_counts_as_nothing(
+    monkeypatch: pytest.MonkeyPatch, row: list[float]
+) -> None:
+    """Beside NaN, nothing would be clipped: the first row would move the sum by 1,192 bounds."""
+    monkeypatch.setattr(
+        record_releases, "rounded_gaussian", lambda sigma, size, source: np.zeros(size, np.int64)
+    )
+    rows, noise = np.array([row, [0.5, 0.25, 0.0]]), Expanded(b"seed", "x", 0)
+    assert private_total([rows], 3, 1.0, 1.0, noise).tolist() == [0.5, 0.25, 0.0]
 
 
 def _loss_run(folder: Path, data: Toy, **settings: Any) -> Run:
