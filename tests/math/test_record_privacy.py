@@ -174,7 +174,7 @@ def test_what_was_spent_does_not_tell_who_was_drawn(tmp_path: Path) -> None:
     """The most that somebody spent is the budget of whoever was drawn most, if their label was
     asked about: a figure about one record, without noise."""
     data, results = toy(600, classes=2), []
-    first, drawn = Tape(), []
+    first, drawn, made = Tape(), [], RecordRun.of
     for number, y in enumerate((data.y, data.y.copy())):
         (folder := tmp_path / str(number)).mkdir()
         home = regulator(folder, data.group, epsilon=PLAN)
@@ -182,7 +182,6 @@ def test_what_was_spent_does_not_tell_who_was_drawn(tmp_path: Path) -> None:
             y[drawn[0].times == drawn[0].times[y == 1].max()] = 0
         with pytest.MonkeyPatch.context() as patch:
             (Tape(first.seen) if number else first)(patch)
-            made = RecordRun.of
             patch.setattr(RecordRun, "of", lambda *a, **k: drawn.append(made(*a, **k)) or drawn[-1])
             patch.setattr(record_privacy.os, "urandom", lambda n: b"s" * n)
             strategy = PFLD("equal_opportunity", primal_norm=0.5)
