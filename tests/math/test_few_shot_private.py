@@ -11,7 +11,7 @@ from few_shot_kit import SeededBytes, tiny_pool, tiny_settings
 from pydantic import ValidationError
 
 from isonomy.common.accounting import gaussian_units, units_for
-from isonomy.common.errors import BudgetExceeded, CapacityError, DataError
+from isonomy.common.errors import BudgetExceeded, CapacityError, ConfigError, DataError
 from isonomy.common.few_shot.adapt import adapt
 from isonomy.common.few_shot.learners import CompanyLearner, RegulatorLearner
 from isonomy.common.few_shot.memory import run_in_memory
@@ -301,6 +301,19 @@ def test_a_sum_that_is_too_large_is_cut_and_paid_for(learner: str) -> None:
     assert np.array_equal(regulator.accounts.spent, part.spent)
     cut = saturated(np.array([np.nan, np.inf, -np.inf, 1.5]), 1, MAX_ABS)
     assert cut.tolist() == [0, MAX_ABS - 1, 1 - MAX_ABS, 3]
+
+
+def test_what_no_round_could_answer_is_refused_before_a_budget_is_set_aside() -> None:
+    """An approved plan's budget is gone for good, so that is too late to find out."""
+    with pytest.raises(ValidationError, match="inner_noise"):
+        tiny_settings(inner_noise=7_812)
+    least = tiny_settings(inner_noise=7_813)
+    learner = RegulatorLearner(least, tiny_pool())
+    learner.contribute(0, learner.network.initial(0))
+    small = tiny_settings(model="conv4", width=4, input_shape=(1, 6, 6))
+    pool = replace(tiny_pool(), inputs=np.ones((72, 1, 6, 6), np.float32))
+    with pytest.raises(ConfigError, match="by itself"):  # groups of one number have no spread
+        RegulatorLearner(small, pool)
 
 
 def test_zeroing_a_sample_out_changes_one_sum_by_at_most_its_clipped_row() -> None:

@@ -123,6 +123,7 @@ class RegulatorLearner(_Learner):
             self._round = PrivateRound(
                 settings, pool, self.network, self.accounts, source=self._source
             )
+            self._try_one()
         trial = Sampler(pool, settings)  # refuses what a round could not draw, before any is spent
         trial.draw(settings.regulator_tasks, SeededChoice(0))
 
@@ -134,6 +135,14 @@ class RegulatorLearner(_Learner):
     def dropped(self) -> int:
         """Samples that could not pay at least once. Private: the regulator's own log only."""
         return int(self.accounts.refused.sum())
+
+    def _try_one(self) -> None:
+        """A model that takes no single sample is refused before a budget is set aside for it."""
+        params = self.network.unflatten(torch.zeros(self.size))
+        try:
+            self.network.logits(params, torch.zeros(1, *self.settings.input_shape))
+        except (ValueError, RuntimeError) as error:
+            raise ConfigError(f"the model does not take a sample by itself: {error}") from None
 
     def contribute(self, number: int, theta: NDArray[np.float32]) -> Contribution:
         """The noised mean gradient of this round; on any error nothing has been spent.
