@@ -11,7 +11,7 @@ from few_shot_kit import SeededBytes, tiny_pool, tiny_settings
 from pydantic import ValidationError
 
 from isonomy.common.accounting import gaussian_units, units_for
-from isonomy.common.errors import BudgetExceeded, CapacityError, DataError
+from isonomy.common.errors import BudgetExceeded, CapacityError, ConfigError, DataError
 from isonomy.common.few_shot.adapt import adapt
 from isonomy.common.few_shot.learners import CompanyLearner, RegulatorLearner
 from isonomy.common.few_shot.memory import run_in_memory
@@ -22,10 +22,12 @@ from isonomy.common.few_shot.private import (
     PlainSums,
     PrivateSums,
     fixed_point,
+    saturated,
     sigma_of,
 )
 from isonomy.common.few_shot.private_round import PrivateRound
 from isonomy.common.few_shot.settings import FewShotSettings
+from isonomy.common.few_shot.sides import MAX_ABS
 from isonomy.common.few_shot.tasks import Sampler, Tasks
 from isonomy.common.noise import rounded_gaussian
 
@@ -275,10 +277,43 @@ def test_a_failed_round_leaves_accounts_uses_and_multipliers_alone(
     regulator = RegulatorLearner(settings, pool, _source=SeededBytes(0))
     regulator.contribute(0, regulator.network.initial(0))
     before = regulator.accounts.spent
-    monkeypatch.setattr("isonomy.common.few_shot.learners.MAX_ABS", 1)
-    with pytest.raises(CapacityError):
+
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("isonomy.common.few_shot.learners.saturated", full)
+    with pytest.raises(MemoryError):
         regulator.contribute(1, regulator.network.initial(0))
     assert np.array_equal(regulator.accounts.spent, before)
+
+
+@pytest.mark.parametrize("learner", ["fomaml", "reptile"])
+def test_a_sum_that_is_too_large_is_cut_and_paid_for(learner: str) -> None:
+    """An error would tell, at no cost, that a noised sum of the company's choice is large."""
+    settings = tiny_settings(
+        method="irdp", learner=learner, regulator_weight=10**12, query_norm=10**12,
+        inner_norm=10**12,
+    )  # fmt: skip
+    regulator = RegulatorLearner(settings, tiny_pool())
+    part = regulator.contribute(0, regulator.network.initial(0))
+    assert np.abs(part.values).max() == MAX_ABS - 1
+    assert part.units > 0
+    assert np.array_equal(regulator.accounts.spent, part.spent)
+    cut = saturated(np.array([np.nan, np.inf, -np.inf, 1.5]), 1, MAX_ABS)
+    assert cut.tolist() == [0, MAX_ABS - 1, 1 - MAX_ABS, 3]
+
+
+def test_what_no_round_could_answer_is_refused_before_a_budget_is_set_aside() -> None:
+    """An approved plan's budget is gone for good, so that is too late to find out."""
+    with pytest.raises(ValidationError, match="inner_noise"):
+        tiny_settings(inner_noise=7_812)
+    least = tiny_settings(inner_noise=7_813)
+    learner = RegulatorLearner(least, tiny_pool())
+    learner.contribute(0, learner.network.initial(0))
+    small = tiny_settings(model="conv4", width=4, input_shape=(1, 6, 6))
+    pool = replace(tiny_pool(), inputs=np.ones((72, 1, 6, 6), np.float32))
+    with pytest.raises(ConfigError, match="by itself"):  # groups of one number have no spread
+        RegulatorLearner(small, pool)
 
 
 def test_zeroing_a_sample_out_changes_one_sum_by_at_most_its_clipped_row() -> None:

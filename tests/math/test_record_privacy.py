@@ -162,10 +162,37 @@ def test_the_model_is_a_function_of_the_releases(tmp_path: Path, name: str) -> N
         assert own.violation == other.violation
         assert np.array_equal(own.multipliers, other.multipliers)
         assert math.isnan(own.loss)  # not released, so not told
+        assert own.epsilon_spent == other.epsilon_spent
+    assert here.epsilons == there.epsilons
     apart = [
         not np.array_equal(a, b) for (_, a), (_, b) in zip(first.seen, again.seen, strict=True)
     ]
     assert any(apart)  # the record was seen: by the releases, and by nothing else
+
+
+def test_what_was_spent_does_not_tell_who_was_drawn(tmp_path: Path) -> None:
+    """The most that somebody spent is the budget of whoever was drawn most, if their label was
+    asked about: a figure about one record, without noise."""
+    data, results = toy(600, classes=2), []
+    first, drawn, made = Tape(), [], RecordRun.of
+    for number, y in enumerate((data.y, data.y.copy())):
+        (folder := tmp_path / str(number)).mkdir()
+        home = regulator(folder, data.group, epsilon=PLAN)
+        if number:  # another label for those who were drawn most: the query leaves them out
+            y[drawn[0].times == drawn[0].times[y == 1].max()] = 0
+        with pytest.MonkeyPatch.context() as patch:
+            (Tape(first.seen) if number else first)(patch)
+            patch.setattr(RecordRun, "of", lambda *a, **k: drawn.append(made(*a, **k)) or drawn[-1])
+            patch.setattr(record_privacy.os, "urandom", lambda n: b"s" * n)
+            strategy = PFLD("equal_opportunity", primal_norm=0.5)
+            settings = {**FAST, "record_privacy": RecordPrivacy(epsilon=2000.0)}
+            own = trainer(linear(), strategy, home.local(), chunk_size=75, **settings)
+            results.append((own.fit(data.x, y), own.oracle.budget.spent_units))
+    (here, spent), (there, other) = results
+    assert spent != other  # the company's own book, which nobody else is shown
+    assert here.epsilons == there.epsilons
+    assert here.epsilons.spent == here.epsilons.cap
+    assert [r.epsilon_spent for r in here.history] == [r.epsilon_spent for r in there.history]
 
 
 class Scales:
@@ -290,6 +317,18 @@ def test_private_total_is_a_clipped_sum_with_noise(monkeypatch: pytest.MonkeyPat
     without = private_total([rows[1:]], 6, 1.5, 2.0, noise)
     moved = np.linalg.norm(private_total([rows], 6, 1.5, 2.0, noise) - without)
     assert moved == pytest.approx(min(1.5, lengths[0, 0]), abs=1e-4)
+
+
+@pytest.mark.parametrize("row", [[np.nan, 2.0, 0.0], [np.nan, 1e30, 5.0], [np.inf, 5.0, 5.0]])
+def test_a_row_without_a_norm_counts_as_nothing(
+    monkeypatch: pytest.MonkeyPatch, row: list[float]
+) -> None:
+    """Beside NaN, nothing would be clipped: the first row would move the sum by 1,192 bounds."""
+    monkeypatch.setattr(
+        record_releases, "rounded_gaussian", lambda sigma, size, source: np.zeros(size, np.int64)
+    )
+    rows, noise = np.array([row, [0.5, 0.25, 0.0]]), Expanded(b"seed", "x", 0)
+    assert private_total([rows], 3, 1.0, 1.0, noise).tolist() == [0.5, 0.25, 0.0]
 
 
 def _loss_run(folder: Path, data: Toy, **settings: Any) -> Run:

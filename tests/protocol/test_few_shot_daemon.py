@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -269,9 +270,45 @@ def test_a_rotation_that_was_killed_loses_no_tasks(
     assert [own.name for own in (scene.config.home / "tasks").iterdir()] == ["digits.bin"]
 
 
+@pytest.mark.parametrize("left", ["both", "the new one"])
+def test_tasks_that_were_destroyed_do_not_come_back(
+    scene: Scene, tmp_path: Path, left: str
+) -> None:
+    """A rotation that was killed leaves a second copy, which would be put in place later."""
+    from isonomy.regulator.task_pools import seal_pools_anew
+
+    scene.add()
+    seal_pools_anew(scene.config, scene.vault, scene.vault.secret)
+    folder = scene.config.home / "tasks"
+    if left == "the new one":
+        (folder / "digits.bin").unlink()
+    assert scene.run("tasks", "remove", "digits", "--yes").code == 0
+    assert list(folder.iterdir()) == []
+    with pytest.raises(ConfigError, match="no tasks"):
+        open_pool(scene.config, scene.vault, "digits")
+
+
+def test_tasks_are_not_taken_in_while_the_vault_is_changed(scene: Scene) -> None:
+    with scene.vault.locked():  # as a rotation does
+        assert scene.add().code == 10
+    assert list_pools(scene.config) == []
+
+
+def test_a_file_that_would_fill_the_memory_is_refused(scene: Scene) -> None:
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776, 64), }\n"
+    bomb = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    np.savez(scene.npz, **{name: own for name, own in arrays().items() if name != "inputs"})
+    with zipfile.ZipFile(scene.npz, "a") as archive:
+        archive.writestr("inputs.npy", bomb)
+    done = scene.run("tasks", "add", "digits", scene.npz)
+    assert done.code == 12
+    assert "memory" in " ".join(done.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        ({"labels": np.full(SAMPLES, 2**60)}, "largest"),
         ({"ids": np.array(["a"] * SAMPLES)}, "a"),
         ({"ids": np.arange(SAMPLES)}, "texts"),
         ({"ids": np.array(["a"])}, "same number"),

@@ -84,8 +84,8 @@ def _few_shot(old: RegulatorConfig, new: RegulatorConfig, vault: Vault) -> None:
     _copy_files(old.few_shot_folder, new.few_shot_folder)
     if not pools_folder(old).is_dir():
         return  # none were ever there, or all were lost: then the backup's are what is left
-    for pool in pools_folder(new).glob("*.bin"):
-        if not (pools_folder(old) / pool.name).exists():
+    for pool in pools_folder(new).glob("*.*"):  # also what a rotation that was killed left
+        if not (pools_folder(old) / pool.with_suffix(".bin").name).exists():
             shred(pool)
     # A pool never changes, but the secret may have: keep the copies that go with the chosen vault.
     same = old.vault.path.exists() and old.vault.path.read_bytes() == new.vault.path.read_bytes()

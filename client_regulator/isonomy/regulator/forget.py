@@ -8,6 +8,9 @@ before; lists of alignments with one of its people; its people in the vault, and
 | kept | people, lists of alignments, other plans; the plan's terms; the ledger, which knows people
 by keyed hashes | the terms and the ledger |
 
+Tasks for few-shot runs are destroyed by name (`tasks remove`). A cohort whose ids occur in some is
+not forgotten before that: the record must be true.
+
 Steps of a deletion, so that none is ever done without a record:
     (1) it is written down that it begins (deletions/….begun: whom, how many, which plans; no ids)
     (2) plans end, lists and state go, then the people leave the vault
@@ -41,6 +44,7 @@ from isonomy.regulator.member_key import member_key
 from isonomy.regulator.officer import ask
 from isonomy.regulator.plan_files import withdraw
 from isonomy.regulator.remains import shred_ended, shred_folder, shred_halves, shred_lists
+from isonomy.regulator.task_pools import pools_about
 from isonomy.regulator.vault import Vault
 
 DOMAIN = "isonomy/deletion/v1"
@@ -92,6 +96,7 @@ def forget_cohort(config: RegulatorConfig, name: str, vault: Vault) -> Forgotten
             return _record(config, before, _COHORT)  # cut short after (2)
         gone = table.in_cohort(name)
         people = {person for person, is_gone in zip(table.ids, gone, strict=True) if is_gone}
+        _refuse_tasks(config, pools_about(config, vault, people))
         members = Cohort(tuple(people)).member_hashes(member_key(config)) if people else []
         approvals = Approvals(config.plans_folder)
         plans = [approvals.require(plan_hash) for plan_hash in approvals.hashes()]
@@ -104,6 +109,15 @@ def forget_cohort(config: RegulatorConfig, name: str, vault: Vault) -> Forgotten
         shred_halves(config)
         vault.write(table.without(gone))  # last: as long as they are in it, the rest can be found
         return _record(config, begun, _COHORT)  # (3)
+
+
+def _refuse_tasks(config: RegulatorConfig, names: list[str]) -> None:
+    """What is left of somebody in tasks is theirs too, and the record would say that it is gone."""
+    if names:
+        raise ConfigError(
+            f"samples of these people are in the tasks {', '.join(names)}; nothing was forgotten. "
+            f"Destroy those first: isonomy-regulator tasks remove {names[0]}"
+        )
 
 
 def unfinished(config: RegulatorConfig) -> list[Begun]:

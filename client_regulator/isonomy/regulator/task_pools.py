@@ -21,6 +21,7 @@ import io
 import re
 import secrets
 import zipfile
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,7 @@ def add_pool(config: RegulatorConfig, vault: Vault, name: str, pool: TaskPool) -
     """Seal a pool into the home. A name is used once: plans are about it."""
     if not _NAME.fullmatch(name):
         raise ConfigError("a pool's name has 1 to 63 lower-case letters, digits, - and _")
+    finish_pools(config, vault.secret)  # else an older one of this name could come back later
     folder = pools_folder(config)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     shape = "x".join(map(str, pool.pool.inputs.shape[1:]))
@@ -129,8 +131,17 @@ def list_pools(config: RegulatorConfig) -> list[PoolEntry]:
 
 
 def remove_pool(config: RegulatorConfig, name: str) -> None:
-    """Destroy a pool. What its samples lost stays in the ledger."""
-    shred(_existing(config, name))
+    """Destroy a pool, and what a rotation left of it. The ledger keeps what its samples lost."""
+    path = _existing(config, name)
+    shred(path.with_suffix(_NEW))
+    shred(path)
+
+
+def pools_about(config: RegulatorConfig, vault: Vault, people: Collection[str]) -> list[str]:
+    """Names of the pools with a sample of one of these people, by its id."""
+    finish_pools(config, vault.secret)
+    names = [own.name for own in list_pools(config)]
+    return [n for n in names if not set(people).isdisjoint(open_pool(config, vault, n).ids.ids)]
 
 
 def opens(path: Path, secret: Secret) -> bool:
@@ -174,7 +185,8 @@ def finish_pools(config: RegulatorConfig, secret: Secret) -> None:
 
 def _existing(config: RegulatorConfig, name: str) -> Path:
     path = pools_folder(config) / f"{name}.bin"
-    if not _NAME.fullmatch(name) or not path.exists():
+    there = path.exists() or path.with_suffix(_NEW).exists()  # a rotation was cut short
+    if not _NAME.fullmatch(name) or not there:
         known = ", ".join(own.name for own in list_pools(config)) or "none"
         raise ConfigError(
             f"there are no tasks {name!r} here (there are: {known}); add them with "
@@ -212,6 +224,8 @@ def _pool(arrays: dict[str, NDArray[Any]], where: str) -> TaskPool:
         raise DataError(f"{where}: inputs, labels and ids need the same number of samples, not 0")
     if not np.isfinite(inputs).all() or int(labels.min()) < 0:
         raise DataError(f"{where}: inputs must be finite and labels not negative")
+    if int(labels.max()) >= count:  # a number per class: what is made of them must stay small
+        raise DataError(f"{where}: labels count classes from 0; the largest is {labels.max()}")
     groups, positive = _attribute(arrays, count, int(labels.max()) + 1, where)
     values = np.ascontiguousarray(inputs, np.float32)
     pool = Pool(values, labels.astype(np.int64), groups, positive)
@@ -256,6 +270,7 @@ __all__ = [
     "list_pools",
     "open_pool",
     "opens",
+    "pools_about",
     "pools_folder",
     "read_pool_file",
     "remove_pool",

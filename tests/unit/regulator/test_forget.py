@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from regulator_kit import GROUPS, Regulator, fill_vault
 
@@ -79,6 +80,22 @@ def test_a_cohort_and_every_run_with_one_of_its_people(regulator: Regulator) -> 
     for path in regulator.home.rglob("*"):
         if path.is_file():
             assert b"northerner-1" not in path.read_bytes(), path
+
+
+def test_samples_in_tasks_are_not_left_behind(regulator: Regulator, tmp_path: Path) -> None:
+    """The signed record says what is kept: no sample with their attribute."""
+    ids = [*list(Regulator.people(40))[:1], "stranger"]
+    arrays = {"inputs": np.ones((2, 3)), "labels": np.arange(2), "groups": np.arange(2)}
+    np.savez(tmp_path / "faces.npz", ids=np.array(ids), **arrays)
+    assert regulator.run("tasks", "add", "faces", tmp_path / "faces.npz").code == 0
+    (cohort,) = regulator.vault.read().cohort_names
+    done = regulator.run("forget", cohort, "--yes")
+    assert done.code == 10
+    assert "tasks remove faces" in " ".join(done.stderr.split())
+    assert len(regulator.vault.read()) == 40
+    assert not list(regulator.config.deletions_folder.glob("*"))
+    assert regulator.run("tasks", "remove", "faces", "--yes").code == 0
+    assert regulator.run("forget", cohort, "--yes").code == 0
 
 
 def test_enrolling_again_does_not_reset_the_budget(regulator: Regulator) -> None:

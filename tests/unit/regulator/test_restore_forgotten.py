@@ -12,7 +12,13 @@ from regulator_kit import Outcome, Regulator, run_regulator
 from isonomy.common.cohort import Cohort
 from isonomy.regulator import remains
 from isonomy.regulator.aligning import alignments
-from isonomy.regulator.task_pools import list_pools, open_pool, remove_pool
+from isonomy.regulator.task_pools import (
+    list_pools,
+    open_pool,
+    pools_folder,
+    remove_pool,
+    seal_pools_anew,
+)
 
 
 @pytest.fixture
@@ -152,3 +158,13 @@ class TestFewShot:
         assert [own.name for own in approvals.iterdir()] == ["00" * 32 + ".json"]
         for name in ("kept", "later"):
             assert len(open_pool(regulator.config, regulator.vault, name)) == 10
+
+    def test_nor_does_the_second_copy_of_a_rotation_that_was_killed(
+        self, regulator: Regulator
+    ) -> None:
+        self.add(regulator, "gone")
+        seal_pools_anew(regulator.config, regulator.vault, regulator.vault.secret)
+        file = back_up(regulator)
+        remove_pool(regulator.config, "gone")
+        assert restore(regulator, file).code == 0
+        assert list(pools_folder(regulator.config).glob("*")) == []

@@ -35,7 +35,8 @@ Gaussian, as in a blind group sum.
 
 Off, because it would look at records for nothing: clipping bounds from quantiles, centred and
 shaped rows, subspaces (their noise lies in the span of the chunk's own gradients), exact totals and
-means, the loss in the history (NaN), dropout. All noise is fixed before anything is asked.
+means, the loss in the history (NaN), ε spent by whoever was drawn most (the cap is told instead),
+dropout. All noise is fixed before anything is asked.
 
 Yours to see to: a model that starts untrained (or trained on other people), callbacks that decide
 by the history and not by the records, and not releasing how long rounds took. A run that ends in an

@@ -66,10 +66,12 @@ def private_total(
     """Σ of clipped rows + N(0, (z·norm)²): quantised, added and noised in exact integers.
 
     Rows come in blocks. They are clipped after quantisation, so that one person changes the integer
-    sum by at most 2^20, and the noise is a rounded Gaussian.
+    sum by at most 2^20, and the noise is a rounded Gaussian. A row with NaN or infinity has no norm
+    to clip, and counts as 0.
     """
     total = np.zeros(columns, np.int64)
     for block in rows:
+        block = np.where(np.isfinite(block).all(axis=1, keepdims=True), block, 0.0)
         total += quantise(block, norm, BOUND).rows.sum(axis=0, dtype=np.int64)
     noise = rounded_gaussian(math.ceil(multiplier * BOUND), columns, source)
     return np.asarray((total + noise) * (norm / BOUND))

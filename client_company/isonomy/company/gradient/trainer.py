@@ -87,7 +87,7 @@ class Epsilons:
     | name | meaning |
     |---|---|
     | cap | guaranteed for attributes, to the company and everybody else |
-    | spent | so far, of the cap: company's view, exact |
+    | spent | so far, of the cap: company's view, exact; under record privacy the cap |
     | as_in_papers | for comparison with published figures; a guarantee only for whole records |
     """
 
@@ -254,7 +254,7 @@ class Trainer:
             released,
             round=run.round,
             loss=sum(losses) / len(losses),
-            epsilon_spent=run.oracle.budget.spent_epsilon,
+            epsilon_spent=_spent(run),
             seconds=time.perf_counter() - begin,
             extra={**released.extra, **_figures(run)},
         )
@@ -359,7 +359,14 @@ def epsilons_of(run: Run) -> Epsilons:
     """Cap, spent, and the papers' figure: under record privacy that of the planned run."""
     budget, record = run.oracle.budget, run.record
     papers = as_in_papers(run.oracle) if record is None else record.epsilon()
-    return Epsilons(budget.cap_epsilon, budget.spent_epsilon, budget.delta, papers)
+    return Epsilons(budget.cap_epsilon, _spent(run), budget.delta, papers)
+
+
+def _spent(run: Run) -> float:
+    """ε for attributes so far. What it really is tells who was drawn and who has which label, and
+    neither is released: under record privacy it is the cap."""
+    budget = run.oracle.budget
+    return budget.spent_epsilon if run.record is None else budget.cap_epsilon
 
 
 def _figures(run: Run) -> dict[str, float]:

@@ -40,8 +40,9 @@ def add(
     config = RegulatorConfig.load(home)
     pool = read_pool_file(file)
     vault = open_vault(config, unlock_file)
-    vault.read()  # a wrong passphrase is said now, not in a session
-    path = add_pool(config, vault, name, pool)
+    with vault.locked():  # a rotation meanwhile would leave these under the old secret
+        vault.read()  # a wrong passphrase is said now, not in a session
+        path = add_pool(config, vault, name, pool)
     fields = {"tasks": name, "samples": len(pool), "classes": pool.pool.classes, "file": str(path)}
     text = (
         f"Took {len(pool):,} samples of {pool.pool.classes} classes as {name!r}. {file} itself "

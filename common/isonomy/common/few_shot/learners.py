@@ -11,7 +11,7 @@ from isonomy.common.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.common.few_shot.adapt import meta_gradient
 from isonomy.common.few_shot.models import Network, fingerprint
 from isonomy.common.few_shot.optimiser import Outer
-from isonomy.common.few_shot.private import Accounts, fixed_point
+from isonomy.common.few_shot.private import Accounts, fixed_point, saturated
 from isonomy.common.few_shot.private_round import PrivateRound
 from isonomy.common.few_shot.settings import FewShotSettings
 from isonomy.common.few_shot.sides import FRACTION_BITS, MAX_ABS, Contribution
@@ -123,6 +123,7 @@ class RegulatorLearner(_Learner):
             self._round = PrivateRound(
                 settings, pool, self.network, self.accounts, source=self._source
             )
+            self._try_one()
         trial = Sampler(pool, settings)  # refuses what a round could not draw, before any is spent
         trial.draw(settings.regulator_tasks, SeededChoice(0))
 
@@ -134,6 +135,14 @@ class RegulatorLearner(_Learner):
     def dropped(self) -> int:
         """Samples that could not pay at least once. Private: the regulator's own log only."""
         return int(self.accounts.refused.sum())
+
+    def _try_one(self) -> None:
+        """A model that takes no single sample is refused before a budget is set aside for it."""
+        params = self.network.unflatten(torch.zeros(self.size))
+        try:
+            self.network.logits(params, torch.zeros(1, *self.settings.input_shape))
+        except (ValueError, RuntimeError) as error:
+            raise ConfigError(f"the model does not take a sample by itself: {error}") from None
 
     def contribute(self, number: int, theta: NDArray[np.float32]) -> Contribution:
         """The noised mean gradient of this round; on any error nothing has been spent.
@@ -160,7 +169,8 @@ class RegulatorLearner(_Learner):
             if settings.private and not self._round.anybody_left():
                 raise BudgetExceeded("no sample's account covers another use; nothing was spent")
             mean = self._round.gradient(theta, tasks)
-        values = fixed_point(mean * settings.real("regulator_weight"), FRACTION_BITS, MAX_ABS)
+        whole = saturated if settings.private else fixed_point
+        values = whole(mean * settings.real("regulator_weight"), FRACTION_BITS, MAX_ABS)
         after = self.accounts.spent
         units = int((after - spent).max())
         return Contribution(values, units, after, pack(self._arrays()))

@@ -57,7 +57,11 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
+    except MemoryError:
+        raise DataError(f"{path} names arrays that do not fit into memory") from None
     except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error):
+        raise DataError(f"{path} is not an .npz file of plain arrays") from None
+    except RuntimeError:  # encrypted, or packed in a way that is not known here
         raise DataError(f"{path} is not an .npz file of plain arrays") from None
 
 

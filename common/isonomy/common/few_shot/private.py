@@ -131,4 +131,23 @@ def fixed_point(values: NDArray[np.float64], bits: int, limit: int) -> NDArray[n
     return scaled.astype(np.int64)
 
 
-__all__ = ["BOUND", "Accounts", "PlainSums", "PrivateSums", "Sums", "fixed_point", "sigma_of"]
+def saturated(values: NDArray[np.float64], bits: int, limit: int) -> NDArray[np.int64]:
+    """round(v·2^bits), cut to what travels; NaN becomes 0.
+
+    For private contributions: the company chooses θ and the scales, so an error that only some sums
+    cause would be an answer about a noised sum that nobody paid for.
+    """
+    scaled = np.nan_to_num(np.rint(values * 2.0**bits), nan=0.0)
+    return np.asarray(np.clip(scaled, 1 - limit, limit - 1), np.int64)
+
+
+__all__ = [
+    "BOUND",
+    "Accounts",
+    "PlainSums",
+    "PrivateSums",
+    "Sums",
+    "fixed_point",
+    "saturated",
+    "sigma_of",
+]

@@ -24,6 +24,7 @@ Millionths = Annotated[int, Field(ge=0, le=10**12)]
 Small = Annotated[int, Field(ge=1, le=10_000)]
 
 MILLION = 10**6
+_LEAST_NOISE = 7_813  # 2^-7: whole-number noise is exact from a deviation of 2^13 in 2^20
 METHODS = ("none", "fair", "dp_sgd", "irdp", "l_d", "pf_ld")
 PRIVATE = ("dp_sgd", "irdp", "l_d", "pf_ld")
 INDIVIDUAL = ("irdp", "pf_ld")
@@ -96,6 +97,11 @@ class FewShotSettings(BaseModel):
         lacking = [name for name in needed if not getattr(self, name)]
         if lacking:
             raise ValueError(f"{self.method} is private: {', '.join(lacking)} must not be 0")
+        small = [name for name in needed if getattr(self, name) < _LEAST_NOISE]
+        if small:
+            raise ValueError(
+                f"{', '.join(small)}: noise is drawn from {_LEAST_NOISE} millionths up"
+            )
         if not self.epsilon:
             raise ValueError("epsilon is 0: there is no budget to learn anything from")
 
