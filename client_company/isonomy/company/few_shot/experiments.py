@@ -52,12 +52,13 @@ RECIPES = {
             "width": 32,
             "company_tasks": 4,
             "regulator_tasks": 8,
-            "rounds": 300,
+            "rounds": 600,
             "outer_rate": 1_000,
             "regulator_weight": 1_000_000,
         },
         warm_rounds=2_000,
         test_tasks=300,
+        test_steps=10,
     ),
     "mnist": Recipe(
         {**_IMAGES, "input_shape": (3, 32, 32), "rounds": 24}, warm_rounds=100, thrift=0.8

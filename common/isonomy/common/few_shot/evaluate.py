@@ -47,8 +47,12 @@ def evaluate(
     *,
     tasks: int = 100,
     seed: int = 0,
+    steps: int | None = None,
 ) -> Evaluation:
-    """Adapt to `tasks` tasks of the test classes and measure all their queries together."""
+    """Adapt to `tasks` tasks of the test classes and measure all their queries together.
+
+    `steps`: of adaptation, as in training unless given (Finn et al. take more at test too).
+    """
     pool = test.pool
     pool.check(settings, groups=True)
     if pool.groups is None or test.swapped.shape != pool.inputs.shape:
@@ -67,7 +71,7 @@ def evaluate(
             params,
             inputs[drawn.support[0]],
             labels,
-            steps=settings.inner_steps,
+            steps=settings.inner_steps if steps is None else steps,
             rate=settings.real("inner_rate"),
             part=settings.inner_part,
         )
