@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from isonomy.common.accounting import epsilon_of
 from isonomy.common.errors import ConfigError, DataError, VerificationError
 from isonomy.common.few_shot.learners import RegulatorLearner
+from isonomy.common.few_shot.pool_file import save_pool
 from isonomy.company.benchmark.store import read_records
 from isonomy.company.cli.main import app
 from isonomy.company.few_shot.data import digits_pools, load
@@ -175,6 +176,26 @@ def test_the_command_says_what_is_wrong(
     done = CliRunner().invoke(app, ["few-shot", *arguments])
     assert done.exit_code in (10, 12)
     assert text in done.output
+
+
+def test_a_folder_of_your_own_is_rehearsed(tmp_path: Path) -> None:
+    pools = digits_pools(1)
+    save_pool(pools.company, tmp_path / "company.npz")
+    save_pool(pools.regulator, tmp_path / "regulator.npz")
+    save_pool(pools.test.pool, tmp_path / "test.npz")
+    done = CliRunner().invoke(
+        app,
+        ["few-shot", "rehearse", "--dataset", str(tmp_path), "--method", "irdp", "--rounds", "1",
+         "--warm-rounds", "1", "--ways", "4", "--shots", "2", "--queries", "2", "--json"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    record = json.loads(done.stdout.splitlines()[0])[0]
+    assert record["settings"]["ways"] == 4
+    assert record["balanced"] == record["natural"]  # nothing to recolour: one reading
+    (tmp_path / "test.npz").unlink()
+    done = CliRunner().invoke(app, ["few-shot", "rehearse", "--dataset", str(tmp_path)])
+    assert done.exit_code == 12
+    assert "test.npz does not exist" in done.output.replace("\n", "")
 
 
 def test_colour_predicts_the_half_and_the_swap_is_the_other_colour() -> None:

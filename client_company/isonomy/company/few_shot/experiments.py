@@ -72,6 +72,15 @@ RECIPES = {
 }
 
 
+def recipe_for(dataset: str, shape: tuple[int, ...]) -> Recipe:
+    """The recipe of a named set, or one for your own: Conv-4 for images, else the MLP."""
+    if dataset in RECIPES:
+        return RECIPES[dataset]
+    images = len(shape) == 3 and min(shape[1:]) >= 16
+    kind = {"model": "conv4"} if images else {"model": "mlp", "width": 32}
+    return Recipe({**_IMAGES, **kind, "input_shape": shape}, warm_rounds=100, thrift=0.8)
+
+
 @dataclass(frozen=True)
 class Cell:
     """One run. ε is 0 where nothing is private."""
@@ -191,4 +200,4 @@ class Runner:
         return theta
 
 
-__all__ = ["EPSILONS", "RECIPES", "Cell", "Runner", "cells", "experiment"]
+__all__ = ["EPSILONS", "RECIPES", "Cell", "Runner", "cells", "experiment", "recipe_for"]
