@@ -5,8 +5,8 @@
     bar      Omniglot in colour without privacy, larger and longer
     digits   all methods on scikit-learn's digits, in a minute
 
-Settings were chosen on Omniglot classes that are not reported (`reserve` in data.py); MNIST and digits
-take them as they are.
+Settings were chosen on Omniglot classes that are not reported (`reserve` in data.py); MNIST and
+digits take them as they are.
 """
 
 from __future__ import annotations
