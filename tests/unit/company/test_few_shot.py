@@ -244,3 +244,12 @@ def test_differences_are_paired_by_seed() -> None:
     ]  # fmt: skip
     line = differences(records).splitlines()[2]
     assert line == "| 2 | IRDP − DP-SGD | 2 | +0.100 ± 0.000 | -0.100 ± 0.000 | +0.000 ± 0.000 |"
+
+
+def test_alone_leaves_the_regulators_share_out() -> None:
+    pools = digits_pools(0)
+    settings = plan("alone", 8.0, dict(QUICK.base), len(pools.regulator))
+    regulator = RegulatorLearner(settings, pools.regulator)
+    part = regulator.contribute(0, regulator.network.initial(0))
+    assert not part.values.any()
+    assert not part.spent.any()

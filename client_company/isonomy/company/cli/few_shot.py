@@ -23,7 +23,7 @@ app = typer.Typer(
 
 _DATA = typer.Option(envvar="ISONOMY_DATA_DIR", help="Folder with mnist/ and omniglot/.")
 _EPSILON = typer.Option(help="Privacy budgets, by commas or repeated.")
-_METHODS = "none, fair, dp_sgd, irdp, l_d, pf_ld, sc_reptile; by commas or repeated."
+_METHODS = "alone, none, fair, dp_sgd, irdp, l_d, pf_ld, sc_reptile; by commas or repeated."
 
 
 @app.callback()

@@ -117,13 +117,13 @@ def cells(
 def experiment(name: str, seeds: int, epsilons: Sequence[float] = EPSILONS) -> list[Cell]:
     """The cells of a named experiment."""
     if name == "table":
-        return cells("omniglot", ("none", "fair", *PRIVATE), epsilons, range(seeds))
+        return cells("omniglot", ("alone", "none", "fair", *PRIVATE), epsilons, range(seeds))
     if name == "figure3":
-        return cells("mnist", ("none", "dp_sgd", "irdp"), epsilons, range(seeds))
+        return cells("mnist", ("alone", "none", "dp_sgd", "irdp"), epsilons, range(seeds))
     if name == "bar":
         return cells("omniglot_large", ("none",), epsilons, range(seeds))
     if name == "digits":
-        return cells("digits", ("none", "fair", *PRIVATE), epsilons, range(seeds))
+        return cells("digits", ("alone", "none", "fair", *PRIVATE), epsilons, range(seeds))
     raise ConfigError(f"unknown experiment {name!r}; there are table, figure3, bar and digits")
 
 

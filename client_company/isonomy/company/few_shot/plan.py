@@ -35,9 +35,11 @@ class Variant:
     method: str
     learner: str = "fomaml"
     inner_part: str = "head"
+    alone: bool = False  # the regulator's share is left out: what the company has anyway
 
 
 VARIANTS = {
+    "alone": Variant("company alone", "none", alone=True),
     "none": Variant("no privacy", "none", "maml"),
     "fair": Variant("no privacy, constraint", "fair"),
     "dp_sgd": Variant("DP-SGD", "dp_sgd"),
@@ -72,6 +74,8 @@ def plan(
         "inner_part": variant.inner_part,
         "epsilon": round(epsilon * MILLION),
     }
+    if variant.alone:
+        chosen["regulator_weight"] = 0
     try:
         probe = {**chosen, **dict.fromkeys(_NOISES, MILLION)}
         settings = FewShotSettings(**probe)

@@ -21,6 +21,7 @@ from isonomy.company.few_shot.plan import VARIANTS
 MEASURES = ("accuracy", "gf", "eo")
 NAMES = {"accuracy": "accuracy", "gf": "GF (1 is fair)", "eo": "EO (0 is fair)"}
 _STYLE = {
+    "alone": (palette.BROWN, "cross"),
     "none": (palette.INK, "circle"),
     "fair": (palette.GREY, "plus"),
     "dp_sgd": (palette.ORANGE, "square"),
