@@ -89,7 +89,13 @@ def _cells(one: Line) -> list[str]:
     return [epsilon, label, str(one.seeds), *(one.show(name) for name in MEASURES)]
 
 
-PAIRS = (("irdp", "dp_sgd"), ("pf_ld", "irdp"), ("pf_ld", "dp_sgd"), ("pf_ld", "sc_reptile"))
+PAIRS = (
+    ("irdp", "dp_sgd"),
+    ("pf_ld", "irdp"),
+    ("pf_ld", "dp_sgd"),
+    ("pf_ld", "l_d"),
+    ("pf_ld", "sc_reptile"),
+)
 
 
 def differences(records: Iterable[Mapping[str, Any]], reading: str = "balanced") -> str:
