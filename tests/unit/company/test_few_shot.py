@@ -253,3 +253,9 @@ def test_alone_leaves_the_regulators_share_out() -> None:
     part = regulator.contribute(0, regulator.network.initial(0))
     assert not part.values.any()
     assert not part.spent.any()
+
+
+def test_where_all_of_theta_adapts_the_rate_is_half() -> None:
+    usual, half = (plan(name, 4.0, {"width": 8}, 6060) for name in ("dp_sgd", "sc_reptile"))
+    assert half.inner_part == "all"
+    assert half.inner_rate * 2 == usual.inner_rate

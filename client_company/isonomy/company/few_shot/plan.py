@@ -35,6 +35,7 @@ class Variant:
     method: str
     learner: str = "fomaml"
     inner_part: str = "head"
+    rate: float = 1.0  # of `inner_rate`: where all of θ adapts, the head's rate breaks it
     alone: bool = False  # the regulator's share is left out: what the company has anyway
 
 
@@ -46,7 +47,7 @@ VARIANTS = {
     "irdp": Variant("IRDP", "irdp"),
     "l_d": Variant("L-D (DP-SGD)", "l_d"),
     "pf_ld": Variant("PF-LD (IRDP)", "pf_ld"),
-    "sc_reptile": Variant("SC-Reptile", "dp_sgd", "reptile", "all"),
+    "sc_reptile": Variant("SC-Reptile", "dp_sgd", "reptile", "all", rate=0.5),
 }
 
 
@@ -74,6 +75,9 @@ def plan(
         "inner_part": variant.inner_part,
         "epsilon": round(epsilon * MILLION),
     }
+    if variant.rate != 1.0:
+        usual = base.get("inner_rate", FewShotSettings.model_fields["inner_rate"].default)
+        chosen["inner_rate"] = round(usual * variant.rate)
     if variant.alone:
         chosen["regulator_weight"] = 0
     try:
