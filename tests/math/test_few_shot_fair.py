@@ -11,7 +11,7 @@ from fairlearn.metrics import (
     selection_rate,
 )
 from few_shot_kit import SeededBytes, tiny_pool, tiny_settings
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isonomy.common.errors import DataError
@@ -38,6 +38,7 @@ def test_weights_make_the_mean_penalty_the_lagrangian_of_the_violations() -> Non
     assert own.violations(sums, 60) == pytest.approx(np.array(gaps))
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=2), st.floats(0.01, 10))
 def test_multipliers_stay_within_their_bound(violation: list[float], bound: float) -> None:
     own = Multipliers(np.full(4, 0.25), np.zeros(2)).step(np.array(violation), 1.0, bound)

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from isonomy.common.accounting import epsilon_of
 from isonomy.common.errors import ConfigError, DataError, VerificationError
 from isonomy.common.few_shot.learners import RegulatorLearner
+from isonomy.common.few_shot.pool_file import save_pool
 from isonomy.company.benchmark.store import read_records
 from isonomy.company.cli.main import app
 from isonomy.company.few_shot.data import digits_pools, load
@@ -177,6 +178,26 @@ def test_the_command_says_what_is_wrong(
     assert text in done.output
 
 
+def test_a_folder_of_your_own_is_rehearsed(tmp_path: Path) -> None:
+    pools = digits_pools(1)
+    save_pool(pools.company, tmp_path / "company.npz")
+    save_pool(pools.regulator, tmp_path / "regulator.npz")
+    save_pool(pools.test.pool, tmp_path / "test.npz")
+    done = CliRunner().invoke(
+        app,
+        ["few-shot", "rehearse", "--dataset", str(tmp_path), "--method", "irdp", "--rounds", "1",
+         "--warm-rounds", "1", "--ways", "4", "--shots", "2", "--queries", "2", "--json"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    record = json.loads(done.stdout.splitlines()[0])[0]
+    assert record["settings"]["ways"] == 4
+    assert record["balanced"] == record["natural"]  # nothing to recolour: one reading
+    (tmp_path / "test.npz").unlink()
+    done = CliRunner().invoke(app, ["few-shot", "rehearse", "--dataset", str(tmp_path)])
+    assert done.exit_code == 12
+    assert "test.npz does not exist" in done.output.replace("\n", "")
+
+
 def test_colour_predicts_the_half_and_the_swap_is_the_other_colour() -> None:
     pools = digits_pools(3)
     assert pools.company.groups is None
@@ -223,3 +244,18 @@ def test_differences_are_paired_by_seed() -> None:
     ]  # fmt: skip
     line = differences(records).splitlines()[2]
     assert line == "| 2 | IRDP − DP-SGD | 2 | +0.100 ± 0.000 | -0.100 ± 0.000 | +0.000 ± 0.000 |"
+
+
+def test_alone_leaves_the_regulators_share_out() -> None:
+    pools = digits_pools(0)
+    settings = plan("alone", 8.0, dict(QUICK.base), len(pools.regulator))
+    regulator = RegulatorLearner(settings, pools.regulator)
+    part = regulator.contribute(0, regulator.network.initial(0))
+    assert not part.values.any()
+    assert not part.spent.any()
+
+
+def test_where_all_of_theta_adapts_the_rate_is_half() -> None:
+    usual, half = (plan(name, 4.0, {"width": 8}, 6060) for name in ("dp_sgd", "sc_reptile"))
+    assert half.inner_part == "all"
+    assert half.inner_rate * 2 == usual.inner_rate

@@ -24,7 +24,7 @@ app = typer.Typer(
 
 _DATA = typer.Option(envvar="ISONOMY_DATA_DIR", help="Folder with mnist/ and omniglot/.")
 _EPSILON = typer.Option(help="Privacy budgets, by commas or repeated.")
-_METHODS = "none, fair, dp_sgd, irdp, l_d, pf_ld, sc_reptile; by commas or repeated."
+_METHODS = "alone, none, fair, dp_sgd, irdp, l_d, pf_ld, sc_reptile; by commas or repeated."
 
 
 @app.callback()
@@ -50,7 +50,12 @@ def _errors() -> Iterator[None]:
 
 @app.command()
 def rehearse(
-    dataset: Annotated[str, typer.Option(help="digits, mnist or omniglot.")] = "digits",
+    dataset: Annotated[
+        str,
+        typer.Option(
+            help="digits, mnist, omniglot, or a folder with company.npz, regulator.npz, test.npz."
+        ),
+    ] = "digits",
     data_dir: Annotated[Path | None, _DATA] = None,
     method: Annotated[list[str] | None, typer.Option(help=_METHODS)] = None,
     epsilon: Annotated[list[str] | None, _EPSILON] = None,
@@ -58,6 +63,12 @@ def rehearse(
     rounds: Annotated[int | None, typer.Option(min=1, help="Joint rounds.")] = None,
     warm_rounds: Annotated[
         int | None, typer.Option(min=0, help="Rounds of the company alone before that.")
+    ] = None,
+    ways: Annotated[int | None, typer.Option(min=2, help="Classes of a task.")] = None,
+    shots: Annotated[int | None, typer.Option(min=1, help="K: support samples a class.")] = None,
+    queries: Annotated[int | None, typer.Option(min=1, help="Query samples a class.")] = None,
+    regulator_tasks: Annotated[
+        int | None, typer.Option(min=1, help="The regulator's tasks in a round.")
     ] = None,
     save: Annotated[
         Path | None, typer.Option(help="New folder for the last run's initialisation.")
@@ -72,20 +83,21 @@ def rehearse(
     Example: isonomy few-shot rehearse --method dp_sgd,pf_ld --epsilon 2,8 --seeds 3
     """
     from isonomy.company.few_shot import report
-    from isonomy.company.few_shot.data import NAMES, load
-    from isonomy.company.few_shot.experiments import RECIPES, cells
+    from isonomy.company.few_shot.data import load
+    from isonomy.company.few_shot.experiments import cells, recipe_for
     from isonomy.company.few_shot.model import FewShotModel
     from isonomy.company.few_shot.rehearse import rehearse as run
     from isonomy.company.few_shot.rehearse import warm_start
 
     with _errors():
-        if dataset not in NAMES:
-            raise ConfigError(f"unknown data set {dataset!r}; there are {', '.join(NAMES)}")
-        recipe = RECIPES[dataset]
+        pools = load(dataset, 0, data_dir)
+        recipe = recipe_for(dataset, pools.regulator.inputs.shape[1:])
         if warm_rounds is not None:
             recipe = replace(recipe, warm_rounds=warm_rounds)
-        if rounds is not None:
-            recipe = replace(recipe, base={**recipe.base, "rounds": rounds})
+        given = {"rounds": rounds, "ways": ways, "shots": shots, "queries": queries}
+        given |= {"regulator_tasks": regulator_tasks}
+        changes = {name: value for name, value in given.items() if value is not None}
+        recipe = replace(recipe, base={**recipe.base, **changes})
         listed = cells(dataset, _words(method or ["pf_ld"]), _numbers(epsilon or ["8"]),
                        range(seeds))  # fmt: skip
         if save is not None and save.exists():
@@ -96,7 +108,7 @@ def rehearse(
             for cell in listed:
                 progress.update(bar, description=str(cell))
                 if held != cell.seed:
-                    pools = load(dataset, cell.seed, data_dir)
+                    pools = load(dataset, cell.seed, data_dir) if cell.seed else pools
                     start = warm_start(pools, recipe, cell.seed)
                     held = cell.seed
                 outcome = run(pools, recipe, cell.method, cell.epsilon, cell.seed, start=start)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from isonomy.common.errors import DataError
 from isonomy.common.few_shot.evaluate import TestSet
-from isonomy.common.few_shot.pool_file import read_arrays
+from isonomy.common.few_shot.pool_file import load_pool, read_arrays
 from isonomy.common.few_shot.tasks import Pool
 
 MOSTLY = 0.9
@@ -49,14 +49,28 @@ def load(name: str, seed: int, data_dir: Path | None = None, *, reserve: bool = 
     """A set by name. `reserve`: classes and images kept for choosing settings, never reported."""
     if name == "digits":
         return digits_pools(seed)
+    if Path(name).is_dir():
+        return folder_pools(Path(name))
     if name not in NAMES:
-        raise DataError(f"unknown data set {name!r}; there are {', '.join(NAMES)}")
+        raise DataError(
+            f"unknown data set {name!r}; there are {', '.join(NAMES)}, or a folder of your own"
+        )
     if data_dir is None:
         raise DataError(f"{name} needs --data-dir (or ISONOMY_DATA_DIR), see docs/few-shot.md")
     if name == "mnist":
         return mnist_pools(data_dir, seed, reserve=reserve)
     sizes = _RESERVED if reserve else _CLASSES[name]
     return omniglot_pools(data_dir, seed, sizes, reserve=reserve)
+
+
+def folder_pools(folder: Path) -> Pools:
+    """Your own: company.npz, regulator.npz and test.npz, the last with `swapped` if there is."""
+    company, regulator, test = (
+        load_pool(folder / f"{name}.npz") for name in ("company", "regulator", "test")
+    )
+    swapped = read_arrays(folder / "test.npz").get("swapped")
+    other = None if swapped is None else np.ascontiguousarray(swapped, np.float32)
+    return Pools(replace(company, groups=None), regulator, TestSet(test, other))
 
 
 def digits_pools(seed: int) -> Pools:
@@ -213,4 +227,12 @@ def _shrink(bits: NDArray[np.uint8]) -> NDArray[np.float32]:
     return np.asarray(1 - np.minimum(1.0, 2 * small), np.float32)
 
 
-__all__ = ["NAMES", "Pools", "digits_pools", "load", "mnist_pools", "omniglot_pools"]
+__all__ = [
+    "NAMES",
+    "Pools",
+    "digits_pools",
+    "folder_pools",
+    "load",
+    "mnist_pools",
+    "omniglot_pools",
+]

@@ -35,16 +35,19 @@ class Variant:
     method: str
     learner: str = "fomaml"
     inner_part: str = "head"
+    rate: float = 1.0  # of `inner_rate`: where all of θ adapts, the head's rate breaks it
+    alone: bool = False  # the regulator's share is left out: what the company has anyway
 
 
 VARIANTS = {
+    "alone": Variant("company alone", "none", alone=True),
     "none": Variant("no privacy", "none", "maml"),
     "fair": Variant("no privacy, constraint", "fair"),
     "dp_sgd": Variant("DP-SGD", "dp_sgd"),
     "irdp": Variant("IRDP", "irdp"),
     "l_d": Variant("L-D (DP-SGD)", "l_d"),
     "pf_ld": Variant("PF-LD (IRDP)", "pf_ld"),
-    "sc_reptile": Variant("SC-Reptile", "dp_sgd", "reptile", "all"),
+    "sc_reptile": Variant("SC-Reptile", "dp_sgd", "reptile", "all", rate=0.5),
 }
 
 
@@ -72,6 +75,11 @@ def plan(
         "inner_part": variant.inner_part,
         "epsilon": round(epsilon * MILLION),
     }
+    if variant.rate != 1.0:
+        usual = base.get("inner_rate", FewShotSettings.model_fields["inner_rate"].default)
+        chosen["inner_rate"] = round(usual * variant.rate)
+    if variant.alone:
+        chosen["regulator_weight"] = 0
     try:
         probe = {**chosen, **dict.fromkeys(_NOISES, MILLION)}
         settings = FewShotSettings(**probe)

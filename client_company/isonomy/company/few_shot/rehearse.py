@@ -36,6 +36,7 @@ class Recipe:
     warm_tasks: int = 4
     thrift: float = 1.0
     test_tasks: int = 100
+    test_steps: int | None = None  # of adaptation at test; None: as in training
 
     def __post_init__(self) -> None:
         if self.warm_rounds < 0 or self.test_tasks < 1 or self.warm_tasks < 1:
@@ -123,7 +124,14 @@ def rehearse(
         method=method,
         epsilon=epsilon if settings.private else 0.0,
         seed=seed,
-        evaluation=evaluate(theta, settings, pools.test, tasks=recipe.test_tasks, seed=seed),
+        evaluation=evaluate(
+            theta,
+            settings,
+            pools.test,
+            tasks=recipe.test_tasks,
+            seed=seed,
+            steps=recipe.test_steps,
+        ),
         theta=theta,
         settings=settings,
         seconds=seconds,

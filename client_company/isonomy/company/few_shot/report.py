@@ -21,6 +21,7 @@ from isonomy.company.few_shot.plan import VARIANTS
 MEASURES = ("accuracy", "gf", "eo")
 NAMES = {"accuracy": "accuracy", "gf": "GF (1 is fair)", "eo": "EO (0 is fair)"}
 _STYLE = {
+    "alone": (palette.BROWN, "cross"),
     "none": (palette.INK, "circle"),
     "fair": (palette.GREY, "plus"),
     "dp_sgd": (palette.ORANGE, "square"),
@@ -88,7 +89,13 @@ def _cells(one: Line) -> list[str]:
     return [epsilon, label, str(one.seeds), *(one.show(name) for name in MEASURES)]
 
 
-PAIRS = (("irdp", "dp_sgd"), ("pf_ld", "irdp"), ("pf_ld", "dp_sgd"), ("pf_ld", "sc_reptile"))
+PAIRS = (
+    ("irdp", "dp_sgd"),
+    ("pf_ld", "irdp"),
+    ("pf_ld", "dp_sgd"),
+    ("pf_ld", "l_d"),
+    ("pf_ld", "sc_reptile"),
+)
 
 
 def differences(records: Iterable[Mapping[str, Any]], reading: str = "balanced") -> str:

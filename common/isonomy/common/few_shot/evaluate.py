@@ -2,7 +2,7 @@
 
 Support sets follow the training rule (9:1). Query sets are measured twice: `natural`, as drawn,
 and `balanced`, where every image appears in both colours, so that A is independent of everything
-else and a perfect classifier has GF = 1 and EO = 0.
+else and a perfect classifier has GF = 1 and EO = 0. Data that cannot be recoloured are read once.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from isonomy.common.few_shot.tasks import Pool, Sampler, SeededChoice
 
 @dataclass(frozen=True)
 class TestSet:
-    """A pool with groups, and each of its images in the other colour."""
+    """A pool with groups, and each of its images in the other colour (None: there is none)."""
 
     __test__ = False  # not a test case
 
     pool: Pool
-    swapped: NDArray[np.float32] = field(repr=False)  # (n, *shape)
+    swapped: NDArray[np.float32] | None = field(repr=False, default=None)  # (n, *shape)
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,20 @@ def evaluate(
     *,
     tasks: int = 100,
     seed: int = 0,
+    steps: int | None = None,
 ) -> Evaluation:
-    """Adapt to `tasks` tasks of the test classes and measure all their queries together."""
+    """Adapt to `tasks` tasks of the test classes and measure all their queries together.
+
+    `steps`: of adaptation, as in training unless given (Finn et al. take more at test too).
+    """
     pool = test.pool
     pool.check(settings, groups=True)
-    if pool.groups is None or test.swapped.shape != pool.inputs.shape:
-        raise DataError("a test set needs groups, and every image in the other colour")
+    others = pool.inputs[:0] if test.swapped is None else test.swapped
+    if pool.groups is None or (len(others) and others.shape != pool.inputs.shape):
+        raise DataError("a test set needs groups, and every image in the other colour or none")
     network = Network.of(settings)
     params = network.unflatten(torch.from_numpy(theta))
-    inputs, swapped = torch.from_numpy(pool.inputs), torch.from_numpy(test.swapped)
+    inputs, swapped = torch.from_numpy(pool.inputs), torch.from_numpy(others)
     places = np.arange(settings.ways)
     labels = torch.from_numpy(places.repeat(settings.shots))
     truth = places.repeat(settings.queries)  # (q,)
@@ -67,12 +72,13 @@ def evaluate(
             params,
             inputs[drawn.support[0]],
             labels,
-            steps=settings.inner_steps,
+            steps=settings.inner_steps if steps is None else steps,
             rate=settings.real("inner_rate"),
             part=settings.inner_part,
         )
         query = drawn.query[0]
-        logits = network.logits(moved, torch.cat([inputs[query], swapped[query]]))
+        images = [inputs[query], swapped[query]] if len(others) else [inputs[query]]
+        logits = network.logits(moved, torch.cat(images))
         columns.add(logits, truth, drawn.positive[0], pool.groups[query])
     return columns.evaluation()
 
@@ -90,9 +96,9 @@ class _Columns:
         positive: NDArray[np.bool_],
         groups: NDArray[np.int8],
     ) -> None:
-        predicted = logits.argmax(dim=1).numpy().reshape(2, -1)  # (2, q)
+        predicted = logits.argmax(dim=1).numpy().reshape(-1, len(truth))  # (2 or 1, q)
         both = np.broadcast_to(truth, predicted.shape)
-        colours = np.stack([groups, 1 - groups])
+        colours = np.stack([groups, 1 - groups])[: len(predicted)]
         self._parts.append((predicted, both, positive[predicted], positive[both], colours))
 
     def evaluation(self) -> Evaluation:
