@@ -6,18 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from isonomy.common.errors import ConfigError, IsonomyError
 from isonomy.common.exit_codes import code_of
+from isonomy.company.progress import progress_bar
 
 if TYPE_CHECKING:
     from isonomy.company.benchmark.cells import Cell
@@ -90,7 +82,7 @@ def _run(cells: list[Cell], out: Path, data_dir: Path | None, jobs: int) -> Tall
     with Store(out) as store:
         todo = pending(cells, store)
         check_data(todo, data_dir)
-        with _progress() as progress:
+        with progress_bar() as progress:
             bar = progress.add_task("starting", total=len(cells), completed=len(cells) - len(todo))
             return run(
                 cells,
@@ -99,16 +91,3 @@ def _run(cells: list[Cell], out: Path, data_dir: Path | None, jobs: int) -> Tall
                 jobs=jobs,
                 on_cell=lambda cell, _line: progress.update(bar, advance=1, description=str(cell)),
             )
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )

@@ -11,11 +11,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from isonomy.common.errors import ConfigError, IsonomyError
 from isonomy.common.exit_codes import code_of
 from isonomy.company.cli import few_shot_run
+from isonomy.company.progress import progress_bar
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -103,7 +103,7 @@ def rehearse(
         if save is not None and save.exists():
             raise ConfigError(f"{save} exists; give a new folder")
         records, outcome, held = [], None, -1
-        with _progress() as progress:
+        with progress_bar() as progress:
             bar = progress.add_task(dataset, total=len(listed))
             for cell in listed:
                 progress.update(bar, description=str(cell))
@@ -189,7 +189,7 @@ def experiment(
     with _errors():
         listed = listed_in(name, seeds, _numbers(epsilon) if epsilon else EPSILONS)
         if not figures_only:
-            with _progress() as progress:
+            with progress_bar() as progress:
                 bar = progress.add_task(name, total=len(listed))
                 made, found, problems = Runner(out, data_dir).run(
                     listed, lambda cell: progress.update(bar, advance=1, description=str(cell))
@@ -219,14 +219,3 @@ def _numbers(given: list[str]) -> tuple[float, ...]:
     if not all(0 < value < 1000 for value in values):
         raise ConfigError("--epsilon must be above 0: without a budget nothing can be learned")
     return values
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from isonomy.common.errors import ConfigError, IsonomyError
 from isonomy.common.exit_codes import code_of
 from isonomy.common.few_shot.plan import MILLION, FewShotPlan
 from isonomy.common.few_shot.pool_file import load_pool
+from isonomy.company.progress import progress_bar
 
 if TYPE_CHECKING:
     from isonomy.common.few_shot.round_session import Round
@@ -82,9 +81,7 @@ def _train(
     first = None if start is None else FewShotModel.load(start).theta
     side = CompanyLearner(plan.settings, pool, start=first)
     sizes: list[int] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+    with progress_bar() as bar:
         task = bar.add_task("waiting for the session", total=plan.settings.rounds)
 
         def show(done: Round) -> None:

@@ -8,9 +8,9 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from isonomy.common.errors import ConfigError, IsonomyError
+from isonomy.company.progress import progress_bar
 
 _EPSILON_HELP = "Privacy budget; several: repeat the option or separate by commas."
 _DATASET_HELP = (
@@ -110,7 +110,7 @@ def simulate(
         )
         if out is not None:
             check_folder(out)
-        with _progress() as progress:
+        with progress_bar() as progress:
             total = len(settings.epsilons) * settings.seeds
             bar = progress.add_task(f"{dataset}: {strategy}", total=total)
             simulation = rehearse(
@@ -153,17 +153,6 @@ def _options(given: list[str]) -> dict[str, int | float | bool | str]:
             read = value
         options[name] = read if isinstance(read, int | float | bool) else value
     return options
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
 
 
 def _refuse(error: IsonomyError) -> NoReturn:

@@ -30,8 +30,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -57,6 +55,7 @@ from isonomy.company.gradient.strategy import (
     logits_of,
     trainable,
 )
+from isonomy.company.progress import progress_bar
 
 Optimiser = Callable[[Iterable[nn.Parameter]], Optimizer]
 Loss = Callable[[Tensor, Tensor], Tensor]  # (logits (b, classes), target (b,)) -> mean loss
@@ -210,7 +209,7 @@ class Trainer:
             self.strategy.prepare(run)  # a budget too small for this is an error, not an end
             self._label(run)
             self._save(run, optimiser, averaged)
-        with _bar(self.progress) as bar:
+        with progress_bar(shown=self.progress) as bar:
             task = bar.add_task(self.strategy.name, total=self.rounds, completed=run.round)
             try:
                 while run.round < self.rounds:
@@ -381,18 +380,6 @@ def _mean(kept: list[list[Tensor]]) -> list[Tensor] | None:
     if not kept:
         return None
     return [torch.stack(parts).mean(dim=0) for parts in zip(*kept, strict=True)]
-
-
-def _bar(shown: bool) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not shown,
-    )
 
 
 __all__ = [
