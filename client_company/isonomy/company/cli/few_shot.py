@@ -127,7 +127,7 @@ def rehearse(
     if as_json:
         typer.echo(json.dumps(records, ensure_ascii=False))
     else:
-        Console().print(report.rich_table(lines, f"{dataset}, query sets in both colours"))
+        Console().print(report.rich_table(lines, f"{dataset}, {report.reading_of(dataset)}"))
     for path in written:
         typer.echo(f"wrote {path}", err=True)
 
@@ -223,5 +223,8 @@ def _numbers(given: list[str]) -> tuple[float, ...]:
     except ValueError:
         raise ConfigError(f"--epsilon takes numbers; got {', '.join(given)}") from None
     if not all(0 < value < 1000 for value in values):
-        raise ConfigError(f"--epsilon must be above 0 and below 1000; got {', '.join(given)}")
+        raise ConfigError(
+            f"--epsilon must be above 0 and below 1000, got {', '.join(given)}: without a budget "
+            "nothing can be learned, and a huge one protects nobody"
+        )
     return values

@@ -16,6 +16,7 @@ from rich.table import Table
 from isonomy.common.errors import StorageError
 from isonomy.company.benchmark import methods as palette
 from isonomy.company.benchmark.svg import Panel, Series, figure
+from isonomy.company.few_shot.data import NAMES as DATASETS
 from isonomy.company.few_shot.plan import VARIANTS
 
 MEASURES = ("accuracy", "gf", "eo")
@@ -64,6 +65,11 @@ def summarise(records: Iterable[Mapping[str, Any]], reading: str = "balanced") -
         lines.append(Line(dataset, method, epsilon, len(own), means, errors))
     order = list(VARIANTS)
     return sorted(lines, key=lambda one: (one.dataset, one.epsilon, order.index(one.method)))
+
+
+def reading_of(dataset: str) -> str:
+    """Which query sets the figures are about. Only our own images are known in both colours."""
+    return "query sets in both colours" if dataset in DATASETS else "query sets of test.npz"
 
 
 def rich_table(lines: Sequence[Line], title: str) -> Table:
@@ -147,7 +153,9 @@ def plot(lines: Sequence[Line], title: str, measures: Sequence[str] = MEASURES) 
     epsilons = sorted({one.epsilon for one in lines if one.epsilon})
     panels = [_panel(lines, name, epsilons) for name in measures]
     seeds = max((one.seeds for one in lines), default=0)
-    note = f"Mean over {seeds} seeds, bars ± one standard error; query sets in both colours."
+    kind = {reading_of(one.dataset) for one in lines}
+    note = f"Mean over {seeds} seed{'s' if seeds != 1 else ''}, bars ± one standard error"
+    note += "".join(f"; {text}" for text in sorted(kind)) + "."
     return figure(title, panels, note=note, columns=len(panels))
 
 
@@ -182,7 +190,8 @@ def write(records: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
     files["differences.md"] = differences(records)
     for dataset in sorted({one.dataset for one in lines}):
         own = [one for one in lines if one.dataset == dataset]
-        files[f"{dataset}.svg"] = plot(own, f"{dataset}: 5-way 5-shot, query sets in both colours")
+        short = Path(dataset).name or "own"  # a folder of one's own: never a path out of `folder`
+        files[f"{short}.svg"] = plot(own, f"{short}: {reading_of(dataset)}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
