@@ -165,6 +165,7 @@ def _plots(simulation: Simulation) -> str:
         title=f"{first.dataset}, {first.attribute}: {first.settings.strategy}, "
         f"{first.settings.notion.replace('_', ' ')}, base {first.settings.base}"
         + "".join(f"<br><sub>{note}</sub>" for note in _notes(first)),
+        margin={"t": 90 + 25 * len(_notes(first))},  # the notes stand above the panels
         legend={"orientation": "h", "y": -0.18},
     )
     return str(figure.to_html(include_plotlyjs=True, full_html=True))

@@ -168,16 +168,18 @@ def _panel(lines: Sequence[Line], name: str, epsilons: Sequence[float]) -> Panel
         label = VARIANTS[method].label
         if not own[0].epsilon:
             level = own[0].means[name]
-            ends = [(e, level) for e in ((epsilons[0], epsilons[-1]) if epsilons else (0, 1))]
+            wide = 0.0 if len(epsilons) > 1 else 0.5  # a line needs two ends
+            reach = (epsilons[0] - wide, epsilons[-1] + wide) if epsilons else (0.0, 1.0)
+            ends = [(e, level) for e in reach]
             series.append(Series(label, colour, "", ends, dash=True))
             continue
         shift = 0.08 * (number - len(present) / 2)  # so that bars do not hide each other
         points = [(one.epsilon + shift, one.means[name]) for one in own]
         texts = [f"{label}, ε = {one.epsilon:g}: {one.show(name)}" for one in own]
         for (x, y), one in zip(points, own, strict=True):
-            reach = one.errors[name]
-            if reach:
-                series.append(Series("", colour, "", [(x, y - reach), (x, y + reach)], line=True))
+            error = one.errors[name]
+            if error:
+                series.append(Series("", colour, "", [(x, y - error), (x, y + error)], line=True))
         series.append(Series(label, colour, mark, points, texts, line=True))
     return Panel(NAMES[name], "ε", NAMES[name], series, y_span=0.05, x_ticks=epsilons)
 
