@@ -18,7 +18,7 @@ from isonomy.company.simulate import Result, Run, Simulation
 
 FILES = ("results.json", "results.csv", "plots.html")
 _COLUMNS = (
-    "ε", "error", "violation", "floor", "selected", "ε spent", "ε papers", "returned", "seconds",
+    "ε", "error", "violation", "floor", "selected", "ε spent", "ε papers", "returned", "s",
 )  # fmt: skip
 _INK, _BASE, _FLOOR = "#1f4e79", "#b5482f", "#7a7a7a"
 
@@ -31,6 +31,7 @@ def table(simulation: Simulation) -> Table:
         title=f"{first.dataset}, {first.attribute}: {settings.strategy} for "
         f"{settings.notion.replace('_', ' ')}{_aim(first)} on "
         f"{settings.base}, {len(first.runs)} seeds, δ = {settings.delta:g}",
+        collapse_padding=True,  # nine columns fit into 80
         caption="means on test people; floor: violation expected from sampling alone"
         + "".join(f"\n{note}" for note in _notes(first)),
     )
@@ -164,6 +165,7 @@ def _plots(simulation: Simulation) -> str:
         title=f"{first.dataset}, {first.attribute}: {first.settings.strategy}, "
         f"{first.settings.notion.replace('_', ' ')}, base {first.settings.base}"
         + "".join(f"<br><sub>{note}</sub>" for note in _notes(first)),
+        margin={"t": 90 + 25 * len(_notes(first))},  # the notes stand above the panels
         legend={"orientation": "h", "y": -0.18},
     )
     return str(figure.to_html(include_plotlyjs=True, full_html=True))

@@ -38,7 +38,8 @@ def refusals(policy: Policy, plan: FewShotPlan, delta: str) -> list[str]:
         found.append(f"δ = {plan.delta} is above the policy's {delta}")
     limit = policy.epsilon_per_run
     if limit is not None and plan.cap_units > units_for(float(limit), float(delta)):
-        found.append(f"ε = {plan.epsilon_millionths / MILLION:g} is above the {limit} of one run")
+        asked = f"ε = {plan.epsilon_millionths / MILLION:g} at δ = {plan.delta}"
+        found.append(f"{asked} is above the {limit} of one run at δ = {delta}")
     if plan.settings.rounds > policy.queries_per_run:
         found.append(f"{plan.settings.rounds:,} rounds; {policy.queries_per_run:,} are allowed")
     if plan.samples < policy.smallest_group:

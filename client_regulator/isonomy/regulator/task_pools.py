@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.cohort import Cohort
+from isonomy.common.cohort import Cohort, normalise_id
 from isonomy.common.errors import ConfigError, DataError
 from isonomy.common.few_shot.pool_file import read_arrays
 from isonomy.common.few_shot.tasks import Pool
@@ -82,7 +82,7 @@ def read_pool_file(path: Path) -> TaskPool:
 def add_pool(config: RegulatorConfig, vault: Vault, name: str, pool: TaskPool) -> Path:
     """Seal a pool into the home. A name is used once: plans are about it."""
     if not _NAME.fullmatch(name):
-        raise ConfigError("a pool's name has 1 to 63 lower-case letters, digits, - and _")
+        raise ConfigError("a name of tasks has 1 to 63 lower-case letters, digits, - and _")
     finish_pools(config, vault.secret)  # else an older one of this name could come back later
     folder = pools_folder(config)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -94,6 +94,11 @@ def add_pool(config: RegulatorConfig, vault: Vault, name: str, pool: TaskPool) -
         "groups": int(pool.pool.groups is not None),
     }
     path = folder / f"{name}.bin"
+    if path.exists():
+        raise ConfigError(
+            f"there are tasks {name!r} already, and they are never overwritten: take another name, "
+            f"or destroy them first (isonomy-regulator tasks remove {name})"
+        )
     write_sealed(
         path,
         _dump(pool),
@@ -229,6 +234,9 @@ def _pool(arrays: dict[str, NDArray[Any]], where: str) -> TaskPool:
     groups, positive = _attribute(arrays, count, int(labels.max()) + 1, where)
     values = np.ascontiguousarray(inputs, np.float32)
     pool = Pool(values, labels.astype(np.int64), groups, positive)
+    distinct = len({normalise_id(own) for own in ids.tolist()})
+    if distinct < count:
+        raise DataError(f"{where}: {count} samples have {distinct} ids; each needs one of its own")
     return TaskPool(pool, Cohort.of(ids.tolist()))
 
 

@@ -23,7 +23,7 @@ from isonomy.company.few_shot.experiments import RECIPES, Runner, cells
 from isonomy.company.few_shot.model import FewShotModel
 from isonomy.company.few_shot.plan import VARIANTS, plan, uses_of
 from isonomy.company.few_shot.rehearse import rehearse, warm_start
-from isonomy.company.few_shot.report import differences, plot, summarise
+from isonomy.company.few_shot.report import differences, plot, summarise, write
 
 DATA = Path(os.environ.get("ISONOMY_DATA_DIR", Path(__file__).parents[4] / "shared" / "data"))
 QUICK = replace(
@@ -259,3 +259,13 @@ def test_where_all_of_theta_adapts_the_rate_is_half() -> None:
     usual, half = (plan(name, 4.0, {"width": 8}, 6060) for name in ("dp_sgd", "sc_reptile"))
     assert half.inner_part == "all"
     assert half.inner_rate * 2 == usual.inner_rate
+
+
+def test_figures_of_an_own_folder_stay_in_out_and_claim_no_colours(tmp_path: Path) -> None:
+    own = {"accuracy": 0.5, "gf": 1.0, "eo": 0.0}
+    record = {"key": "k", "status": "ok", "cell": {"dataset": str(tmp_path / "mine")}}
+    record |= {"method": "pf_ld", "epsilon": 8.0, "seed": 0, "balanced": own, "natural": own}
+    written = write([record], tmp_path / "out")
+    assert {path.parent for path in written} == {tmp_path / "out"}
+    assert "colours" not in (tmp_path / "out" / "mine.svg").read_text()
+    assert "1 seed," in (tmp_path / "out" / "mine.svg").read_text()

@@ -106,11 +106,11 @@ def parse_lines(content: bytes, path: Path) -> dict[str, dict[str, Any]]:
     return records
 
 
-def read_records(folder: Path) -> list[dict[str, Any]]:
+def read_records(folder: Path, made_by: str = "isonomy benchmark") -> list[dict[str, Any]]:
     """Results without locking or mending anything: for figures beside a run that goes on."""
     path = folder / FILE
     if not path.is_file():
-        raise ConfigError(f"{path} does not exist; run `isonomy benchmark --out {folder}` first")
+        raise ConfigError(f"{path} does not exist; run `{made_by} --out {folder}` first")
     content = path.read_bytes()
     return list(parse_lines(content[: content.rfind(b"\n") + 1], path).values())
 

@@ -57,7 +57,7 @@ def rehearse(
         ),
     ] = "digits",
     data_dir: Annotated[Path | None, _DATA] = None,
-    method: Annotated[list[str] | None, typer.Option(help=_METHODS)] = None,
+    method: Annotated[list[str] | None, typer.Option(help=_METHODS + " [default: pf_ld]")] = None,
     epsilon: Annotated[list[str] | None, _EPSILON] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 … N − 1.")] = 1,
     rounds: Annotated[int | None, typer.Option(min=1, help="Joint rounds.")] = None,
@@ -127,7 +127,7 @@ def rehearse(
     if as_json:
         typer.echo(json.dumps(records, ensure_ascii=False))
     else:
-        Console().print(report.rich_table(lines, f"{dataset}, query sets in both colours"))
+        Console().print(report.rich_table(lines, f"{dataset}, {report.reading_of(dataset)}"))
     for path in written:
         typer.echo(f"wrote {path}", err=True)
 
@@ -142,7 +142,11 @@ def adapt(
         Path | None, typer.Option(help=".npz for classes, probabilities and predictions.")
     ] = None,
 ) -> None:
-    """Adapt a trained initialisation to a new task and predict its queries."""
+    """Adapt a trained initialisation to a new task and predict its queries.
+
+    Prints a line per query: its number, the class, the class's probability. Example:
+    isonomy few-shot adapt --model initialisation --task task.npz --out answers.npz
+    """
     import numpy as np
 
     from isonomy.common.few_shot.pool_file import read_arrays
@@ -167,7 +171,7 @@ def adapt(
 
 @app.command()
 def experiment(
-    name: Annotated[str, typer.Argument(help="table, figure3 or digits.")],
+    name: Annotated[str, typer.Argument(help="table, figure3, bar or digits.")],
     out: Annotated[Path, typer.Option(help="Folder for results and figures; go on there later.")],
     data_dir: Annotated[Path | None, _DATA] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 … N − 1.")] = 5,
@@ -176,7 +180,9 @@ def experiment(
         bool, typer.Option("--figures-only", help="Run nothing; draw what is there.")
     ] = False,
 ) -> None:
-    """The experiments of the paper. Interrupt at any time: the same command goes on.
+    """The experiments of the paper: table, figure3, bar or digits (the last takes seconds).
+
+    Interrupt at any time: the same command goes on.
 
     Example: isonomy few-shot experiment table --data-dir data --out few-shot-table
     """
@@ -196,7 +202,7 @@ def experiment(
                 )
             failed += problems
             typer.echo(f"{made} cells run, {found} found, {len(problems)} failed")
-        records = read_records(out)
+        records = read_records(out, f"isonomy few-shot experiment {name}")
         lines = report.summarise(records)
         for path in report.write(records, out):
             typer.echo(f"wrote {path}", err=True)
@@ -217,5 +223,8 @@ def _numbers(given: list[str]) -> tuple[float, ...]:
     except ValueError:
         raise ConfigError(f"--epsilon takes numbers; got {', '.join(given)}") from None
     if not all(0 < value < 1000 for value in values):
-        raise ConfigError("--epsilon must be above 0: without a budget nothing can be learned")
+        raise ConfigError(
+            f"--epsilon must be above 0 and below 1000, got {', '.join(given)}: without a budget "
+            "nothing can be learned, and a huge one protects nobody"
+        )
     return values

@@ -56,7 +56,7 @@ def load(name: str, seed: int, data_dir: Path | None = None, *, reserve: bool = 
             f"unknown data set {name!r}; there are {', '.join(NAMES)}, or a folder of your own"
         )
     if data_dir is None:
-        raise DataError(f"{name} needs --data-dir (or ISONOMY_DATA_DIR), see docs/few-shot.md")
+        raise DataError(f"{name} needs --data-dir (or ISONOMY_DATA_DIR): docs/few-shot.md, Use")
     if name == "mnist":
         return mnist_pools(data_dir, seed, reserve=reserve)
     sizes = _RESERVED if reserve else _CLASSES[name]

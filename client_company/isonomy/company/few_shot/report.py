@@ -16,6 +16,7 @@ from rich.table import Table
 from isonomy.common.errors import StorageError
 from isonomy.company.benchmark import methods as palette
 from isonomy.company.benchmark.svg import Panel, Series, figure
+from isonomy.company.few_shot.data import NAMES as DATASETS
 from isonomy.company.few_shot.plan import VARIANTS
 
 MEASURES = ("accuracy", "gf", "eo")
@@ -64,6 +65,11 @@ def summarise(records: Iterable[Mapping[str, Any]], reading: str = "balanced") -
         lines.append(Line(dataset, method, epsilon, len(own), means, errors))
     order = list(VARIANTS)
     return sorted(lines, key=lambda one: (one.dataset, one.epsilon, order.index(one.method)))
+
+
+def reading_of(dataset: str) -> str:
+    """Which query sets the figures are about. Only our own images are known in both colours."""
+    return "query sets in both colours" if dataset in DATASETS else "query sets of test.npz"
 
 
 def rich_table(lines: Sequence[Line], title: str) -> Table:
@@ -147,7 +153,9 @@ def plot(lines: Sequence[Line], title: str, measures: Sequence[str] = MEASURES) 
     epsilons = sorted({one.epsilon for one in lines if one.epsilon})
     panels = [_panel(lines, name, epsilons) for name in measures]
     seeds = max((one.seeds for one in lines), default=0)
-    note = f"Mean over {seeds} seeds, bars ± one standard error; query sets in both colours."
+    kind = {reading_of(one.dataset) for one in lines}
+    note = f"Mean over {seeds} seed{'s' if seeds != 1 else ''}, bars ± one standard error"
+    note += "".join(f"; {text}" for text in sorted(kind)) + "."
     return figure(title, panels, note=note, columns=len(panels))
 
 
@@ -160,16 +168,18 @@ def _panel(lines: Sequence[Line], name: str, epsilons: Sequence[float]) -> Panel
         label = VARIANTS[method].label
         if not own[0].epsilon:
             level = own[0].means[name]
-            ends = [(e, level) for e in ((epsilons[0], epsilons[-1]) if epsilons else (0, 1))]
+            wide = 0.0 if len(epsilons) > 1 else 0.5  # a line needs two ends
+            reach = (epsilons[0] - wide, epsilons[-1] + wide) if epsilons else (0.0, 1.0)
+            ends = [(e, level) for e in reach]
             series.append(Series(label, colour, "", ends, dash=True))
             continue
         shift = 0.08 * (number - len(present) / 2)  # so that bars do not hide each other
         points = [(one.epsilon + shift, one.means[name]) for one in own]
         texts = [f"{label}, ε = {one.epsilon:g}: {one.show(name)}" for one in own]
         for (x, y), one in zip(points, own, strict=True):
-            reach = one.errors[name]
-            if reach:
-                series.append(Series("", colour, "", [(x, y - reach), (x, y + reach)], line=True))
+            error = one.errors[name]
+            if error:
+                series.append(Series("", colour, "", [(x, y - error), (x, y + error)], line=True))
         series.append(Series(label, colour, mark, points, texts, line=True))
     return Panel(NAMES[name], "ε", NAMES[name], series, y_span=0.05, x_ticks=epsilons)
 
@@ -182,7 +192,8 @@ def write(records: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
     files["differences.md"] = differences(records)
     for dataset in sorted({one.dataset for one in lines}):
         own = [one for one in lines if one.dataset == dataset]
-        files[f"{dataset}.svg"] = plot(own, f"{dataset}: 5-way 5-shot, query sets in both colours")
+        short = Path(dataset).name or "own"  # a folder of one's own: never a path out of `folder`
+        files[f"{short}.svg"] = plot(own, f"{short}: {reading_of(dataset)}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():

@@ -34,7 +34,7 @@ Accountant = Literal["rdp", "prv"]
 Steps = Mapping[tuple[float, float], int]  # (noise multiplier z, sampling rate q) ↦ steps
 
 NOT_A_GUARANTEE = "as in the papers, not a guarantee"
-GUARANTEE = "for all features, to whoever sees the model only"
+GUARANTEE = "guaranteed for whole records, to whoever sees the model only"
 WHOLE_ORDERS = (*map(float, range(2, 64)), 64.0, 80.0, 96.0, 128.0, 192.0, 256.0, 512.0, 1024.0)
 """Orders of Rényi divergence that are quick to work out; with fewer orders ε is never smaller."""
 ORDERS = (*(1 + x / 10 for x in range(1, 100)), *WHOLE_ORDERS[9:])

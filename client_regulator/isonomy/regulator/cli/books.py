@@ -169,7 +169,13 @@ def _for_people(found: LedgerSummary, fields: dict[str, Any]) -> str:
     ]
     for own in fields.get("entries", ()):
         who = ", ".join(own.get("who", ())) or own.get("plan", "")[:12]
-        if own["type"] == "debit":
+        if own["type"] == "debit" and own["event"].get("kind") == "few_shot":
+            most = own["epsilon_spent"]  # set aside in full: individual accounts end there
+            what = (
+                f"{own['purpose']}, round {own['event']['round']}: {own['people']:,} samples; each "
+                f"loses at most ε = {min(own['epsilon'], most):.4g} in it, {most:.4g} in all rounds"
+            )
+        elif own["type"] == "debit":
             noise = own["noise"]
             what = (
                 f"{own['purpose'] or own['query']}: {noise['mechanism']} noise {noise['noise']}, "

@@ -48,6 +48,8 @@ def add(
         f"Took {len(pool):,} samples of {pool.pool.classes} classes as {name!r}. {file} itself "
         "was left as it is, in plain: keep it safe or remove it."
     )
+    if pool.pool.groups is None or pool.pool.positive is None:
+        text += " They lack groups or positive: plans with l_d or pf_ld cannot use them."
     emit("tasks-add", fields, text, as_json=as_json)
 
 

@@ -112,7 +112,7 @@ class FewShotPlan(Agreement):
                 f"{own.shots} examples each, by {own.learner} with {own.method};",
                 f"  uses {regulator}'s tasks {self.pool!r}: {self.samples:,} samples, of which "
                 f"each loses at most ε = {own.epsilon / MILLION:g} at δ = {own.delta}, all rounds "
-                "together, whether they are held or not;",
+                "together, whether all of them are run or not;",
                 f"  {company} receives the sum of both sides' steps and can subtract its own: what "
                 f"protects {regulator}'s samples from it is the noise, not the encryption;",
                 f"  {regulator} receives the model in every round, and so learns how it moves;",
