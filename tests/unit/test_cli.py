@@ -25,3 +25,10 @@ def test_version() -> None:
         [BIN / "isonomy", "--version"], capture_output=True, text=True, check=True
     )
     assert shown.stdout.strip().count(".") == 2
+
+
+def test_arguments_are_explained_too() -> None:
+    """Click 8.5 under typer 0.20 prints an argument's name and nothing else."""
+    command = [BIN / "isonomy-regulator", "approve", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "The plan, as the company sent it." in shown.stdout
