@@ -35,7 +35,7 @@ def at_terminal(answers: list[str], *arguments: object) -> tuple[int, str]:
         if not piece:
             break
         said += piece
-        if waiting and said.rstrip(" ").endswith(":"):
+        if waiting and said.endswith(": "):  # the blank comes once nothing typed is shown any more
             os.write(terminal, f"{waiting.pop(0)}\n".encode())
             said += "\n"
     _, status = os.waitpid(child, 0)
