@@ -53,6 +53,38 @@ def test_pairwise_differences_never_exceed_bound(
             assert max(exact_squares(left - right)) <= BOUND**2
 
 
+@given(
+    hnp.arrays(
+        np.float32,
+        st.tuples(st.integers(1, 5), st.integers(1, 9)),
+        elements=st.floats(allow_nan=False, allow_infinity=False, width=32),
+    ),
+    st.sampled_from([1e-150, 1e-30, 1e-3, 1.0, 7.3, 1e30]),
+    st.booleans(),
+)
+def test_single_precision_never_exceeds_the_bound_either(
+    rows: np.ndarray, norm: float, swap: bool
+) -> None:
+    weights = np.array([0.3, -0.2] if swap else [-0.2, 0.3])
+    made = quantise_weighted(rows, weights, norm, BOUND)
+    assert max(exact_squares(made.rows[0].astype(object))) <= BOUND**2
+
+
+def test_single_precision_gives_the_same_integers_but_for_rounding() -> None:
+    """Rows as long as the bound, and a hair shorter and longer, wide and narrow, by two slices."""
+    rng = np.random.default_rng(5)
+    for columns, stretch in ((3, 1.0), (255, 1.0 - 2.0**-14), (255, 1.0), (255, 1.0 + 1e-6)):
+        rows = np.tril(rng.normal(size=(255, columns)))
+        rows *= stretch / np.linalg.norm(rows, axis=1, keepdims=True)
+        single = quantise_weighted(rows.astype(np.float32), np.array([1.0, -0.5]), 1.0, BOUND)
+        double = quantise_weighted(rows, np.array([1.0, -0.5]), 1.0, BOUND)
+        assert max(exact_squares(single.rows[0].astype(object))) <= BOUND**2
+        assert np.abs(single.rows - double.rows).max() <= 2  # differences are twice the integers
+        # what is left of the totals: Σ q exactly, and Σ of the rows
+        assert (single.last_total == -single.rows[0].sum(axis=0, dtype=np.int64) // 2).all()
+        np.testing.assert_allclose(single.clipped_total, double.clipped_total, atol=2e-6)
+
+
 @pytest.mark.parametrize("weights", [(-0.3, 0.4), (0.1, 0.3), (7.1, -1e-3), (1 / 3, 1e3)])
 def test_two_groups_mirror_each_other(weights: tuple[float, float]) -> None:
     """The extreme weights are ±½ of the range exactly, whatever floats make of the middle."""

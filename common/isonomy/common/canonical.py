@@ -94,7 +94,12 @@ def _ordered(obj: object, depth: int) -> object:
             raise ConfigError("an object key that is not a string")
         plain = all(key.isascii() for key in obj)  # then code points are in UTF-16 order
         names = sorted(obj) if plain else sorted(obj, key=_utf16)
-        return {key: _ordered(obj[key], depth + 1) for key in names}
+        return {
+            key: value
+            if type(value := obj[key]) is str and value.isascii()  # most of a record
+            else _ordered(value, depth + 1)
+            for key in names
+        }
     raise ConfigError(
         f"{kind.__name__} has no canonical form; use null, booleans, integers, strings, "
         "lists and objects (a float as an integer in fixed units or as a string)"

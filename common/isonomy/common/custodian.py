@@ -74,6 +74,7 @@ class Custodian:
         self._root = ledger.add_people(table.cohort.member_hashes(member_key))
         self._source: NoiseSource = SystemNoise()
         self.dual = DualKeeper(required=dual_required)
+        self._subsets: dict[bytes, bytes] = {}  # positions -> root, of those written
         self._known_codes: dict[str, NDArray[np.int64]] = {}  # worked out once, not per query
         self.limits: Limits | None = None  # the owner's policy, beyond what the plan allows
         self._replay()
@@ -123,7 +124,8 @@ class Custodian:
             cost = cost_of(query.shape, counts, query.params)
         except ConfigError as error:
             raise ProtocolError(str(error)) from None
-        if not self.was_answered(query.query_id):
+        answered = self.was_answered(query.query_id)
+        if not answered:
             self.dual.check(query, counts)
         expected_weights = counts[0] if query.shape == "weighted" else 0
         if len(query.weights) != expected_weights:
@@ -135,7 +137,7 @@ class Custodian:
         if self.limits is not None:
             self.limits(query, units)
         positions = query.position_array(len(self._table.cohort))
-        if not self.was_answered(query.query_id):
+        if not answered:
             self._ledger.check(self._plan, self._root, units, among=positions)
         codes = tuple(self._codes(name)[positions] for name in query.attributes)
         return Authorised(query, shapes, units, codes, counts)
@@ -189,7 +191,7 @@ class Custodian:
         values = centre(noisy % t, t)
         root, positions = self._root, query.positions
         if positions is not None:
-            root = self._ledger.add_subset(root, query.position_array(0))
+            root = self._subset_root(query.position_array(0))
         record = self._ledger.debit(
             plan=self._plan,
             query_id=query.query_id,
@@ -212,6 +214,13 @@ class Custodian:
         )
         self.dual.observe(query, authorised.group_counts, values)
         return record
+
+    def _subset_root(self, positions: NDArray[np.int64]) -> bytes:
+        """The root of a subset that the ledger holds, written if it does not yet."""
+        key = positions.tobytes()
+        if key not in self._subsets:  # training asks about the same chunks, round by round
+            self._subsets[key] = self._ledger.add_subset(self._root, positions)
+        return self._subsets[key]
 
     def release_reports(self, attribute: str, epsilon_millionths: int) -> DebitRecord:
         """Everybody's group by randomised response, once: a baseline; no message asks for it."""

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +24,10 @@ from isonomy.common.cohort import AttributeTable, Cohort
 from isonomy.common.custodian import Authorised, Custodian
 from isonomy.common.errors import ProtocolError
 from isonomy.common.ledger import Ledger
-from isonomy.common.messages import encode
 from isonomy.common.oracle import Asked, GroupOracle, Receipt
+from isonomy.common.queries import Query
 
+_NAMED = tuple(own.name for own in fields(Query) if own.name != "positions")
 _ROOM_BYTES = 1 << 30  # of memory that must be free; containers often have 64 MB there
 
 
@@ -116,9 +117,7 @@ class LocalOracle(GroupOracle):
         return oracle
 
     def _exchange(self, asked: Asked) -> tuple[NDArray[np.int64], Receipt]:
-        frame = encode(asked.query)
-        rows = np.ascontiguousarray(asked.rows).data.cast("B")
-        request_hash = hash_bytes("isonomy/local-request/v1", frame, rows)
+        request_hash = _request_hash(asked)
         authorised = self._custodian.authorise(asked.query)
         record = self._custodian.stored(asked.query.query_id, request_hash)
         if record is None:
@@ -127,6 +126,14 @@ class LocalOracle(GroupOracle):
         values = np.frombuffer(record.answer, "<i8").astype(np.int64)
         receipt = Receipt(record.query_id, record.units, record.seq, record.hash)
         return values.reshape(authorised.shapes.sums, -1), receipt
+
+
+def _request_hash(asked: Asked) -> bytes:
+    """Everything that was asked, so that an id stands for one question."""
+    query, rows = asked.query, np.ascontiguousarray(asked.rows)
+    people = b"" if query.positions is None else query.position_array(0).tobytes()
+    text = repr([getattr(query, name) for name in _NAMED]).encode()
+    return hash_bytes("isonomy/local-request/v2", text, people, rows.data.cast("B"))
 
 
 def scratch_folder() -> Path | None:

@@ -126,6 +126,7 @@ class GroupOracle(ABC):
     """
 
     record_privacy: bool = False
+    charges_rows: bool = False  # does everybody pay for the length of their own row?
 
     def __init__(
         self,
@@ -443,7 +444,7 @@ class GroupOracle(ABC):
 
     def _by_person(
         self, rows: ArrayLike, positions: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    ) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
         given = checked_rows(rows, len(positions))
         totals, distinct = sum_by_person(given, positions)
         if len(distinct) < len(positions):
