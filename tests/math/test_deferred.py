@@ -43,7 +43,7 @@ def test_one_pass_gives_the_sum_of_two() -> None:
     extra = torch.autograd.grad((values * centred).sum(), list(model.parameters()))
     shared = constraint.take_pass(model, rows)
     assert shared is not None
-    back_propagate(nn.functional.cross_entropy(shared[0], target), *shared)
+    back_propagate(nn.functional.cross_entropy(shared.outputs, target), shared)
     for parameter, first, second in zip(model.parameters(), own, extra, strict=True):
         assert parameter.grad is not None
         torch.testing.assert_close(parameter.grad, first + second, rtol=1e-4, atol=1e-6)

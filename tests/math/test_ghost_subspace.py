@@ -70,7 +70,7 @@ def test_same_mean(case: tuple[int, int, int, int], norm: float) -> None:
     rows = gradients(people, size, rank, seed)
     subspace = Subspace.of(rows @ rows.T, norm=norm)
     u = torch.from_numpy(np.random.default_rng(seed).normal(size=people))
-    back = subspace.weights(u.numpy() @ subspace.rows) @ rows  # what combine() does
+    back = subspace.back(u.numpy() @ subspace.rows) @ rows  # what combine() does
     expected = u @ clipped(rows, norm)
     torch.testing.assert_close(back, expected, rtol=1e-5, atol=2e-6 * norm * people)
 
@@ -86,7 +86,7 @@ def test_same_noise_inside_the_span(
     if not rows.any():
         return
     subspace = Subspace.of(rows @ rows.T, norm=norm, rank=keep)
-    q = torch.stack([subspace.weights(e) @ rows for e in np.eye(subspace.rank)])  # (r, d)
+    q = torch.stack([subspace.back(e) @ rows for e in np.eye(subspace.rank)])  # (r, d)
     torch.testing.assert_close(q @ q.T, torch.eye(subspace.rank).double(), rtol=0, atol=2e-3)
     inside = torch.linalg.lstsq(rows.T, q.T, driver="gelsd").solution.T @ rows
     torch.testing.assert_close(inside, q, rtol=0, atol=2e-3)
@@ -99,14 +99,14 @@ def test_nobody_has_a_gradient() -> None:
     subspace = Subspace.of(torch.zeros(4, 4).double(), norm=1.0)
     assert subspace.rows.shape == (4, 1)
     assert not subspace.rows.any()
-    assert not subspace.weights(np.array([3.0])).any()
+    assert not subspace.back(np.array([3.0])).any()
 
 
 def test_a_truncated_chunk_keeps_at_least_one_direction() -> None:
     kernel = torch.eye(8).double()
     subspace = Subspace.of(kernel, norm=10.0, rank=2, floor=0.5 * torch.ones(8).double())
     assert subspace.rows.shape == (8, 1)
-    assert float(subspace.weights(np.array([3.0])).norm()) == pytest.approx(3.0)
+    assert float(subspace.back(np.array([3.0])).norm()) == pytest.approx(3.0)
 
 
 def test_single_precision_leaves_out_rounding_only() -> None:
@@ -117,7 +117,7 @@ def test_single_precision_leaves_out_rounding_only() -> None:
     assert rough.rank <= exact.rank
     lost = (exact.rows**2).sum(axis=1) - (rough.rows**2).sum(axis=1)
     assert lost.max() < 2e-6
-    assert np.isfinite(rough.weights(np.ones(rough.rank)).numpy()).all()
+    assert np.isfinite(rough.back(np.ones(rough.rank)).numpy()).all()
 
 
 def test_leading_directions_are_nearly_the_best() -> None:
@@ -197,7 +197,7 @@ def test_noise_energy_is_the_rank(tmp_path: Path) -> None:
     span, plain = [], []
     for _ in range(repeats):
         answer, release = private_gradient(
-            oracle, grads, U, norm=norm, sigma=sigma, people=np.arange(16)
+            oracle, grads, U, norm=norm, sigma=sigma, people=np.arange(16), fill=None
         )
         span.append((flat(answer) - truth).numpy())
         whole = oracle.weighted_sum(grads.rows().numpy(), U, norm=norm, sigma=sigma)
@@ -288,7 +288,8 @@ def test_nearly_equal_gradients_survive_centring(tmp_path: Path) -> None:
         U,
         norm=norm,
         attribute="sex",
-        noise={"sigma": 0.02 * norm},
+        noise={"sigma": 0.02},
+        fill=None,
         purpose="test",
     ).tensors()
     expected = torch.tensor(U).double()[groups] @ clipped(rows, norm)

@@ -39,6 +39,7 @@ from isonomy.common.errors import DataError
 from isonomy.common.oracle import GroupOracle
 from isonomy.company.bench.step_memory import MEMORY_CASES, measure_memory
 from isonomy.company.datasets import lending, load
+from isonomy.company.gradient.chain import set_training
 from isonomy.company.gradient.checks import prepare_run
 from isonomy.company.gradient.f_ld import FLD
 from isonomy.company.gradient.pf_ld import PFLD
@@ -189,9 +190,9 @@ def _step(
     def step() -> None:
         chunk, constraint = next(chunks), None
         if strategy is not None:
-            own.eval()
+            set_training(own, False)
             constraint = strategy.constraint_gradient(run, chunk)
-            own.train()
+            set_training(own, True)
         trainer._step(run, optimiser, chunk.rows, constraint)
 
     return step

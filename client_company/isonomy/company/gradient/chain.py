@@ -24,9 +24,9 @@ _Forward = Callable[[Tensor], Tensor]
 _Back = Callable[[Tensor, Tensor], Tensor]  # signal, what left the layer -> signal before it
 
 _ACTIVATIONS: dict[type[nn.Module], tuple[_Forward, _Back]] = {
-    nn.ReLU: (torch.relu, lambda signal, left: torch.ops.aten.threshold_backward(signal, left, 0)),
-    nn.Tanh: (torch.tanh, torch.ops.aten.tanh_backward),
-    nn.Sigmoid: (torch.sigmoid, torch.ops.aten.sigmoid_backward),
+    nn.ReLU: (torch.relu_, lambda signal, left: torch.ops.aten.threshold_backward(signal, left, 0)),
+    nn.Tanh: (torch.tanh_, torch.ops.aten.tanh_backward),
+    nn.Sigmoid: (torch.sigmoid_, torch.ops.aten.sigmoid_backward),
 }
 
 
@@ -49,7 +49,8 @@ class Chain:
         last = layers[-1] if layers else None
         if type(last) is not nn.Linear or last.out_features > 2 or len(set(layers)) < len(layers):
             return None
-        steps, left = [], inputs
+        steps: list[tuple[nn.Module, Tensor, Tensor]] = []
+        left = inputs
         with torch.no_grad():
             for layer in layers:
                 if layer is None or _hooked(layer):
@@ -58,7 +59,9 @@ class Chain:
                 if type(layer) is nn.Linear:
                     left = functional.linear(entered, layer.weight, layer.bias)
                 elif type(layer) in _ACTIVATIONS:
-                    left = _ACTIVATIONS[type(layer)][0](entered)
+                    # in place of what a linear layer has just made: nobody needs it as it was
+                    ours = bool(steps) and type(steps[-1][0]) is nn.Linear
+                    left = _ACTIVATIONS[type(layer)][0](entered if ours else entered.clone())
                 else:
                     return None
                 steps.append((layer, entered, left))
@@ -79,6 +82,30 @@ class Chain:
         return made
 
 
+def parameters_of(model: nn.Module) -> list[nn.Parameter]:
+    """`list(model.parameters())`; for layers in a row without the search through the tree."""
+    layers = list(model._modules.values())
+    if type(model) is not nn.Sequential or any(layer is None or layer._modules for layer in layers):
+        return list(model.parameters())
+    own = [p for layer in layers if layer for p in layer._parameters.values() if p is not None]
+    return list(dict.fromkeys(own))
+
+
+def set_training(model: nn.Module, mode: bool) -> None:
+    """`model.train(mode)`; for layers in a row without the search through the tree."""
+    layers = [model, *model._modules.values()]
+    plain = type(model) is nn.Sequential and not any(
+        layer is None or type(layer).train is not nn.Module.train or layer._modules
+        for layer in layers[1:]
+    )
+    if not plain:
+        model.train(mode)
+        return
+    for layer in layers:
+        if layer is not None:
+            layer.__dict__["training"] = mode
+
+
 def _hooked(layer: nn.Module) -> bool:
     return bool(
         layer._forward_hooks
@@ -88,4 +115,4 @@ def _hooked(layer: nn.Module) -> bool:
     )
 
 
-__all__ = ["Chain"]
+__all__ = ["Chain", "parameters_of", "set_training"]

@@ -39,9 +39,9 @@ def check_model(model: object) -> None:
             )
 
 
-def check_finite_loss(loss: Tensor) -> float:
+def check_finite_loss(loss: Tensor | float) -> float:
     """The loss as a number; NaN and infinity end the run before the model is spoiled."""
-    value = float(loss.detach())
+    value = float(loss.detach()) if isinstance(loss, Tensor) else loss
     if not math.isfinite(value):
         raise ConfigError(
             "the loss is NaN or infinite. Scale the inputs, lower the learning rate, or look for "

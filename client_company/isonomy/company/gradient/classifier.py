@@ -69,7 +69,6 @@ _TRAINER: dict[str, dict[str, Any]] = {
     "logistic": {"rounds": 15, "local_steps": 10, "warmup_steps": 200, "average": 0.3},
     "mlp": {"rounds": 8, "local_steps": 1, "warmup_steps": 200, "average": 0.3},
 }
-_RANK = 64  # of a network's constraint gradients: few directions hold them, the rest is noise
 _FREE = {"rounds": 150, "local_steps": 1}  # F-LD asks nobody: many short rounds
 _RATES = {"logistic": 0.02, "mlp": 2e-3}
 
@@ -77,7 +76,7 @@ _RATES = {"logistic": 0.02, "mlp": 2e-3}
 def _pf_ld(notion: str | Notion, options: Mapping[str, Any]) -> Strategy:
     from isonomy.company.gradient.pf_ld import PFLD
 
-    return PFLD(notion, **{"rank": _RANK, **options})
+    return PFLD(notion, **options)
 
 
 def _f_ld(notion: str | Notion, options: Mapping[str, Any]) -> Strategy:

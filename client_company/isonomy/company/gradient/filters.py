@@ -49,7 +49,7 @@ from isonomy.common.quantise import (
 from isonomy.common.queries import Cost, Kind, Query, cost_of
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating]
 _KINDS: tuple[Kind, ...] = ("blind", "open")
 
 
@@ -84,6 +84,8 @@ class FilteredOracle(GroupOracle):
     at most (1 − reserve)·cap, their open ones at most reserve·cap. `reserve` is therefore the part
     that the strategy plans for open queries: 0.34 for DP-FERMI and PF-LD with their default split.
     """
+
+    charges_rows = True
 
     def __init__(self, inner: GroupOracle, *, stretch: float = 1.0, reserve: float = 0.34) -> None:
         if not (math.isfinite(stretch) and stretch >= 1):
@@ -227,7 +229,7 @@ class FilteredOracle(GroupOracle):
         return self._inner._exchange(asked)
 
 
-def _own_differences(given: Floats, u: Floats, norm: float, bound: int) -> Ints:
+def _own_differences(given: Floats, u: NDArray[np.float64], norm: float, bound: int) -> Ints:
     """(people,) exact squared Δ of each person: their rows under the two extreme weights.
 
     No other pair of groups differs by more, coordinate by coordinate (`quantise_weighted`).

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -27,7 +27,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from isonomy.common.errors import CapacityError, ConfigError, DataError
-from isonomy.company.gradient.per_sample import Factors, Pairs, add_pairs
+from isonomy.company.gradient.chain import parameters_of
+from isonomy.company.gradient.per_sample import Factors, Outer, Pairs, add_pairs
 from isonomy.company.gradient.tracing import factors_of, plan_of, trace
 from isonomy.company.gradient.triangles import Matrix, mirrored
 
@@ -38,7 +39,8 @@ _DIVERGED = (
     "or scale the inputs."
 )
 Scalar = Callable[[Tensor], Tensor]  # outputs (b, classes) -> (b,), each from its own row
-Slope = Callable[[Tensor], tuple[Tensor, Tensor]]  # outputs -> (b,), and (b, classes) gradients
+Slope = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""outputs -> (b,) values, and their gradients: (b, classes), or (b,) along the line of two"""
 
 
 @dataclass(eq=False)
@@ -53,7 +55,7 @@ class ChunkGradients:
     """
 
     outputs: Tensor  # (rows, classes); see tracing.Trace
-    upstream: Tensor  # (rows, classes) ∂h_i/∂outputs_i
+    gradient: Tensor  # (rows, classes) ∂h_i/∂outputs_i, or (rows,) along the line of two classes
     values: Tensor  # (rows,) the scalar itself, detached
     parameters: list[nn.Parameter]
     parts: Sequence[Factors]  # of upstream · outputs, or (with `scale`) of the line's coordinate
@@ -61,6 +63,8 @@ class ChunkGradients:
     person_of_row: Tensor | None  # (rows,) numbers 0..b−1; None: row i is person i
     scale: Tensor | None = None  # (rows,) where the outputs' gradients stand on one line
     again: Callable[[], Tensor] | None = None  # the forward pass once more, with its graph
+    inputs_gram: Tensor | None = None  # `first_inner` of these inputs, from an earlier round
+    by_hand: bool = False  # run layer by layer (chain): nothing in it knows training from not
 
     @classmethod
     def of(
@@ -77,24 +81,27 @@ class ChunkGradients:
         """
         if len(inputs) == 0:
             raise DataError("a chunk needs at least one row")
-        parameters = list(model.parameters())
+        parameters = parameters_of(model)
         plan = plan_of(model, parameters, inputs)
         traced = trace(model, plan.layers, inputs)
         if not traced.depends:
             raise ConfigError("the scalar does not depend on the model's parameters")
         with torch.no_grad():
-            values, upstream = (slope or _slope_of(scalar))(traced.outputs)
+            values, gradient = (slope or _slope_of(scalar))(traced.outputs)
         if not math.isfinite(values.sum().item()):  # a NaN or an infinity shows in the sum
             raise DataError(
                 "the model's outputs are NaN or infinite: training diverged. Nothing was asked; "
                 "lower the learning rate, or scale the inputs."
             )
         people, person = _persons(people_of_row, len(inputs), inputs.device)
-        scale = None if plan.generic else along_line(upstream)
-        seed = upstream if scale is None else _line_like(upstream)
+        line = _line_of(traced.outputs.shape, traced.outputs.dtype, traced.outputs.device)
+        scale = None
+        if not plan.generic:
+            scale = gradient if gradient.ndim == 1 else along_line(gradient)
+        seed = line if scale is not None else _sent_back(gradient, line)
         return cls(
             outputs=traced.outputs,
-            upstream=upstream,
+            gradient=gradient,
             values=values,
             parameters=[p for p in parameters if p.requires_grad],
             parts=factors_of(model, plan, traced, inputs, seed),
@@ -102,10 +109,17 @@ class ChunkGradients:
             person_of_row=person,
             scale=scale,
             again=lambda: model(inputs),
+            by_hand=traced.chain is not None,
         )
 
     def __len__(self) -> int:
         return len(self.values) if self.people is None else len(self.people)
+
+    @property
+    def upstream(self) -> Tensor:
+        """(rows, classes) ∂h_i/∂outputs_i."""
+        outputs = self.outputs
+        return _sent_back(self.gradient, _line_of(outputs.shape, outputs.dtype, outputs.device))
 
     @property
     def size(self) -> int:
@@ -134,7 +148,8 @@ class ChunkGradients:
     @cached_property
     def lengths(self) -> NDArray[np.float64]:
         """|g_i|, (b,), off K's diagonal."""
-        lengths: NDArray[np.float64] = np.sqrt(np.maximum(self.triangle.diagonal(), 0.0))
+        squares = np.maximum(self.triangle.diagonal(), 0.0)
+        lengths: NDArray[np.float64] = np.sqrt(squares, dtype=np.float64)
         return lengths
 
     def take_triangle(self) -> Matrix:
@@ -145,22 +160,32 @@ class ChunkGradients:
 
     def triangle_in(self, dtype: torch.dtype) -> Matrix:
         """Of K with products in another precision: for differences of nearly equal gradients."""
+        return self._triangle_of(self.parts, dtype)
+
+    def first_triangle(self) -> Matrix:
+        """Of the first layer's part of K alone, to be written over (filled.py says what for)."""
+        first, known = self.parts[0], self.inputs_gram
+        if known is not None and isinstance(first, Outer):
+            first = replace(first, known=known)
+        return self._triangle_of([first], self.outputs.dtype)
+
+    def first_inner(self, inputs: Tensor) -> Tensor | None:
+        """The part of `first_triangle` that only the inputs decide, where the model begins so."""
+        first = self.parts[0]
+        if not isinstance(first, Outer) or first.entering is not inputs or first.weight is None:
+            return None
+        return first.inner(self.outputs.dtype)
+
+    def _triangle_of(self, parts: Sequence[Factors], dtype: torch.dtype) -> Matrix:
         self._check_cells()
-        count = len(self.values)
-        total = torch.zeros(count, count, dtype=dtype, device=self.values.device)
-        for factors in self.parts:
-            factors.add_gram(total)
-        if self.person_of_row is None:
-            lower = total.cpu().numpy().astype(np.float64)
-            if self.scale is not None:
-                scale = self.scale.double().cpu().numpy()
-                lower *= scale
-                lower *= scale[:, None]
-        else:
-            whole = torch.from_numpy(mirrored(total.double().cpu().numpy())).to(total.device)
-            if self.scale is not None:
-                whole *= self.scale.double()
-                whole *= self.scale.double()[:, None]
+        scale = self.scale
+        grams = ((own if scale is None else own.times(scale)).gram(dtype) for own in parts)
+        total = next(grams)
+        for more in grams:
+            total += more
+        lower = total.cpu().numpy()
+        if self.person_of_row is not None:
+            whole = torch.from_numpy(mirrored(lower)).to(total.device)
             lower = self._by_person(self._by_person(whole).T).cpu().numpy()
         if not math.isfinite(lower.diagonal().sum()):  # |g_i|²; the others are not longer
             raise DataError(_DIVERGED)
@@ -186,16 +211,23 @@ class ChunkGradients:
         add_pairs(total, rest)
         return _finite(total.double())
 
-    @cached_property
+    @property
     def norms(self) -> Tensor:
-        """|g_i|, (b,) float64. Without the Gram matrix, unless a person has several rows."""
+        """|g_i|, (b,) float64."""
+        return torch.from_numpy(self.plain_lengths).to(self.values.device)
+
+    @cached_property
+    def plain_lengths(self) -> NDArray[np.float64]:
+        """The same in numpy. Without the Gram matrix, unless a person has several rows."""
         if self.person_of_row is not None:
-            return torch.from_numpy(self.lengths).to(self.values.device)
-        squares = sum(
-            (factors.squares() for factors in self.factors),
-            start=torch.zeros(len(self.values), dtype=torch.float64, device=self.values.device),
-        )
-        return _finite(squares).sqrt()
+            return self.lengths
+        squares = sum(factors.squares() for factors in self.parts)
+        lengths: NDArray[np.float64] = np.sqrt(squares, dtype=np.float64)
+        if self.scale is not None:
+            lengths *= np.abs(self.scale.detach().cpu().numpy())
+        if not math.isfinite(lengths.sum()):
+            raise DataError(_DIVERGED)
+        return lengths
 
     def rows(self) -> Tensor:
         """G itself, (b, d) float64, parameters in order: for models smaller than the chunk."""
@@ -222,7 +254,7 @@ class ChunkGradients:
             raise ConfigError(f"one weight per person: ({len(self)},), not {tuple(weights.shape)}")
         double = self._cancels(weights) if double is None else double
         own = self.per_row(weights).to(torch.float64 if double else self.outputs.dtype)
-        return self._combined(own if self.scale is None else own * self.scale)
+        return self.pull_back_line(own if self.scale is None else own * self.scale)
 
     def outputs_again(self) -> Tensor:
         """The outputs with their graph; by another forward pass, if they had none."""
@@ -237,15 +269,19 @@ class ChunkGradients:
         Signals are linear in what is sent back from the outputs, and those of the line are here.
         """
         weights = None if self.scale is None else along_line(upstream)
-        return None if weights is None else self._combined(weights)
+        return None if weights is None else self.pull_back_line(weights)
 
-    def _combined(self, weights: Tensor) -> list[Tensor]:
+    def pull_back_line(self, weights: Tensor) -> list[Tensor]:
+        """Σ_i w_i times the gradients that `parts` stand for."""
         made = {
             id(parameter): value
             for factors in self.parts
             for parameter, value in zip(factors.parameters, factors.combine(weights), strict=True)
         }
-        return [made[id(p)].to(p.dtype) for p in self.parameters]
+        found = [made[id(p)] for p in self.parameters]
+        if all(own.dtype == p.dtype for own, p in zip(found, self.parameters, strict=True)):
+            return found
+        return [own.to(p.dtype) for own, p in zip(found, self.parameters, strict=True)]
 
     def per_row(self, weights: Tensor) -> Tensor:
         """(rows,) each row its person's weight, on the model's device."""
@@ -328,13 +364,16 @@ def along_line(upstream: Tensor) -> Tensor | None:
     return second if across <= coarse * most else None
 
 
-def _line_like(upstream: Tensor) -> Tensor:
-    """The line's direction in every row."""
-    return _line_of(upstream.shape, upstream.dtype, upstream.device)
+def _sent_back(gradient: Tensor, line: Tensor) -> Tensor:
+    """(rows, classes), also where it was given along the line."""
+    if gradient.shape == line.shape:
+        return gradient
+    return gradient.reshape(-1, *[1] * (line.ndim - 1)) * line
 
 
 @lru_cache(maxsize=64)  # chunks come in few sizes
 def _line_of(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The line's direction in every row."""
     line = torch.ones(shape, dtype=dtype, device=device)
     if len(shape) == 2 and shape[1] == 2:
         line[:, 0] = -1.0

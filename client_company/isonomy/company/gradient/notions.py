@@ -56,7 +56,9 @@ class Event:
     | label | members: rows with this label; None: everybody |
     | decided | what the dual step measures; None: h itself |
     | bound | C_d: values are clipped to ±bound in the dual step |
-    | slope | h together with its gradient (b, classes) in the logits; None: by differentiation |
+    | slope | h together with its gradient in the logits; None: by differentiation |
+
+    A slope's gradient is (b, classes); for two classes (b,) may stand for −g and g.
     """
 
     name: str
@@ -127,6 +129,8 @@ class BuiltIn:
             return (logits.argmax(dim=1) == chosen).to(logits.dtype)
 
         def slope(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+            if classes == 2:
+                return self._two_classes(logits)
             share = torch.softmax(self.sharpness * logits, dim=1)
             value = share[:, chosen].clone()
             rise = self.sharpness * value  # ∂p_c/∂logits = β p_c (e_c − p)
@@ -138,11 +142,22 @@ class BuiltIn:
         name = what if label is None else f"{what} | y = {label}"
         return Event(name, h, label, decided, slope=slope)
 
+    def _two_classes(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """P(ŷ = 1) = σ(βx) of the logits' difference x, and β·σ(1 − σ)."""
+        value = torch.sigmoid(self.sharpness * (logits[:, 1] - logits[:, 0]))
+        rise = torch.addcmul(value, value, value, value=-1.0)
+        return value, rise if self.sharpness == 1.0 else self.sharpness * rise
+
     def _wrong(self, logits: Tensor, target: Tensor) -> Tensor:
         right = torch.softmax(self.sharpness * logits, dim=1)
         return 1 - right.gather(1, target[:, None].to(logits.device))[:, 0]
 
     def _wrong_slope(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        if logits.shape[1] == 2:
+            value, rise = self._two_classes(logits)
+            own = target.to(logits)
+            away = 1.0 - 2.0 * own  # −1 for label 1, whose P(ŷ = 1) is not wrong
+            return own + away * value, away * rise
         share = torch.softmax(self.sharpness * logits, dim=1)
         own = target[:, None].to(logits.device)
         right = share.gather(1, own)

@@ -3,9 +3,9 @@
 For a sample i let a_i be what enters a layer and s_i the back-propagated signal: the gradient of
 the scalar with respect to what leaves it. All that private training needs of a layer is
 
-    add_gram(total)      adds the samples' inner products to the lower triangle of `total`, (b, b),
-                         made in its precision; what is above the diagonal has no meaning
-    squares()   (b,)     their squared lengths
+    gram(dtype)          the samples' inner products, (b, b), made in that precision; what is
+                         above the diagonal has no meaning
+    squares()   (b,)     their squared lengths, in numpy: many small steps
     rows()      (b, …)   the gradients themselves, per parameter (small models only)
     combine(w)           Σ_i w_i g_i, per parameter, in the precision of w
     times(c)             the same for c_i g_i
@@ -31,7 +31,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -41,6 +43,7 @@ _SLICE_CELLS = 1 << 23  # per-sample cells held at a time: 32 MB of float32
 _DUST = 1e-17
 
 Pairs = list[tuple[Tensor, Tensor]]
+Squares = NDArray[np.floating]
 
 
 class Factors(Protocol):
@@ -48,8 +51,8 @@ class Factors(Protocol):
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]: ...
-    def add_gram(self, total: Tensor) -> None: ...
-    def squares(self) -> Tensor: ...
+    def gram(self, dtype: torch.dtype) -> Tensor: ...
+    def squares(self) -> Squares: ...
     def rows(self) -> list[Tensor]: ...
     def combine(self, weights: Tensor) -> list[Tensor]: ...
     def times(self, scale: Tensor) -> Self: ...
@@ -64,27 +67,32 @@ class Outer:
     bias: nn.Parameter | None
     entering: Tensor  # (b, in)
     signal: Tensor  # (b, out)
+    known: Tensor | None = None  # what `inner` gives, if somebody has it
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:
         return tuple(p for p in (self.weight, self.bias) if p is not None)
 
-    def add_gram(self, total: Tensor) -> None:
-        outer = product(_without_dust(self.signal.to(total.dtype)))
+    def gram(self, dtype: torch.dtype) -> Tensor:
+        outer = product(_without_dust(self.signal.to(dtype)))
         if self.weight is None:
-            total += outer
-            return
-        inner = product(self.entering.to(total.dtype))
-        if self.bias is not None:
-            inner.add_(1.0)
-        total.addcmul_(inner, outer)
+            return outer
+        known = self.known
+        return outer.mul_(self.inner(dtype) if known is None or known.dtype != dtype else known)
 
-    def squares(self) -> Tensor:
-        signal = self.signal.double().square().sum(dim=1)
+    def inner(self, dtype: torch.dtype) -> Tensor:
+        """A Aᵀ, and 1 more for a bias."""
+        made = product(self.entering.to(dtype))
+        return made if self.bias is None else made.add_(1.0)
+
+    def squares(self) -> Squares:
+        signal = _squared(self.signal)
         if self.weight is None:
             return signal
-        entering = self.entering.double().square().sum(dim=1)
-        return signal * (entering + 1.0 if self.bias is not None else entering)
+        entering = _squared(self.entering)
+        if self.bias is not None:
+            entering += 1.0
+        return signal * entering
 
     def rows(self) -> list[Tensor]:
         made = []
@@ -157,10 +165,10 @@ class SumOfOuter:
         if self.bias is not None:
             yield self.signal.sum(dim=1)
 
-    def add_gram(self, total: Tensor) -> None:
-        _add_gram(self._slices(), total)
+    def gram(self, dtype: torch.dtype) -> Tensor:
+        return _gram(self._slices(), dtype)
 
-    def squares(self) -> Tensor:
+    def squares(self) -> Squares:
         return _squares(self._slices())
 
     def rows(self) -> list[Tensor]:
@@ -196,10 +204,10 @@ class Rows:
     parameters: tuple[nn.Parameter, ...]
     held: Sequence[Tensor]  # (b, *parameter.shape) each
 
-    def add_gram(self, total: Tensor) -> None:
-        _add_gram((row.flatten(1) for row in self.held), total)
+    def gram(self, dtype: torch.dtype) -> Tensor:
+        return _gram((row.flatten(1) for row in self.held), dtype)
 
-    def squares(self) -> Tensor:
+    def squares(self) -> Squares:
         return _squares(row.flatten(1) for row in self.held)
 
     def rows(self) -> list[Tensor]:
@@ -307,9 +315,11 @@ def _without_dust(signal: Tensor) -> Tensor:
     return signal if signal.dtype == torch.float64 else functional.hardshrink(signal, _DUST)
 
 
-def _add_gram(slices: Iterator[Tensor], total: Tensor) -> None:
+def _gram(slices: Iterator[Tensor], dtype: torch.dtype) -> Tensor:
+    total = product(next(slices).to(dtype))
     for part in slices:
-        total += product(part.to(total.dtype))
+        total += product(part.to(dtype))
+    return total
 
 
 def _add_about(slices: Iterator[Tensor], mass: Tensor, total: Tensor) -> None:
@@ -332,12 +342,14 @@ def add_pairs(total: Tensor, pairs: Pairs) -> None:
         total.addmm_(torch.cat([left, right]).T, torch.cat([right, left]))
 
 
-def _squares(slices: Iterator[Tensor]) -> Tensor:
-    first = next(slices)
-    return sum(
-        (part.double().square().sum(dim=1) for part in slices),
-        start=first.double().square().sum(dim=1),
-    )
+def _squares(slices: Iterator[Tensor]) -> Squares:
+    return sum((_squared(part) for part in slices), start=_squared(next(slices)))
+
+
+def _squared(rows: Tensor) -> Squares:
+    own = rows.detach().cpu().numpy()
+    squares: Squares = np.vecdot(own, own)  # in the precision of the rows
+    return squares
 
 
 __all__ = ["Factors", "Outer", "Pairs", "Rows", "Rule", "SumOfOuter", "add_pairs", "rule_for"]

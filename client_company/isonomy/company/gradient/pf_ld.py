@@ -46,15 +46,11 @@ from isonomy.common.queries import cost_of
 from isonomy.company.gradient import record_pf_ld
 from isonomy.company.gradient.bounds import choose_norm, subspace_tradeoff
 from isonomy.company.gradient.deferred import Deferred
+from isonomy.company.gradient.filled import FILL, check_fill
 from isonomy.company.gradient.follow import Follower
 from isonomy.company.gradient.notions import Notion, notion_of
 from isonomy.company.gradient.population import Population, record_of, released_integers
-from isonomy.company.gradient.primal import (
-    Answer,
-    CentredGradients,
-    clipping_bound,
-    private_sum,
-)
+from isonomy.company.gradient.primal import Answer, CentredGradients, private_sum
 from isonomy.company.gradient.record_privacy import Part
 from isonomy.company.gradient.record_releases import Own
 from isonomy.company.gradient.schedule import Noise, Schedule, Weights, solve
@@ -85,7 +81,8 @@ class PFLD:
     | split, epsilon | – | how the budget is shared; how much of it, None: all that is left |
     | measure | – | "hard": dual steps look at decisions; "soft": at h |
     | clip_quantile | – | C_p as a quantile of the gradient norms |
-    | rank, keep | – | directions kept where a chunk has fewer people than the model parameters |
+    | fill | – | chunks with fewer people than the model has parameters: noisy weights (filled) |
+    | rank, keep | – | there instead: directions of the chunk's span (subspace); `fill` None: all |
     | noise_shape | – | κ of primal.py: noise that follows the gradients; None: round noise |
     | small_groups | – | "error", or "drop": cells too small to measure take no part |
     """
@@ -105,6 +102,7 @@ class PFLD:
     epsilon: float | None = None
     measure: Literal["hard", "soft"] = "hard"
     clip_quantile: float = 0.98
+    fill: float | None = FILL
     rank: int | None = None
     keep: float = 1.0
     noise_shape: float | None = 0.1
@@ -119,6 +117,8 @@ class PFLD:
             raise ConfigError(f"clip_quantile lies in (0, 1], got {self.clip_quantile}")
         if self.noise_shape is not None and not 0 < self.noise_shape < float("inf"):
             raise ConfigError(f"noise_shape is a positive number or None, got {self.noise_shape}")
+        if self.fill is not None:
+            check_fill(self.fill)
         if not 0 <= self.damping < float("inf"):
             raise ConfigError(f"damping is a number of at least 0, got {self.damping}")
         for norm in (self.primal_norm, self.dual_norm):
@@ -190,16 +190,17 @@ class PFLD:
             grads = people.gradients(number, inside, self.noise_shape)
             for index, attribute in enumerate(run.attributes):
                 u = lam.weights(index, number)
-                norm = self._primal_norm(run, grads, u)
                 answer = private_sum(
                     run.oracle,
                     grads,
                     u,
-                    norm=norm,
+                    norm=self._primal_norm(run, grads, u),
+                    part=self.clip_quantile,
                     attribute=attribute,
-                    noise=schedule.primal.arguments((max(u) - min(u)) * norm),
+                    noise=schedule.primal.arguments(max(u) - min(u)),
                     rank=self.rank,
                     keep=self.keep,
+                    fill=self.fill,
                     purpose=_purpose(run, gradient_purpose(index, number), "pf_ld: gradient"),
                 )
                 query = (index, number)
@@ -277,17 +278,20 @@ class PFLD:
             run.oracle.confirm_multipliers(release.receipt.query_id, own)
         return record_of(self._lam, release)
 
-    def _primal_norm(self, run: Run, grads: CentredGradients, u: tuple[float, ...]) -> float:
-        """C_p: given, least in the bound of Theorem 4, or a quantile of the company's norms."""
-        if isinstance(self.primal_norm, float | int):
-            return float(self.primal_norm)
-        if self.primal_norm == "bound" and max(u) > min(u):
-            _, _, schedule = self._ready(run)
-            columns = min(grads.size, len(grads), self.rank or len(grads))
-            own = grads.norms.cpu().numpy()
-            sigma = schedule.primal.sigma(run.oracle)
-            return choose_norm(subspace_tradeoff(own, u, sigma=sigma, rank=columns))
-        return clipping_bound(grads.norms, self.clip_quantile)
+    def _primal_norm(self, run: Run, grads: CentredGradients, u: tuple[float, ...]) -> float | None:
+        """C_p: given, or least in the bound of Theorem 4; None: a quantile (private_sum)."""
+        if self.primal_norm != "bound" or max(u) == min(u):
+            return None if self.primal_norm in (None, "bound") else float(self.primal_norm)
+        _, _, schedule = self._ready(run)
+        columns = min(grads.size, len(grads), self.rank or len(grads))
+        whole = self.rank is None and self.keep == 1.0 and grads.size > len(grads)
+        if whole and self.fill is not None and not run.oracle.charges_rows:
+            norms = grads.plain_lengths  # noise is about that of everybody's own weight: s²·Σ|g_i|²
+            columns = max(1, round(float(norms @ norms) / max(float(norms.max()), 1e-12) ** 2))
+        else:
+            norms = grads.norms.cpu().numpy()
+        sigma = schedule.primal.sigma(run.oracle)
+        return choose_norm(subspace_tradeoff(norms, u, sigma=sigma, rank=columns))
 
     def _rule(self, run: Run, people: Population) -> DualRule:
         """The dual rule, fixed before the counts are asked for: their noise is known already."""
@@ -405,7 +409,8 @@ def _add(
 ) -> Sequence[Tensor]:
     """total + scale·answer; as weights while all answers are about one chunk's gradients."""
     if answer.weights is not None:
-        more = Deferred(answer.grads, scale * answer.weights, rows, scale * answer.length)
+        length = None if answer.length is None else scale * answer.length
+        more = Deferred(answer.grads, scale * answer.weights, rows, length)
         if total is None:
             return more
         if isinstance(total, Deferred) and (both := total.plus(more)) is not None:

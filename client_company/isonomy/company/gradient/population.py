@@ -17,10 +17,13 @@ from torch import Tensor
 
 from isonomy.common.dual import ONE, Multipliers
 from isonomy.common.oracle import Release
+from isonomy.company.gradient.filled import FEW
 from isonomy.company.gradient.ghost import ChunkGradients, Slope
 from isonomy.company.gradient.notions import Event, Notion, checked_events
 from isonomy.company.gradient.primal import CentredGradients, Persons
 from isonomy.company.gradient.strategy import RoundRecord, Run, logits_of
+
+_KEPT_CELLS = 1 << 24  # of the chunks' Gram matrices: 64 MB of float32
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class _Members:
     weight: Tensor  # (b,) the same as the model wants it
     target: Tensor  # (b,) on the model's device
     people: NDArray[np.int64]  # (b,)
+    even: bool  # does every row weigh 1?
+    ordered: bool  # one row per person, in ascending order?
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Population:
     overlap: int  # events that one person can be in: primal queries per round about them
     width: int  # events that one row can be in; by labels, so it is public
     _members: dict[tuple[int, int], _Members] = field(default_factory=dict, repr=False)
+    _grams: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, run: Run, notion: Notion) -> Population:
@@ -99,7 +105,8 @@ class Population:
             target = self.run.target[own].to(self.run.device)
             mass, people = self.mass[own, number], self.run.people[own.numpy()]
             first = next(self.run.model.parameters())
-            found = _Members(rows, own, mass, mass.to(first), target, people)
+            even, ordered = bool((mass == 1.0).all()), bool((people[1:] > people[:-1]).all())
+            found = _Members(rows, own, mass, mass.to(first), target, people, even, ordered)
             self._members[key] = self._members[id(own), number] = found
         return self._members[key]
 
@@ -116,9 +123,24 @@ class Population:
 
         slope = None if event.slope is None else _weighted(event.slope, own, run.classes)
         inputs = run.inputs_of(inside)
+        if own.ordered:
+            grads = ChunkGradients.of(run.model, scalar, inputs, None, slope)
+            grads.people, grads.inputs_gram = people, self._gram_of(inside, inputs, grads)
+            return CentredGradients(grads, mass, kappa)
         grads = ChunkGradients.of(run.model, scalar, inputs, people, slope)
-        alone = grads.person_of_row is None
-        return CentredGradients(grads, mass if alone else Persons.of(people).fold(mass), kappa)
+        return CentredGradients(grads, Persons.of(people).fold(mass), kappa)
+
+    def _gram_of(self, rows: Tensor, inputs: Tensor, grads: ChunkGradients) -> Tensor | None:
+        """The inputs' own Gram matrix: chunks do not change, so it is kept while there is room."""
+        if not FEW < len(rows) < grads.size:
+            return None
+        held = self._grams.get(id(rows))
+        if held is None:
+            made = grads.first_inner(inputs)
+            if made is None or (len(self._grams) + 1) * made.numel() > _KEPT_CELLS:
+                return made
+            held = self._grams[id(rows)] = (rows, made)
+        return held[1]
 
     def labels(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of groups and events, for tables and plots."""
@@ -134,7 +156,11 @@ def _weighted(
 
     def slope(outputs: Tensor) -> tuple[Tensor, Tensor]:
         h, gradient = known(logits_of(outputs, classes), own.target)
+        if own.even and gradient.ndim == 1:
+            return h, gradient
         weight = own.weight.to(h)
+        if gradient.ndim == 1:  # two classes: one number says it, whatever the outputs are
+            return h * weight, gradient * weight
         gradient *= weight[:, None]
         if gradient.shape != outputs.shape:  # one logit, for class 1
             gradient = gradient[:, 1].reshape(outputs.shape)

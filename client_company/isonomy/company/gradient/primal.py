@@ -34,6 +34,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from isonomy.common.oracle import GroupOracle
+from isonomy.common.quantise import checked_norm
+from isonomy.company.gradient.filled import FEW, FILL, Filled, clip_factors, quantile
 from isonomy.company.gradient.ghost import ChunkGradients, rounding_of, too_coarse
 from isonomy.company.gradient.subspace import Subspace
 from isonomy.company.gradient.triangles import Matrix, mirrored, row_sums, subtract_pair
@@ -73,6 +75,7 @@ class CentredGradients:
     mass: Tensor  # (b,) float64, one per person
     kappa: float | None = None
     _undo: Tensor | None = field(default=None, init=False)
+    _apart: float | None = field(default=None, init=False)  # how long centred rows are, of 1
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -123,7 +126,7 @@ class CentredGradients:
 
     def _centre(self, lower: Matrix) -> Matrix:
         """P K Pᵀ for K, in its place."""
-        mass, whole = self._mass, self._whole
+        mass, whole = self._mass.astype(lower.dtype, copy=False), self._whole
         mean = row_sums(lower) / whole  # (b,) g_i · ḡ
         mean -= mass * (0.5 * mean.sum() / whole)  # |ḡ|² shared out to the two products
         return subtract_pair(lower, mass, mean)
@@ -133,7 +136,28 @@ class CentredGradients:
         """(b,) float64."""
         if self.size <= len(self):
             return self.rows.square().sum(dim=1).sqrt()
-        return torch.from_numpy(np.sqrt(np.maximum(self.triangle.diagonal(), 0.0)))
+        squares = np.maximum(self.triangle.diagonal(), 0.0)
+        return torch.from_numpy(np.sqrt(squares, dtype=np.float64))
+
+    @property
+    def plain_lengths(self) -> NDArray[np.float64]:
+        """(b,) |g_i|, with what all have in common."""
+        return self.inner.plain_lengths
+
+    def filled(self, fill: float) -> tuple[Filled | None, NDArray[np.float64]]:
+        """Rows from P K₁ Pᵀ, K₁ the first layer's part of K; and (b,) that part's lengths.
+
+        For few people everybody's weight by itself, and plain lengths.
+        """
+        if len(self) <= FEW:
+            self._apart = 1.0
+            return Filled.alone(len(self)), self.plain_lengths
+        lower = self.inner.first_triangle()
+        before = float(lower.diagonal().sum())
+        made = self._centre(lower)
+        squares = np.maximum(made.diagonal(), 0.0)
+        self._apart = math.sqrt(float(squares.sum()) / before) if before > 0 else 1.0
+        return Filled.of(made, fill=fill), np.sqrt(squares, dtype=np.float64)
 
     @cached_property
     def rows(self) -> Tensor:
@@ -149,10 +173,10 @@ class CentredGradients:
         shaped: Tensor = rows @ (vectors / root)
         return shaped
 
-    def combine(self, weights: Tensor) -> list[Tensor]:
-        """Σ_i w_i (g_i − m_i ḡ) = Σ_i (w_i − Σ_j m_j w_j/M) g_i."""
+    def combine(self, weights: Tensor, length: float | None = None) -> list[Tensor]:
+        """Σ_i w_i (g_i − m_i ḡ) = Σ_i (w_i − Σ_j m_j w_j/M) g_i; `length` of it, if it is known."""
         own = self._centred(weights)
-        return self.inner.combine(torch.from_numpy(own), double=self._cancels(own))
+        return self.inner.combine(torch.from_numpy(own), double=self._cancels(own, length))
 
     def plain_weights(self, weights: Tensor, length: float | None) -> Tensor | None:
         """(rows,) weights of the g_i that do the same; None if this sum needs more precision.
@@ -169,13 +193,20 @@ class CentredGradients:
         return own - float(self._mass @ own) / self._whole
 
     def _cancels(self, weights: NDArray[np.float64], length: float | None = None) -> bool:
-        """As in ChunkGradients, with the length of the sum from the better Gram matrix."""
-        if self.inner.outputs.dtype == torch.float64:
+        """As in ChunkGradients, with the length of the sum from the better Gram matrix.
+
+        Or from how far the first layer's gradients cancel: then Σ w_i (g_i − m_i ḡ) is about
+        apart·√Σ w_i²|g_i|² long, which is at least apart/√b of Σ|w_i||g_i|.
+        """
+        dtype = self.inner.outputs.dtype
+        if dtype == torch.float64:
             return False
+        if length is None and self._apart is not None:
+            return too_coarse(dtype, math.sqrt(len(self)), self._apart**2)
         if length is None:
             length = math.sqrt(max(float(weights @ (self.gram.numpy() @ weights)), 0.0))
-        reach = float(np.abs(weights) @ self.inner.lengths)
-        return too_coarse(self.inner.outputs.dtype, reach, length * length)
+        reach = float(np.abs(weights) @ self.plain_lengths)
+        return too_coarse(dtype, reach, length * length)
 
     def split(self, flat: ArrayLike) -> list[Tensor]:
         if self._undo is None:
@@ -204,12 +235,12 @@ class Answer:
 
     grads: CentredGradients
     weights: Tensor | None = None
-    length: float = 0.0  # of the sum that the weights stand for
+    length: float | None = None  # of the sum that the weights stand for, if it is known
     flat: NDArray[np.float64] | None = None
 
     def tensors(self) -> list[Tensor]:
         if self.weights is not None:
-            return self.grads.combine(self.weights)
+            return self.grads.combine(self.weights, self.length)
         return self.grads.split(self.flat if self.flat is not None else ())
 
 
@@ -218,54 +249,59 @@ def private_sum(
     grads: CentredGradients,
     weights: Sequence[float],
     *,
-    norm: float,
+    norm: float | None,
     attribute: str,
     noise: Mapping[str, float],
+    part: float = 0.98,
     rank: int | None = None,
     keep: float = 1.0,
+    fill: float | None = FILL,
     purpose: str,
 ) -> Answer:
     """Σ_p u_{A_p}·clip_C(g_p − m_p ḡ) + noise.
 
-    In d columns where the model is smaller than the chunk, else in the coordinates of the chunk's
-    own span, or of a part of it (`rank`, `keep`: subspace.py). `noise`: share=… or sigma=….
+    In d columns where the model is smaller than the chunk, in the chunk's span (subspace.py) or as
+    noisy weights (filled.py). C is `norm`; None: the quantile `part` of the centred lengths. Noisy
+    weights take lengths for that from the first layer, and hold a given `norm` against the plain
+    lengths. `noise`: share=… or sigma=…, the latter for rows of length 1.
     """
+    sigma, share = noise.get("sigma"), noise.get("share")
 
-    def ask(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def ask(rows: Matrix, reach: float) -> NDArray[np.float64]:
         release = oracle.weighted_sum(
             rows,
             weights,
-            norm=norm,
+            norm=reach,
             attribute=attribute,
             people=grads.people,
             purpose=purpose,
-            share=noise.get("share"),
-            sigma=noise.get("sigma"),
+            share=share,
+            sigma=None if sigma is None else sigma * reach,
         )
         return release.values
 
-    if grads.size <= len(grads):
-        return Answer(grads, flat=ask(grads.rows.cpu().numpy()))
-    subspace = Subspace.of(grads.triangle, norm=norm, rank=rank, keep=keep, floor=grads.floor)
-    z = ask(subspace.rows)
-    return Answer(grads, subspace.weights(z), length=float(np.linalg.norm(z)))
+    large = grads.size > len(grads)
+    if large and not (fill is None or oracle.charges_rows or rank is not None or keep != 1.0):
+        filled, lengths = grads.filled(fill)
+        if filled is not None:
+            if norm is not None:
+                lengths = grads.plain_lengths
+            bound = clipping_bound(lengths, part) if norm is None else checked_norm(norm)
+            answer = filled.back(ask(filled.rows, filled.norm))
+            answer *= clip_factors(lengths, bound)
+            return Answer(grads, torch.from_numpy(answer))
+    bound = clipping_bound(grads.norms.numpy(), part) if norm is None else norm
+    if not large:
+        return Answer(grads, flat=ask(grads.rows.cpu().numpy(), bound))
+    own = Subspace.of(grads.triangle, norm=bound, rank=rank, keep=keep, floor=grads.floor)
+    z = ask(own.rows, bound)
+    return Answer(grads, own.back(z), float(np.linalg.norm(z)))
 
 
-def clipping_bound(norms: Tensor, quantile: float) -> float:
+def clipping_bound(norms: NDArray[np.float64], part: float) -> float:
     """C_p: a quantile of the company's own row norms. Independent of the attributes, so free."""
-    own = norms.detach().cpu().numpy()
-    bound = _quantile(own, quantile)
-    return bound if bound > 0 else max(float(own.max(initial=0.0)), 1e-12)
-
-
-def _quantile(values: NDArray[np.float64], quantile: float) -> float:
-    """np.quantile's default for one quantile, without its preparations."""
-    place = quantile * (len(values) - 1)
-    below = int(place)
-    above = min(below + 1, len(values) - 1)
-    parted = np.partition(values, (below, above))
-    low, high = float(parted[below]), float(parted[above])
-    return low + (high - low) * (place - below)
+    bound = quantile(norms, part)
+    return bound if bound > 0 else max(float(norms.max(initial=0.0)), 1e-12)
 
 
 __all__ = ["Answer", "CentredGradients", "Persons", "clipping_bound", "private_sum"]

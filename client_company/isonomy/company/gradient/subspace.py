@@ -16,6 +16,10 @@ R is a Cholesky factor: W = R⁻ᵀ, or [R₁₁⁻ᵀ; 0] where the last person
 centred gradients. Where more directions are missing, pivots show the rank, and W is that in pivot
 order. What is left out of a row is shorter than √(rounding) of the longest. Truncation to the
 leading `rank` directions (`_leading`) trades bias for noise: rows are projected, never lengthened.
+
+`filled` has less noise at the same price and without bias, and is what is used unless rows must be
+as long as gradients: under the individual filter, where everybody pays for their own row's length,
+and for truncation.
 """
 
 from __future__ import annotations
@@ -33,8 +37,9 @@ from torch import Tensor
 from isonomy.common.errors import ConfigError
 from isonomy.common.oracle import GroupOracle, Release
 from isonomy.common.quantise import checked_norm
+from isonomy.company.gradient.filled import FEW, FILL, Filled, clip_factors
 from isonomy.company.gradient.ghost import ChunkGradients, rounding_of
-from isonomy.company.gradient.triangles import mirrored
+from isonomy.company.gradient.triangles import Matrix, mirrored
 
 _INSIDE = 1.0 - 2.0**-30  # clip a hair inside, so that the oracle need not clip again
 _MIXED = 100.0  # mixed rows are nearly parallel: weak directions among them are rounding sooner
@@ -54,7 +59,7 @@ class Subspace:
     @classmethod
     def of(
         cls,
-        gram: Tensor | NDArray[np.float64],
+        gram: Tensor | Matrix,
         *,
         norm: float,
         rank: int | None = None,
@@ -68,7 +73,7 @@ class Subspace:
         how far rounding reaches on the diagonal of `gram`; directions below it are left out.
         """
         norm = checked_norm(norm)
-        kernel = _array(gram)
+        kernel = _array(gram).astype(np.float64, copy=False)
         squares = np.maximum(kernel.diagonal(), 0.0)
         lengths = np.sqrt(squares)
         scale = _INSIDE * norm / np.maximum(lengths, _INSIDE * norm)  # at most 1
@@ -87,7 +92,7 @@ class Subspace:
     def rank(self) -> int:
         return int(self.rows.shape[1])
 
-    def weights(self, z: ArrayLike) -> Tensor:
+    def back(self, z: ArrayLike) -> Tensor:
         """(b,) weights w with Σ_i w_i g_i = Q z; clipping is in them."""
         answer = np.asarray(z, dtype=np.float64)
         if answer.shape != (self.rank,):
@@ -107,35 +112,44 @@ def private_gradient(
     attribute: str | None = None,
     rank: int | None = None,
     keep: float = 1.0,
+    fill: float | None = FILL,
     purpose: str = "gradient",
 ) -> tuple[list[Tensor], Release]:
     """Σ_i u_{A_i} clip_C(g_i) + noise: one tensor per parameter, and the release.
 
     `weights` u: one per group. `people`: cohort positions along the rows of `grads`; not needed if
-    it was made with `people_of_row`. Takes d columns if that is fewer than the chunk has people
-    (then the release's values are the gradient itself), else coordinates in the chunk's span, all
-    of it unless `rank` or `keep` says how much (see `Subspace.of`).
+    it was made with `people_of_row`. `sigma`: deviation for rows of length `norm`; others get as
+    much more or less. Takes d columns if that is fewer than the chunk has people (then the
+    release's values are the gradient itself), else noisy weights (`filled`), or (`fill` None, a
+    truncation, or an oracle that charges for rows) coordinates in the chunk's span.
     """
     positions = _positions(grads, people)
 
-    def ask(rows: NDArray[np.float64]) -> Release:
+    def ask(rows: Matrix, reach: float) -> Release:
         return oracle.weighted_sum(
             rows,
             weights,
-            norm=norm,
+            norm=reach,
             attribute=attribute,
             people=positions,
-            sigma=sigma,
+            sigma=None if sigma is None else sigma * (reach / norm),
             share=share,
             purpose=purpose,
         )
 
     if rank is None and grads.size <= len(grads):
-        release = ask(grads.rows().cpu().numpy())
+        release = ask(grads.rows().cpu().numpy(), norm)
         return grads.split(release.values), release
-    subspace = Subspace.of(grads.gram, norm=norm, rank=rank, keep=keep, floor=grads.gram_floor)
-    release = ask(subspace.rows)
-    return grads.combine(subspace.weights(release.values)), release
+    if not (fill is None or oracle.charges_rows or rank is not None or keep != 1.0):
+        few = len(grads) <= FEW
+        filled = Filled.alone(len(grads)) if few else Filled.of(grads.first_triangle(), fill=fill)
+        if filled is not None:
+            release = ask(filled.rows, filled.norm)
+            factors = clip_factors(grads.plain_lengths, checked_norm(norm))
+            return grads.combine(torch.from_numpy(factors * filled.back(release.values))), release
+    own = Subspace.of(grads.triangle, norm=norm, rank=rank, keep=keep, floor=grads.floor)
+    release = ask(own.rows, norm)
+    return grads.combine(own.back(release.values)), release
 
 
 def _positions(grads: ChunkGradients, people: ArrayLike | None) -> NDArray[np.int64]:
@@ -159,7 +173,7 @@ def _positions(grads: ChunkGradients, people: ArrayLike | None) -> NDArray[np.in
     return given
 
 
-def _array(values: Tensor | NDArray[np.float64]) -> NDArray[np.float64]:
+def _array(values: Tensor | Matrix) -> Matrix:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
 
 

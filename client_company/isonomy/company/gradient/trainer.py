@@ -36,6 +36,7 @@ from torch.optim import Optimizer
 from isonomy.common.errors import BudgetExceeded, ConfigError
 from isonomy.common.oracle import GroupOracle
 from isonomy.company.gradient import checkpoint
+from isonomy.company.gradient.chain import set_training
 from isonomy.company.gradient.checks import (
     check_finite_loss,
     check_finite_parameters,
@@ -43,7 +44,7 @@ from isonomy.company.gradient.checks import (
     plan_record,
     prepare_run,
 )
-from isonomy.company.gradient.deferred import Deferred, back_propagate
+from isonomy.company.gradient.deferred import Deferred, LineStep, back_propagate
 from isonomy.company.gradient.history import History
 from isonomy.company.gradient.paper_epsilon import PaperEpsilon, as_in_papers
 from isonomy.company.gradient.record_privacy import RecordPrivacy, RecordStrategy
@@ -234,13 +235,13 @@ class Trainer:
                 if number == 0 and run.record is not None:
                     chunk = run.record.draw_chunk(run, index)
                 if number == 0:
-                    self.model.eval()
+                    set_training(self.model, False)
                     constraint = self.strategy.constraint_gradient(run, chunk)
                     if constraint is not None and self.passes > 1:
                         kept.append(list(constraint))
                 else:
                     constraint = _mean(kept)
-                self.model.train()
+                set_training(self.model, True)
                 for _ in range(self.local_steps):
                     losses.append(self._descend(run, optimiser, chunk, constraint))
         run.round += 1
@@ -281,19 +282,26 @@ class Trainer:
 
         In one pass with the constraint where its own forward pass can be shared (deferred.py).
         """
+        target = run.target[rows].to(run.device)
         shared = None
         if isinstance(constraint, Deferred):
             shared = constraint.take_pass(self.model, rows)
-        target = run.target[rows].to(run.device)
-        if shared is None:
-            loss = self.loss(run.outputs(rows), target)
+        if shared is not None:
+            constraint = None
+            if self.loss is nn.functional.cross_entropy and run.classes == 2:
+                line = LineStep.of(shared, target)
+                if line is not None:
+                    value = check_finite_loss(line.loss)
+                    line.back_propagate()
+                    optimiser.step()
+                    return value
+            loss = self.loss(logits_of(shared.outputs, run.classes), target)
         else:
-            loss = self.loss(logits_of(shared[0], run.classes), target)
+            loss = self.loss(run.outputs(rows), target)
         value = check_finite_loss(loss)
         optimiser.zero_grad()
         if shared is not None:
-            back_propagate(loss, *shared)
-            constraint = None
+            back_propagate(loss, shared)
         else:
             loss.backward()  # type: ignore[no-untyped-call]
         if constraint is not None:

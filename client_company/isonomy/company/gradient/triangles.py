@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.linalg import blas
 from torch import Tensor
 
-Matrix = NDArray[np.float64]  # (b, b)
+Matrix = NDArray[np.floating]  # (b, b), single or double precision
 
 _SMALL = 96  # rows from which half the work is less work
 _PRODUCTS = {torch.float32: blas.ssyrk, torch.float64: blas.dsyrk}
@@ -27,21 +27,23 @@ def product(rows: Tensor) -> Tensor:
     return torch.from_numpy(_PRODUCTS[rows.dtype](1.0, turned, trans=1, lower=0).T)
 
 
-def row_sums(lower: Matrix) -> NDArray[np.float64]:
+def row_sums(lower: Matrix) -> Matrix:
     """(b,) of the whole matrix."""
-    sums: NDArray[np.float64] = blas.dsymv(1.0, lower.T, np.ones(len(lower)), lower=0)
+    multiply = blas.ssymv if lower.dtype == np.float32 else blas.dsymv
+    sums: Matrix = multiply(1.0, lower.T, np.ones(len(lower), lower.dtype), lower=0)
     return sums
 
 
-def subtract_pair(lower: Matrix, left: NDArray[np.float64], right: NDArray[np.float64]) -> Matrix:
+def subtract_pair(lower: Matrix, left: Matrix, right: Matrix) -> Matrix:
     """`lower` − left rightᵀ − right leftᵀ, in its place if it is contiguous."""
-    made: Matrix = blas.dsyr2(-1.0, left, right, a=lower.T, lower=0, overwrite_a=1).T
+    update = blas.ssyr2 if lower.dtype == np.float32 else blas.dsyr2
+    made: Matrix = update(-1.0, left, right, a=lower.T, lower=0, overwrite_a=1).T
     return made
 
 
-def mirrored(lower: Matrix) -> Matrix:
-    """The whole matrix."""
-    below = np.tril(lower)
+def mirrored(lower: Matrix) -> NDArray[np.float64]:
+    """The whole matrix, in double precision."""
+    below = np.tril(lower).astype(np.float64, copy=False)
     below.flat[:: len(below) + 1] *= 0.5  # exactly, and doubled again by the sum
     return below + below.T
 
