@@ -67,7 +67,7 @@ def mlp(inputs: int, outputs: int) -> nn.Module:
 _MODULES: dict[str, Callable[[int, int], nn.Module]] = {"logistic": logistic, "mlp": mlp}
 _TRAINER: dict[str, dict[str, Any]] = {
     "logistic": {"rounds": 15, "local_steps": 10, "warmup_steps": 200, "average": 0.3},
-    "mlp": {"rounds": 8, "local_steps": 1, "warmup_steps": 200, "average": 0.3},
+    "mlp": {"rounds": 15, "local_steps": 1, "warmup_steps": 200, "average": 0.3},
 }
 _FREE = {"rounds": 150, "local_steps": 1}  # F-LD asks nobody: many short rounds
 _RATES = {"logistic": 0.02, "mlp": 2e-3}
