@@ -30,6 +30,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from isonomy.common.errors import ConfigError, DataError, StorageError, VerificationError
+from isonomy.company.gradient.filters import FilteredOracle
 from isonomy.company.gradient.history import History
 from isonomy.company.gradient.strategy import Run, State
 
@@ -72,8 +73,10 @@ def save(
         "strategy": numbers,
         "record": record_numbers,
         "log": run.oracle.log.to_json(),
+        "drops": run.oracle.drops_to_json() if isinstance(run.oracle, FilteredOracle) else [],
         "optimiser": optimiser_json,
         "history": trainer.history.to_json(),
+        "symbol": trainer.history.symbol,
         "groups": list(trainer.history.groups),
         "events": list(trainer.history.events),
     }
@@ -84,6 +87,17 @@ def save(
         for old in folder.glob("round-*.safetensors"):
             if old.name != name:
                 old.unlink()
+    except OSError as error:
+        raise StorageError(f"cannot write the checkpoint in {folder}: {error.strerror}") from None
+
+
+def check_folder(folder: Path) -> None:
+    """Can a checkpoint be written here? Asked before anything is spent."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        probe = folder / "probe"
+        _replace(probe, b"")
+        probe.unlink()
     except OSError as error:
         raise StorageError(f"cannot write the checkpoint in {folder}: {error.strerror}") from None
 
@@ -111,8 +125,12 @@ def restore(
         torch.set_rng_state(tensors["torch_generator"])
         run.oracle.go_on_from(int(state["asked"]), tensors["spent"].numpy().astype(np.int64))
         run.oracle.log.restore(state["log"], tensors["log"].numpy())
+        if isinstance(run.oracle, FilteredOracle):
+            run.oracle.restore_drops(state.get("drops", []))
         run.round = int(state["round"])
-        return History.from_json(state["history"], state["groups"], state["events"])
+        history = History.from_json(state["history"], state["groups"], state["events"])
+        history.symbol = str(state.get("symbol", history.symbol))
+        return history
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{folder / STATE} lacks or garbles a field: {error}") from error
 
@@ -215,4 +233,4 @@ def _unpack_optimiser(
     optimiser.load_state_dict({"state": state, "param_groups": kept["groups"]})
 
 
-__all__ = ["SCHEMA", "restore", "save"]
+__all__ = ["SCHEMA", "check_folder", "restore", "save"]

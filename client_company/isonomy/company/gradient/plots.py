@@ -20,7 +20,8 @@ _OTHERS = {
 def history_figure(history: History, *, cap_epsilon: float | None = None) -> Any:
     """Four panels over the rounds; with `cap_epsilon` the guarantee's line."""
     table = history.table()
-    figure = make_subplots(rows=2, cols=2, subplot_titles=_TITLES, vertical_spacing=0.14)
+    titles = [title.replace("λ", history.symbol) for title in _TITLES]
+    figure = make_subplots(rows=2, cols=2, subplot_titles=titles, vertical_spacing=0.14)
     rounds = table["round"]
     figure.add_trace(_line(rounds, table["loss"], "loss"), 1, 1)
     figure.add_trace(
@@ -35,7 +36,7 @@ def history_figure(history: History, *, cap_epsilon: float | None = None) -> Any
         2,
     )
     for name in table.columns:
-        if name.startswith("λ["):
+        if name.startswith(f"{history.symbol}["):
             figure.add_trace(_line(rounds, table[name], name), 2, 1)
     figure.add_trace(_line(rounds, table["epsilon_spent"], "ε spent"), 2, 2)
     for name, label in _OTHERS.items():
