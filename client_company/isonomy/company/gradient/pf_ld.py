@@ -121,9 +121,16 @@ class PFLD:
             check_fill(self.fill)
         if not 0 <= self.damping < float("inf"):
             raise ConfigError(f"damping is a number of at least 0, got {self.damping}")
-        for norm in (self.primal_norm, self.dual_norm):
-            if norm not in (None, "bound") and not 0 < float(norm or 0) < float("inf"):
-                raise ConfigError(f"a clipping bound is a positive number or None, got {norm}")
+        norms = (None if self.primal_norm == "bound" else self.primal_norm, self.dual_norm)
+        for norm in norms:
+            if norm is not None and not (isinstance(norm, int | float) and 0 < norm < float("inf")):
+                raise ConfigError(f"a clipping bound is a positive number or None, got {norm!r}")
+        if self.rank is not None and (type(self.rank) is not int or self.rank < 1):
+            raise ConfigError(f"rank is a number of directions, at least 1; got {self.rank!r}")
+        if not 0 < self.keep <= 1:
+            raise ConfigError(f"keep is a part of the gradients' energy, above 0; got {self.keep}")
+        if not isinstance(self.split, Weights):
+            raise ConfigError(f"split takes Weights(counts, dual, primal), got {self.split!r}")
         for multiplier in (self.primal_multiplier, self.dual_multiplier):
             if multiplier is not None:
                 Noise(multiplier=multiplier)  # refuses 0
@@ -136,6 +143,7 @@ class PFLD:
 
     def prepare(self, run: Run) -> None:
         people = self._bind(run)
+        people.rehearse(self.noise_shape)
         self._schedule = self._solved(run, people)
         rule = self._rule(run, people)
         bound, norm = run.oracle.params.row_bound, math.sqrt(people.width)

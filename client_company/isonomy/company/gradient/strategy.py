@@ -163,7 +163,7 @@ def logits_of(outputs: Tensor, classes: int) -> Tensor:
     """(b, classes) logits; a binary model may give one logit per row, for class 1."""
     if outputs.ndim == 1:
         outputs = outputs[:, None]
-    if outputs.shape[1] == 1 and classes == 2:
+    if outputs.ndim == 2 and outputs.shape[1] == 1 and classes == 2:
         return torch.cat([torch.zeros_like(outputs), outputs], dim=1)
     if outputs.ndim != 2 or outputs.shape[1] != classes:
         raise DataError(
