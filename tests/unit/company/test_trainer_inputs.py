@@ -239,6 +239,25 @@ def test_a_model_without_gradients_by_row_costs_nothing(tmp_path: Path, strategy
     assert oracle.budget.spent_units == 0
 
 
+def test_more_groups_than_can_be_measured(tmp_path: Path) -> None:
+    """Forty groups of ten people each: public numbers say that the counts will drown."""
+    data = toy(400, groups=40)
+    oracle = regulator(tmp_path, data.group, epsilon=4.0).local()
+    with pytest.raises(DataError, match="40 groups among 400 people"):
+        trainer(linear(), PFLD(), oracle).fit(data.x, data.y)
+    assert oracle.budget.spent_units == 0
+
+
+def test_dropping_all_groups_but_one_is_an_error(tmp_path: Path) -> None:
+    """A run without anything to compare must not report a violation of 0."""
+    data = toy(400, groups=40)
+    oracle = regulator(tmp_path, data.group, epsilon=4.0).local()
+    own = trainer(linear(), PFLD(small_groups="drop"), oracle)
+    with pytest.raises(DataError, match=r"and \d+ more: .* Fewer than two groups"):
+        own.fit(data.x, data.y)
+    assert oracle.position[0] == 1  # the counts alone
+
+
 # --- Names in tables ---------------------------------------------------------------------------
 
 

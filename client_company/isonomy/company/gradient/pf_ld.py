@@ -35,6 +35,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.common.dual import DualRule, Multipliers
@@ -56,6 +57,7 @@ from isonomy.company.gradient.record_releases import Own
 from isonomy.company.gradient.schedule import Noise, Schedule, Weights, solve
 from isonomy.company.gradient.strategy import Chunk, RoundRecord, Run, State
 
+_NAMED = 8  # groups that an error lists
 SMALL = 3.0  # a cell whose released count is below this many deviations cannot be measured
 
 
@@ -150,6 +152,7 @@ class PFLD:
         members = people.mass.sum(dim=0).numpy()
         if run.record is not None:
             members = record_pf_ld.members(run.record, people)
+        self._refuse_many(people, members, rule.least / bound)
         totals = [round(float(total) * bound) for total in members]
         counts = run.oracle.open_sum(
             people.persons.fold(people.mass).numpy(),
@@ -164,7 +167,7 @@ class PFLD:
             released = run.record.released_integers("counts", released)
             known = np.array(released) * (norm / bound)
             counts = replace(counts, values=record_pf_ld.with_last(known, people.sizes, members))
-        self._refuse_small(counts, rule.least / bound)
+        self._refuse_small(people, counts, rule.least / bound)
         self._lam = Multipliers.start(rule, released, totals, bound, norm)
         self._dual_step(run, people)
 
@@ -320,18 +323,34 @@ class PFLD:
             least=max(math.ceil(SMALL * deviation), oracle.params.row_bound),
         )
 
-    def _refuse_small(self, counts: Release, least: float) -> None:
-        """Cells whose released count the noise drowns are refused, or dropped with a warning."""
-        small = (counts.values < least).any(axis=1)
-        if not small.any():
+    def _refuse_many(self, people: Population, members: NDArray[np.float64], least: float) -> None:
+        """More groups than can all be measured: public numbers tell, so nothing is spent on it."""
+        if self.small_groups == "error" and min(members) < least * max(people.sizes):
+            raise DataError(
+                f"{max(people.sizes)} groups among {min(members):.0f} people: at this budget a "
+                f"group below {least:.0f} people cannot be measured, and they cannot all be "
+                'larger. Nothing was spent. Merge groups, or take small_groups="drop".'
+            )
+
+    def _refuse_small(self, people: Population, counts: Release, least: float) -> None:
+        """Cells whose released count the noise drowns are refused, or dropped with a warning.
+
+        If all that is left is one group by itself, there is nothing to make equal: an error.
+        """
+        large = counts.values >= least  # (groups, events)
+        if large.all():
             return
+        small = [counts.groups[g] for g in np.flatnonzero(~large.all(axis=1))]
+        more = f" and {len(small) - _NAMED} more" if len(small) > _NAMED else ""
         text = (
             "the released number of people is within the noise for "
-            f"{', '.join(counts.groups[g] for g in np.flatnonzero(small))}: empty, or too small to "
-            "be measured at this budget"
+            f"{', '.join(small[:_NAMED])}{more}: empty, or too small to be measured at this budget"
         )
         if self.small_groups == "error":
             raise DataError(f'{text}. Merge groups, or take small_groups="drop".')
+        ends = np.cumsum(people.sizes)[:-1]
+        if max(int(own.sum(axis=0).max()) for own in np.split(large, ends)) < 2:
+            raise DataError(f"{text}. Fewer than two groups are left to compare; merge groups.")
         warnings.warn(f"{text}; it takes no part in the constraints", SmallGroupWarning, 2)
 
     # --- Bookkeeping ---------------------------------------------------------------------------
