@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 2
 STATE = "state.json"
+_SINCE_LATER = ("optimiser", "loss", "data")
 
 
 def save(
@@ -65,7 +66,7 @@ def save(
     blob = to_bytes(own)
     state = {
         "schema": SCHEMA,
-        "settings": _settings(trainer, run),
+        "settings": _settings(trainer, run, optimiser),
         "round": run.round,
         "asked": asked,
         "tensors": name,
@@ -107,11 +108,12 @@ def restore(
 ) -> History:
     """Put everything back where it was; the settings must be those of the checkpoint's run."""
     state, tensors = _read(folder)
-    found, wanted = state.get("settings"), _settings(trainer, run)
-    if found != wanted:
-        differ = [
-            key for key in wanted if not isinstance(found, dict) or found.get(key) != wanted[key]
-        ]
+    found, wanted = state.get("settings"), _settings(trainer, run, optimiser)
+    known = found if isinstance(found, dict) else {}
+    for key in _SINCE_LATER:  # older checkpoints do not say
+        known.setdefault(key, wanted[key])
+    differ = [key for key in wanted if known.get(key) != wanted[key]]
+    if differ or not known.keys() <= wanted.keys():
         raise ConfigError(f"the checkpoint is of another run: {', '.join(differ)} differ")
     try:
         trainer.model.load_state_dict(_under(tensors, "model/"))
@@ -135,7 +137,7 @@ def restore(
         raise DataError(f"{folder / STATE} lacks or garbles a field: {error}") from error
 
 
-def _settings(trainer: Trainer, run: Run) -> dict[str, Any]:
+def _settings(trainer: Trainer, run: Run, optimiser: Optimizer) -> dict[str, Any]:
     """What must agree for a resumed run to be the same run."""
     return {
         "strategy": {"name": trainer.strategy.name, **_plain_fields(trainer.strategy)},
@@ -150,22 +152,26 @@ def _settings(trainer: Trainer, run: Run) -> dict[str, Any]:
         "attributes": list(run.attributes),
         "plan": run.oracle.plan.hex(),
         "record_privacy": _record_settings(trainer, run),
+        "optimiser": type(optimiser).__name__,
+        "loss": _loss_name(trainer),
+        "data": run.fingerprint,
     }
 
 
 def _record_settings(trainer: Trainer, run: Run) -> dict[str, Any] | None:
-    """Other records under the same noise would show their difference, so the data are named too."""
+    """Other records under the same noise would show their difference: never without the data."""
     if trainer.record_privacy is None:
         return None
-    data = hashlib.sha256()
-    for part in (run.inputs, run.target, torch.from_numpy(run.people)):
-        data.update(part.detach().cpu().contiguous().numpy().tobytes())
     return {
         **vars(trainer.record_privacy),
         "warmup_steps": trainer.warmup_steps,
-        "loss": getattr(trainer.loss, "__qualname__", type(trainer.loss).__qualname__),
-        "data": data.hexdigest(),
+        "loss": _loss_name(trainer),
+        "data": run.fingerprint,
     }
+
+
+def _loss_name(trainer: Trainer) -> str:
+    return str(getattr(trainer.loss, "__qualname__", type(trainer.loss).__qualname__))
 
 
 def _plain_fields(strategy: object) -> dict[str, Any]:

@@ -209,7 +209,10 @@ def checked_optimiser(trainer: Trainer, model: nn.Module) -> Optimizer:
         raise ConfigError(
             "optimiser is a function that makes one: lambda parameters: torch.optim.SGD(…)"
         )
-    made = trainer.optimiser(trainable(model))
+    try:
+        made = trainer.optimiser(trainable(model))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the optimiser cannot be made: {error}") from error
     if not isinstance(made, Optimizer):
         raise ConfigError(f"optimiser must make a torch Optimizer, got {type(made).__name__}")
     needs = inspect.signature(made.step).parameters.values()

@@ -15,6 +15,7 @@ ledger. `run.generator` orders chunks and initialises models; privacy noise neve
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -96,6 +97,14 @@ class Run:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all rows, labels and people: a resumed run must have the same."""
+        data = hashlib.sha256()
+        for part in (self.inputs, self.target, torch.from_numpy(self.people)):
+            data.update(part.detach().cpu().contiguous().numpy().tobytes())
+        return data.hexdigest()
 
     def inputs_of(self, rows: Tensor) -> Tensor:
         """(b, …) inputs of some rows on the model's device.
