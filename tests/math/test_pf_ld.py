@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from isonomy.common.oracle import Asked
 from isonomy.company.gradient.checks import prepare_run
 from isonomy.company.gradient.f_ld import FLD
 from isonomy.company.gradient.ghost import ChunkGradients
-from isonomy.company.gradient.pf_ld import PFLD
+from isonomy.company.gradient.pf_ld import PFLD, SmallGroupWarning
 from isonomy.company.gradient.primal import CentredGradients
 from isonomy.company.gradient.strategy import Run
 
@@ -194,6 +195,42 @@ def test_trap_noise_scales_with_lambda(tmp_path: Path) -> None:
     assert seen[0].query.noise == seen[1].query.noise  # in units of the sensitivity
 
 
+def test_trap_a_given_sigma_scales_with_lambda(tmp_path: Path) -> None:
+    """σ_p is noise per sensitivity: every gradient costs 1/σ_p², whatever λ has grown to."""
+    data = toy()
+    oracle = regulator(tmp_path, data.group, epsilon=9.0).local()
+    seen = _listen(oracle)
+    strategy = PFLD(primal_multiplier=12.0, dual_multiplier=30.0)
+    result = trainer(linear(), strategy, oracle, rounds=5).fit(data.x, data.y)
+    grown = [float(np.abs(record.multipliers).max()) for record in result.history]
+    assert grown[-1] > 1.5 * grown[0]  # else this test shows nothing
+    primal = {a.query.noise for a in seen if a.query.shape == "weighted"}
+    dual = {a.query.noise for a in seen if a.query.purpose.endswith("dual step")}
+    bound = oracle.params.row_bound
+    assert {round(noise / bound, 4) for noise in primal} == {12.0}
+    assert {round(noise / bound, 4) for noise in dual} == {30.0}
+
+
+@pytest.mark.parametrize("notion", ["demographic_parity", "equalized_odds"])
+def test_trap_several_classes_are_several_draws(tmp_path: Path, notion: str) -> None:
+    """Four classes: three gradients about everybody in each round, all within one budget."""
+    data = toy(600, classes=4)
+    home = regulator(tmp_path, data.group, epsilon=30.0)
+    oracle = home.local()
+    seen = _listen(oracle)
+    strategy = PFLD(notion, small_groups="drop")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SmallGroupWarning)
+        result = trainer(linear(outputs=4), strategy, oracle, rounds=3).fit(data.x, data.y)
+    assert result.stopped == "rounds"  # planned for, so that nothing runs out
+    times = np.zeros(len(data.y), dtype=int)
+    for query in (a.query for a in seen if a.query.shape == "weighted"):
+        times[query.position_array(len(data.y))] += 1
+    assert set(times) == {9}
+    budget = oracle.budget
+    assert 0.9999 * budget.cap_units < budget.spent_units <= budget.cap_units
+
+
 def _scaled(lam: Multipliers, factor: int) -> Multipliers:
     from dataclasses import replace
 
@@ -239,7 +276,7 @@ def test_trap_the_sign_is_the_released_one(tmp_path: Path) -> None:
         folder = tmp_path / str(seed)
         folder.mkdir()
         home = regulator(folder, chance, epsilon=0.5, seed=seed)
-        strategy = PFLD(signed=False)
+        strategy = PFLD(signed=False, damping=0.0)  # damping would bring the sign by itself
         run = _run(home, data, strategy)
         lam = strategy._lam
         assert lam is not None

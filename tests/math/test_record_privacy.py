@@ -808,7 +808,7 @@ def test_a_broken_run_ends_with_the_same_model(tmp_path: Path) -> None:
     assert spent == 0
     other = data.x.copy()
     other[0] += 1
-    with pytest.raises(ConfigError, match="record_privacy differ"):
+    with pytest.raises(ConfigError, match="record_privacy, data differ"):
         made().fit(other, data.y, resume=tmp_path / "c")
 
 

@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from isonomy.company.auditing import audit
     from isonomy.company.datasets import Dataset, lending, load
     from isonomy.company.estimator import FairClassifier
+    from isonomy.company.gradient.bounds import dual_tradeoff, plot_tradeoff, primal_tradeoff
     from isonomy.company.gradient.classifier import GradientFairClassifier
     from isonomy.company.gradient.f_ld import FLD
     from isonomy.company.gradient.fermi import DpFermi
     from isonomy.company.gradient.filters import FilteredOracle
+    from isonomy.company.gradient.notions import Event
+    from isonomy.company.gradient.own_lengths import own_lengths
     from isonomy.company.gradient.pf_ld import PFLD
+    from isonomy.company.gradient.plots import history_figure
     from isonomy.company.gradient.record_privacy import RecordPrivacy
-    from isonomy.company.gradient.trainer import Trainer
+    from isonomy.company.gradient.trainer import EarlyStopping, Trainer
     from isonomy.company.joining import join
     from isonomy.company.save import load as load_model
     from isonomy.company.save import save as save_model
@@ -37,6 +41,8 @@ __all__ = [
     "ColumnCoder",
     "Dataset",
     "DpFermi",
+    "EarlyStopping",
+    "Event",
     "FairClassifier",
     "FilteredOracle",
     "GradientFairClassifier",
@@ -45,11 +51,16 @@ __all__ = [
     "TorchClassifier",
     "Trainer",
     "audit",
+    "dual_tradeoff",
+    "history_figure",
     "join",
     "lending",
     "load",
     "load_model",
     "load_releases",
+    "own_lengths",
+    "plot_tradeoff",
+    "primal_tradeoff",
     "save_model",
     "save_releases",
 ]
@@ -58,6 +69,8 @@ _HOMES = {
     "NOTIONS": ("isonomy.company.tilt.notions", "NOTIONS"),
     "ColumnCoder": ("isonomy.company.tilt.columns", "ColumnCoder"),
     "Dataset": ("isonomy.company.datasets", "Dataset"),
+    "EarlyStopping": ("isonomy.company.gradient.trainer", "EarlyStopping"),
+    "Event": ("isonomy.company.gradient.notions", "Event"),
     "FairClassifier": ("isonomy.company.estimator", "FairClassifier"),
     "FLD": ("isonomy.company.gradient.f_ld", "FLD"),
     "GradientFairClassifier": ("isonomy.company.gradient.classifier", "GradientFairClassifier"),
@@ -69,6 +82,11 @@ _HOMES = {
     "LocalOracle": ("isonomy.common.local", "LocalOracle"),
     "TorchClassifier": ("isonomy.company.torch_adapter", "TorchClassifier"),
     "audit": ("isonomy.company.auditing", "audit"),
+    "dual_tradeoff": ("isonomy.company.gradient.bounds", "dual_tradeoff"),
+    "history_figure": ("isonomy.company.gradient.plots", "history_figure"),
+    "own_lengths": ("isonomy.company.gradient.own_lengths", "own_lengths"),
+    "plot_tradeoff": ("isonomy.company.gradient.bounds", "plot_tradeoff"),
+    "primal_tradeoff": ("isonomy.company.gradient.bounds", "primal_tradeoff"),
     "join": ("isonomy.company.joining", "join"),
     "lending": ("isonomy.company.datasets", "lending"),
     "load": ("isonomy.company.datasets", "load"),

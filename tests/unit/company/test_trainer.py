@@ -120,6 +120,14 @@ def test_a_checkpoint_is_for_its_owner_and_its_run(tmp_path: Path) -> None:
         trainer(linear(), PFLD(), home.local(), rounds=3).fit(data.x, data.y, resume=folder)
     with pytest.raises(ConfigError, match="strategy"):
         trainer(linear(), PFLD(step=0.3), home.local(), rounds=2).fit(data.x, data.y, resume=folder)
+    for text, x, more in (
+        ("data", data.x + 1, {}),
+        ("optimiser", data.x, {"optimiser": lambda p: torch.optim.SGD(p, lr=0.1)}),
+        ("loss", data.x, {"loss": nn.CrossEntropyLoss(label_smoothing=0.1)}),
+    ):
+        other = trainer(linear(), PFLD(), home.local(), rounds=2, **more)
+        with pytest.raises(ConfigError, match=f"another run: {text} differ"):
+            other.fit(x, data.y, resume=folder)
     tensors = next(folder.glob("*.safetensors"))
     whole = tensors.read_bytes()
     tensors.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))

@@ -24,6 +24,7 @@ from isonomy.company.gradient.notions import NAMES, BuiltIn, Event, notion_of
 from isonomy.company.gradient.paper_epsilon import GUARANTEE, NOT_A_GUARANTEE
 from isonomy.company.gradient.pf_ld import PFLD
 from isonomy.company.simulate import Settings, simulate
+from isonomy.company.tilt.checks import AttributeAmongFeaturesWarning
 
 SHORT = {"rounds": 3, "warmup_steps": 40, "local_steps": 4}
 
@@ -332,3 +333,39 @@ def test_a_data_dictionary_codes_without_looking() -> None:
     for wrong in ({"age": (1.0, 1.0)}, {"age": (0.0, float("inf"))}, {}):
         with pytest.raises(DataError):
             ColumnCoder.public(wrong)
+
+
+@pytest.mark.parametrize("strategy", ["pf_ld", "dp_fermi"])
+def test_rows_without_a_label_and_text_among_numbers_are_refused(
+    tmp_path: Path, strategy: str
+) -> None:
+    data = toy()
+    oracle = regulator(tmp_path, data.group).local()
+    table = pd.DataFrame(data.x, columns=list("abcd"))
+    words = table.assign(a="u")
+    labels = np.where(data.y, "yes", "no").astype(object)
+    gaps = labels.copy()
+    gaps[3] = None
+    mixed = labels.copy()
+    mixed[3] = 7
+    for X, y, encoder, text in (
+        (table, np.where(data.y, 1.0, np.nan), None, "no label"),
+        (table, gaps, None, "1 rows have no label"),
+        (table, mixed, None, "one kind"),
+        (words, labels, "passthrough", "numbers only"),
+    ):
+        model = GradientFairClassifier(oracle=oracle, strategy=strategy, encoder=encoder)
+        with pytest.raises(DataError, match=text):
+            model.fit(X, y)
+    with pytest.raises(ConfigError, match="cannot be made"):
+        GradientFairClassifier(oracle=oracle, learning_rate=-1.0).fit(table, labels)
+    assert oracle.budget.spent_units == 0
+
+
+def test_a_column_that_is_called_like_the_attribute(tmp_path: Path) -> None:
+    data = toy()
+    oracle = regulator(tmp_path, data.group, epsilon=9.0).local()
+    table = pd.DataFrame(data.x, columns=["a", "b", "c", "Sex"])
+    options = {"rounds": 1, "warmup_steps": 0}
+    with pytest.warns(AttributeAmongFeaturesWarning, match="Sex"):
+        GradientFairClassifier(oracle=oracle, trainer_options=options).fit(table, data.y)

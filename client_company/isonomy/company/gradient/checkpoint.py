@@ -30,6 +30,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from isonomy.common.errors import ConfigError, DataError, StorageError, VerificationError
+from isonomy.company.gradient.filters import FilteredOracle
 from isonomy.company.gradient.history import History
 from isonomy.company.gradient.strategy import Run, State
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 2
 STATE = "state.json"
+_SINCE_LATER = ("optimiser", "loss", "data")
 
 
 def save(
@@ -64,7 +66,7 @@ def save(
     blob = to_bytes(own)
     state = {
         "schema": SCHEMA,
-        "settings": _settings(trainer, run),
+        "settings": _settings(trainer, run, optimiser),
         "round": run.round,
         "asked": asked,
         "tensors": name,
@@ -72,8 +74,10 @@ def save(
         "strategy": numbers,
         "record": record_numbers,
         "log": run.oracle.log.to_json(),
+        "drops": run.oracle.drops_to_json() if isinstance(run.oracle, FilteredOracle) else [],
         "optimiser": optimiser_json,
         "history": trainer.history.to_json(),
+        "symbol": trainer.history.symbol,
         "groups": list(trainer.history.groups),
         "events": list(trainer.history.events),
     }
@@ -88,16 +92,28 @@ def save(
         raise StorageError(f"cannot write the checkpoint in {folder}: {error.strerror}") from None
 
 
+def check_folder(folder: Path) -> None:
+    """Can a checkpoint be written here? Asked before anything is spent."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        probe = folder / "probe"
+        _replace(probe, b"")
+        probe.unlink()
+    except OSError as error:
+        raise StorageError(f"cannot write the checkpoint in {folder}: {error.strerror}") from None
+
+
 def restore(
     folder: Path, trainer: Trainer, run: Run, optimiser: Optimizer, averaged: dict[str, Tensor]
 ) -> History:
     """Put everything back where it was; the settings must be those of the checkpoint's run."""
     state, tensors = _read(folder)
-    found, wanted = state.get("settings"), _settings(trainer, run)
-    if found != wanted:
-        differ = [
-            key for key in wanted if not isinstance(found, dict) or found.get(key) != wanted[key]
-        ]
+    found, wanted = state.get("settings"), _settings(trainer, run, optimiser)
+    known = found if isinstance(found, dict) else {}
+    for key in _SINCE_LATER:  # older checkpoints do not say
+        known.setdefault(key, wanted[key])
+    differ = [key for key in wanted if known.get(key) != wanted[key]]
+    if differ or not known.keys() <= wanted.keys():
         raise ConfigError(f"the checkpoint is of another run: {', '.join(differ)} differ")
     try:
         trainer.model.load_state_dict(_under(tensors, "model/"))
@@ -111,13 +127,17 @@ def restore(
         torch.set_rng_state(tensors["torch_generator"])
         run.oracle.go_on_from(int(state["asked"]), tensors["spent"].numpy().astype(np.int64))
         run.oracle.log.restore(state["log"], tensors["log"].numpy())
+        if isinstance(run.oracle, FilteredOracle):
+            run.oracle.restore_drops(state.get("drops", []))
         run.round = int(state["round"])
-        return History.from_json(state["history"], state["groups"], state["events"])
+        history = History.from_json(state["history"], state["groups"], state["events"])
+        history.symbol = str(state.get("symbol", history.symbol))
+        return history
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{folder / STATE} lacks or garbles a field: {error}") from error
 
 
-def _settings(trainer: Trainer, run: Run) -> dict[str, Any]:
+def _settings(trainer: Trainer, run: Run, optimiser: Optimizer) -> dict[str, Any]:
     """What must agree for a resumed run to be the same run."""
     return {
         "strategy": {"name": trainer.strategy.name, **_plain_fields(trainer.strategy)},
@@ -132,22 +152,26 @@ def _settings(trainer: Trainer, run: Run) -> dict[str, Any]:
         "attributes": list(run.attributes),
         "plan": run.oracle.plan.hex(),
         "record_privacy": _record_settings(trainer, run),
+        "optimiser": type(optimiser).__name__,
+        "loss": _loss_name(trainer),
+        "data": run.fingerprint,
     }
 
 
 def _record_settings(trainer: Trainer, run: Run) -> dict[str, Any] | None:
-    """Other records under the same noise would show their difference, so the data are named too."""
+    """Other records under the same noise would show their difference: never without the data."""
     if trainer.record_privacy is None:
         return None
-    data = hashlib.sha256()
-    for part in (run.inputs, run.target, torch.from_numpy(run.people)):
-        data.update(part.detach().cpu().contiguous().numpy().tobytes())
     return {
         **vars(trainer.record_privacy),
         "warmup_steps": trainer.warmup_steps,
-        "loss": getattr(trainer.loss, "__qualname__", type(trainer.loss).__qualname__),
-        "data": data.hexdigest(),
+        "loss": _loss_name(trainer),
+        "data": run.fingerprint,
     }
+
+
+def _loss_name(trainer: Trainer) -> str:
+    return str(getattr(trainer.loss, "__qualname__", type(trainer.loss).__qualname__))
 
 
 def _plain_fields(strategy: object) -> dict[str, Any]:
@@ -215,4 +239,4 @@ def _unpack_optimiser(
     optimiser.load_state_dict({"state": state, "param_groups": kept["groups"]})
 
 
-__all__ = ["SCHEMA", "restore", "save"]
+__all__ = ["SCHEMA", "check_folder", "restore", "save"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import math
 import warnings
 from collections.abc import Sequence
@@ -11,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import UninitializedParameter
+from torch.optim import Optimizer
 
 from isonomy.common.errors import ConfigError, DataError
 from isonomy.common.oracle import GroupOracle, RepeatedPeopleWarning
@@ -30,6 +34,17 @@ def check_model(model: object) -> None:
         raise ConfigError(f"model must be a torch nn.Module, got {type(model).__name__}")
     if not trainable(model):
         raise ConfigError("the model has no trainable parameters")
+    for parameter in model.parameters():
+        if isinstance(parameter, UninitializedParameter):
+            raise ConfigError(
+                "the model has lazy layers whose sizes are not known yet: call it once on a few "
+                "rows before it is trained"
+            )
+        if parameter.dtype in (torch.float16, torch.bfloat16):
+            raise ConfigError(
+                f"the model's parameters are {parameter.dtype}: lengths of gradients, by which "
+                "people are clipped, need 32 bits. Take model.float()."
+            )
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm):
             raise ConfigError(
@@ -94,6 +109,8 @@ def prepare_run(
     oracle = checked_oracle(trainer.oracle, records=trainer.record_privacy is not None)
     attributes = checked_attributes(oracle, trainer.attribute)
     x, y, classes = checked_data(inputs, target)
+    if x.dtype.is_floating_point:
+        x = x.to(next(trainer.model.parameters()).dtype)
     people = positions_of(oracle, ids, len(y))
     persons = len(np.unique(people))
     for attribute in attributes:
@@ -138,11 +155,11 @@ def prepare_run(
 
 def checked_data(inputs: Any, target: Any) -> tuple[Tensor, Tensor, int]:
     """Finite inputs, class numbers 0..K−1 that all occur, and K."""
-    x = inputs if isinstance(inputs, Tensor) else torch.as_tensor(np.asarray(inputs))
-    y = target if isinstance(target, Tensor) else torch.as_tensor(np.asarray(target))
-    if x.dtype == torch.float64:
-        x = x.float()
-    if y.ndim != 1 or y.dtype.is_floating_point or y.dtype == torch.bool:
+    x = _tensor(inputs, "inputs must be numbers; GradientFairClassifier codes tables with text")
+    y = _tensor(target, "target must be class numbers; GradientFairClassifier takes any labels")
+    if not x.ndim:
+        raise DataError("inputs must have one row per person")
+    if y.ndim != 1 or y.dtype.is_floating_point or y.is_complex() or y.dtype == torch.bool:
         raise DataError("target must be one class number (integer) per row")
     if len(x) != len(y) or not len(y):
         raise DataError(f"inputs have {len(x)} rows, target {len(y)}; both must be equal, above 0")
@@ -157,6 +174,78 @@ def checked_data(inputs: Any, target: Any) -> tuple[Tensor, Tensor, int]:
     return x, y.long(), len(found)
 
 
+def check_step(trainer: Trainer, run: Run) -> None:
+    """One loss step on a copy of the model: what optimiser or loss cannot do shows here, for free.
+
+    Nothing of it is kept, and the caller's random numbers are not touched.
+    """
+    rows = run.chunks[0].rows[:8]
+    with torch.random.fork_rng(devices=[]):
+        try:
+            model = copy.deepcopy(run.model).train()
+        except (RuntimeError, TypeError):
+            return  # cannot be copied; the first real step will tell
+        optimiser = checked_optimiser(trainer, model)
+        try:
+            outputs = logits_of(model(run.inputs[rows].to(run.device)), run.classes)
+            loss = trainer.loss(outputs, run.target[rows].to(run.device))
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise ConfigError(
+                f"the loss must take (logits (b, {run.classes}), class numbers (b,)): {error}"
+            ) from error
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            raise ConfigError("the loss must be one differentiable number, a mean over its rows")
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        try:
+            optimiser.step()
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ConfigError(f"the optimiser cannot take a step on this model: {error}") from error
+
+
+def checked_optimiser(trainer: Trainer, model: nn.Module) -> Optimizer:
+    """An optimiser of these parameters that needs nothing but their gradients."""
+    if isinstance(trainer.optimiser, Optimizer) or not callable(trainer.optimiser):
+        raise ConfigError(
+            "optimiser is a function that makes one: lambda parameters: torch.optim.SGD(…)"
+        )
+    try:
+        made = trainer.optimiser(trainable(model))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the optimiser cannot be made: {error}") from error
+    if not isinstance(made, Optimizer):
+        raise ConfigError(f"optimiser must make a torch Optimizer, got {type(made).__name__}")
+    needs = inspect.signature(made.step).parameters.values()
+    if any(own.default is own.empty and own.kind is own.POSITIONAL_OR_KEYWORD for own in needs):
+        raise ConfigError(
+            f"{type(made).__name__} evaluates the loss several times per step (a closure), but a "
+            "constraint gradient is released once. Take SGD, Adam or another first-order optimiser."
+        )
+    return made
+
+
+def move_to_device(model: nn.Module, device: str | torch.device | None) -> None:
+    """To the device asked for, or to a GPU if there is one."""
+    wanted = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        model.to(wanted)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ConfigError(f"the model cannot go to device {str(wanted)!r}: {error}") from error
+
+
+def _tensor(given: Any, expected: str) -> Tensor:
+    if isinstance(given, Tensor):
+        return given
+    try:
+        return torch.as_tensor(np.asarray(given))
+    except (TypeError, ValueError):
+        raise DataError(f"{expected}; got {_kind(given)}") from None
+
+
+def _kind(given: Any) -> str:
+    return str(getattr(given, "dtype", None) or type(given).__name__)
+
+
 def _check_outputs(run: Run) -> None:
     """Shape of the outputs, on two rows; the model's own error is a caller's error."""
     run.model.eval()
@@ -166,7 +255,13 @@ def _check_outputs(run: Run) -> None:
             outputs = run.model(first)
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise ConfigError(f"the model does not take these inputs: {error}") from error
-    logits_of(outputs, run.classes)
+    if not isinstance(outputs, Tensor) or not outputs.dtype.is_floating_point:
+        raise ConfigError(
+            f"the model must give one tensor of logits, it gave {_kind(outputs)}. Wrap it in a "
+            "module that returns the logits alone."
+        )
+    if len(logits_of(outputs, run.classes)) != len(first):
+        raise DataError(f"the model gave {len(outputs)} outputs for {len(first)} rows")
 
 
 __all__ = [
@@ -174,7 +269,10 @@ __all__ = [
     "check_finite_parameters",
     "check_model",
     "check_record",
+    "check_step",
     "checked_data",
+    "checked_optimiser",
+    "move_to_device",
     "plan_record",
     "prepare_run",
 ]

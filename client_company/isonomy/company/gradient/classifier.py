@@ -35,13 +35,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from isonomy.common.errors import ConfigError
+from isonomy.common.errors import ConfigError, DataError
 from isonomy.common.oracle import GroupOracle
 from isonomy.company.gradient.notions import Notion
 from isonomy.company.gradient.record_privacy import RecordPrivacy
 from isonomy.company.gradient.strategy import Strategy, logits_of
 from isonomy.company.gradient.trainer import Trainer
-from isonomy.company.tilt.checks import checked_oracle, class_numbers
+from isonomy.company.tilt.checks import checked_oracle, class_numbers, warn_of_attributes
 from isonomy.company.tilt.columns import ColumnCoder
 
 Floats = NDArray[np.float64]
@@ -167,6 +167,7 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         strategy = self._strategy()
         if "record_privacy" in (self.trainer_options or {}):
             raise ConfigError("give record_privacy to the classifier, not among trainer_options")
+        warn_of_attributes(oracle, list(getattr(X, "columns", ())))
         self.coder_ = self._fitted_coder(X)
         inputs = self._inputs(X)
         self.classes_, labels = class_numbers(y, len(inputs))
@@ -253,7 +254,13 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if isinstance(X, Tensor):
             return X
         if self.coder_ is None:
-            return torch.as_tensor(np.asarray(X, dtype=np.float32))
+            try:
+                return torch.as_tensor(np.asarray(X, dtype=np.float32))
+            except (TypeError, ValueError) as error:
+                raise DataError(
+                    f'encoder="passthrough" takes numbers only: {error}. Leave encoder out to code '
+                    "text."
+                ) from None
         own = isinstance(self.coder_, ColumnCoder)
         coded = self.coder_.code(X) if own else self.coder_.transform(X)
         return torch.as_tensor(np.asarray(coded, dtype=np.float32))

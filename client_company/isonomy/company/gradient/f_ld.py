@@ -66,7 +66,7 @@ class FLD:
         h = torch.stack([event.h(logits, target) for event in people.events], dim=1)
         scale = len(people.persons) / len(np.unique(chunk.people))
         penalty = scale * (weights.to(h) * h).sum()
-        return list(torch.autograd.grad(penalty, trainable(run.model)))
+        return list(torch.autograd.grad(penalty, trainable(run.model), materialize_grads=True))
 
     def end_round(self, run: Run) -> RoundRecord:
         return self._dual_step(self._bind(run))

@@ -95,6 +95,7 @@ class DpFermi:
     sharpness: float = 1.0
     epsilon: float | None = None
     name: str = field(default="dp_fermi", init=False)
+    symbol: str = field(default="W", init=False)  # in tables and plots, less its value at the start
 
     def __post_init__(self) -> None:
         for name in ("strength", "radius", "ascent_step", "sharpness"):
@@ -119,10 +120,11 @@ class DpFermi:
                 "DP-FERMI takes one attribute; write several as their intersection, 'sex*race'"
             )
         labels = strata_of(self.notion, run.classes)
+        own = self._own_clip(run)  # also where it is given: a model without gradients shows here
         if run.record is not None:
             self._norm = record_fermi.given_clip(self.clip)
         else:
-            self._norm = self.clip if self.clip is not None else self._own_clip(run)
+            self._norm = own if self.clip is None else self.clip
         self._set_shares(run, labels)
         self.problems = self._release_counts(run, labels)
         if self.w_update == "round":
@@ -209,8 +211,13 @@ class DpFermi:
             def scalar(outputs: Tensor, c: int = column) -> Tensor:
                 return own.moments(logits_of(outputs, run.classes))[:, c]
 
-            gradients = ChunkGradients.of(run.model, scalar, run.inputs[rows].to(run.device))
-            lengths.append(gradients.norms.cpu().numpy())
+            try:
+                gradients = ChunkGradients.of(run.model, scalar, run.inputs[rows].to(run.device))
+                lengths.append(gradients.norms.cpu().numpy())
+            except (RuntimeError, IndexError, TypeError, ValueError) as error:
+                raise ConfigError(
+                    f"the gradients of this model cannot be taken row by row: {error}"
+                ) from error
         return max(float(f"{np.quantile(np.concatenate(lengths), 0.9):.1e}"), _LEAST_CLIP)
 
     # --- During a round ------------------------------------------------------------------------
@@ -240,7 +247,7 @@ class DpFermi:
                 continue
             outputs = run.outputs(batch.rows)
             own = (problem.public(outputs, problem.w) * batch.weight.to(outputs)).sum()
-            public = torch.autograd.grad(own, parameters)
+            public = torch.autograd.grad(own, parameters, materialize_grads=True)
             private = private_descent(
                 problem,
                 run,
@@ -271,7 +278,7 @@ class DpFermi:
         if run.record is not None:
             self._ascend_privately(run, whole, run.record)
             return
-        gaps = []
+        gaps = []  # none where nobody in the chunk has a label that the notion looks at
         for problem in self.problems:
             batch = Batch.of(run, whole, _has(run, problem.label)[rows.numpy()])
             if not len(batch):
@@ -295,7 +302,7 @@ class DpFermi:
             )
             problem.w = problem.project(problem.w + self.ascent_step * step)
             gaps.append(problem.gap(sums.values, float(sums.deviation[0]), batch.mass))
-        self._gap = max(gaps)
+        self._gap = max(gaps, default=self._gap)
 
     def _ascend_privately(self, run: Run, whole: Chunk, record: RecordRun) -> None:
         """The same under record privacy: no exact mean, total or number of people."""
@@ -339,6 +346,15 @@ class DpFermi:
         self._gap = max(gaps)
 
     # --- A break in between --------------------------------------------------------------------
+
+    def describe(self, run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of W's rows and columns, for tables and plots."""
+        columns = tuple(
+            f"class {c} chosen" + ("" if label is None else f" | y = {label}")
+            for label in strata_of(self.notion, run.classes)
+            for c in range(run.classes)
+        )
+        return run.oracle.labels(run.attribute), columns
 
     def state_dict(self) -> State:
         state: State = {

@@ -28,8 +28,8 @@ Guarantees (tests/math/test_filters.py)
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -127,20 +127,30 @@ class FilteredOracle(GroupOracle):
 
     @property
     def position(self) -> tuple[int, Ints]:
-        """Queries asked, and both accounts of each person, one above the other."""
-        return self._asked, np.stack([self._accounts[kind].spent for kind in _KINDS])
+        """Queries asked; both accounts of each person, one above the other, and who was refused."""
+        accounts = [self._accounts[kind].spent for kind in _KINDS]
+        return self._asked, np.stack([*accounts, self._ever.astype(np.int64)])
 
     def go_on_from(self, asked: int, spent: Ints) -> None:
-        if asked < 0 or spent.shape != (len(_KINDS), len(self.cohort)):
+        if asked < 0 or spent.shape not in [(len(_KINDS) + m, len(self.cohort)) for m in (0, 1)]:
             raise ConfigError("this position belongs to another cohort, or to no filter")
-        for kind, own in zip(_KINDS, spent, strict=True):
+        for kind, own in zip(_KINDS, spent, strict=False):
             self._accounts[kind].restore(own)
+        # older checkpoints did not keep who was refused
+        self._ever[:] = (spent[len(_KINDS) :] > 0).any(axis=0)
         self._asked = int(asked)
 
     @property
     def dropped(self) -> int:
         """People who were refused at least once."""
         return int(self._ever.sum())
+
+    def drops_to_json(self) -> list[dict[str, Any]]:
+        """For a checkpoint: a resumed run still tells who was left out before the break."""
+        return [asdict(each) for each in self.drops]
+
+    def restore_drops(self, kept: Sequence[Mapping[str, Any]]) -> None:
+        self.drops = [Drops(**each) for each in kept]
 
     def table(self) -> pd.DataFrame:
         """How many were dropped, and when: one line per answered query."""

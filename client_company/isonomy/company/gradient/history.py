@@ -19,6 +19,7 @@ class History:
     records: list[RoundRecord] = field(default_factory=list)
     groups: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
+    symbol: str = "λ"  # what the strategy's multipliers are called
 
     def __len__(self) -> int:
         return len(self.records)
@@ -47,7 +48,7 @@ class History:
             }
             for group, own in enumerate(np.atleast_2d(record.multipliers)):
                 for event, value in enumerate(own):
-                    row[f"λ[{self._group(group)}, {self._event(event)}]"] = float(value)
+                    row[f"{self.symbol}[{self._group(group)}, {self._event(event)}]"] = float(value)
             rows.append(row)
         return pd.DataFrame(rows)
 

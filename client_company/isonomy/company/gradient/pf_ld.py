@@ -35,6 +35,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.common.dual import DualRule, Multipliers
@@ -56,6 +57,7 @@ from isonomy.company.gradient.record_releases import Own
 from isonomy.company.gradient.schedule import Noise, Schedule, Weights, solve
 from isonomy.company.gradient.strategy import Chunk, RoundRecord, Run, State
 
+_NAMED = 8  # groups that an error lists
 SMALL = 3.0  # a cell whose released count is below this many deviations cannot be measured
 
 
@@ -121,9 +123,16 @@ class PFLD:
             check_fill(self.fill)
         if not 0 <= self.damping < float("inf"):
             raise ConfigError(f"damping is a number of at least 0, got {self.damping}")
-        for norm in (self.primal_norm, self.dual_norm):
-            if norm not in (None, "bound") and not 0 < float(norm or 0) < float("inf"):
-                raise ConfigError(f"a clipping bound is a positive number or None, got {norm}")
+        norms = (None if self.primal_norm == "bound" else self.primal_norm, self.dual_norm)
+        for norm in norms:
+            if norm is not None and not (isinstance(norm, int | float) and 0 < norm < float("inf")):
+                raise ConfigError(f"a clipping bound is a positive number or None, got {norm!r}")
+        if self.rank is not None and (type(self.rank) is not int or self.rank < 1):
+            raise ConfigError(f"rank is a number of directions, at least 1; got {self.rank!r}")
+        if not 0 < self.keep <= 1:
+            raise ConfigError(f"keep is a part of the gradients' energy, above 0; got {self.keep}")
+        if not isinstance(self.split, Weights):
+            raise ConfigError(f"split takes Weights(counts, dual, primal), got {self.split!r}")
         for multiplier in (self.primal_multiplier, self.dual_multiplier):
             if multiplier is not None:
                 Noise(multiplier=multiplier)  # refuses 0
@@ -136,12 +145,14 @@ class PFLD:
 
     def prepare(self, run: Run) -> None:
         people = self._bind(run)
+        people.rehearse(self.noise_shape)
         self._schedule = self._solved(run, people)
         rule = self._rule(run, people)
         bound, norm = run.oracle.params.row_bound, math.sqrt(people.width)
         members = people.mass.sum(dim=0).numpy()
         if run.record is not None:
             members = record_pf_ld.members(run.record, people)
+        self._refuse_many(people, members, rule.least / bound)
         totals = [round(float(total) * bound) for total in members]
         counts = run.oracle.open_sum(
             people.persons.fold(people.mass).numpy(),
@@ -156,7 +167,7 @@ class PFLD:
             released = run.record.released_integers("counts", released)
             known = np.array(released) * (norm / bound)
             counts = replace(counts, values=record_pf_ld.with_last(known, people.sizes, members))
-        self._refuse_small(counts, rule.least / bound)
+        self._refuse_small(people, counts, rule.least / bound)
         self._lam = Multipliers.start(rule, released, totals, bound, norm)
         self._dual_step(run, people)
 
@@ -312,18 +323,34 @@ class PFLD:
             least=max(math.ceil(SMALL * deviation), oracle.params.row_bound),
         )
 
-    def _refuse_small(self, counts: Release, least: float) -> None:
-        """Cells whose released count the noise drowns are refused, or dropped with a warning."""
-        small = (counts.values < least).any(axis=1)
-        if not small.any():
+    def _refuse_many(self, people: Population, members: NDArray[np.float64], least: float) -> None:
+        """More groups than can all be measured: public numbers tell, so nothing is spent on it."""
+        if self.small_groups == "error" and min(members) < least * max(people.sizes):
+            raise DataError(
+                f"{max(people.sizes)} groups among {min(members):.0f} people: at this budget a "
+                f"group below {least:.0f} people cannot be measured, and they cannot all be "
+                'larger. Nothing was spent. Merge groups, or take small_groups="drop".'
+            )
+
+    def _refuse_small(self, people: Population, counts: Release, least: float) -> None:
+        """Cells whose released count the noise drowns are refused, or dropped with a warning.
+
+        If all that is left is one group by itself, there is nothing to make equal: an error.
+        """
+        large = counts.values >= least  # (groups, events)
+        if large.all():
             return
+        small = [counts.groups[g] for g in np.flatnonzero(~large.all(axis=1))]
+        more = f" and {len(small) - _NAMED} more" if len(small) > _NAMED else ""
         text = (
             "the released number of people is within the noise for "
-            f"{', '.join(counts.groups[g] for g in np.flatnonzero(small))}: empty, or too small to "
-            "be measured at this budget"
+            f"{', '.join(small[:_NAMED])}{more}: empty, or too small to be measured at this budget"
         )
         if self.small_groups == "error":
             raise DataError(f'{text}. Merge groups, or take small_groups="drop".')
+        ends = np.cumsum(people.sizes)[:-1]
+        if max(int(own.sum(axis=0).max()) for own in np.split(large, ends)) < 2:
+            raise DataError(f"{text}. Fewer than two groups are left to compare; merge groups.")
         warnings.warn(f"{text}; it takes no part in the constraints", SmallGroupWarning, 2)
 
     # --- Bookkeeping ---------------------------------------------------------------------------

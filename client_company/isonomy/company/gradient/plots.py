@@ -15,14 +15,22 @@ _OTHERS = {
     "epsilon_as_in_papers": f"ε {NOT_A_GUARANTEE}",
     "epsilon_records": f"ε {GUARANTEE}",
 }
+_MOST_NAMES = 16  # multipliers in the legend; of more, a name shows under the mouse
 
 
 def history_figure(history: History, *, cap_epsilon: float | None = None) -> Any:
     """Four panels over the rounds; with `cap_epsilon` the guarantee's line."""
     table = history.table()
-    figure = make_subplots(rows=2, cols=2, subplot_titles=_TITLES, vertical_spacing=0.14)
+    titles = [title.replace("λ", history.symbol) for title in _TITLES]
+    figure = make_subplots(rows=2, cols=2, subplot_titles=titles, vertical_spacing=0.18)
     rounds = table["round"]
     figure.add_trace(_line(rounds, table["loss"], "loss"), 1, 1)
+    if table["loss"].isna().all():
+        figure.add_annotation(
+            text="not released: it would tell about records",
+            showarrow=False,
+            **{"xref": "x domain", "yref": "y domain", "x": 0.5, "y": 0.5},
+        )
     figure.add_trace(
         go.Scatter(
             x=rounds,
@@ -30,26 +38,45 @@ def history_figure(history: History, *, cap_epsilon: float | None = None) -> Any
             name="violation",
             mode="lines+markers",
             error_y={"type": "data", "array": 2 * table["deviation"]},
+            showlegend=False,
         ),
         1,
         2,
     )
-    for name in table.columns:
-        if name.startswith("λ["):
-            figure.add_trace(_line(rounds, table[name], name), 2, 1)
-    figure.add_trace(_line(rounds, table["epsilon_spent"], "ε spent"), 2, 2)
+    multipliers = [name for name in table.columns if name.startswith(f"{history.symbol}[")]
+    group = titles[2] if len(multipliers) <= _MOST_NAMES else None
+    for name in multipliers:
+        figure.add_trace(_line(rounds, table[name], name, group), 2, 1)
+    figure.add_trace(_line(rounds, table["epsilon_spent"], "ε spent", "ε"), 2, 2)
     for name, label in _OTHERS.items():
         if name in table:
-            figure.add_trace(_line(rounds, table[name], label), 2, 2)
+            figure.add_trace(_line(rounds, table[name], label, "ε", dash="dot"), 2, 2)
     if cap_epsilon is not None:
-        figure.add_hline(cap_epsilon, row=2, col=2, line_dash="dash", annotation_text="certified ε")
+        figure.add_hline(
+            cap_epsilon,
+            row=2,
+            col=2,
+            line_dash="dash",
+            annotation_text="certified ε",
+            annotation_position="top left",
+        )
     figure.update_xaxes(title_text="round")
-    figure.update_layout(height=640, template="plotly_white", showlegend=False)
+    figure.update_layout(height=680, template="plotly_white", legend={"groupclick": "toggleitem"})
     return figure
 
 
-def _line(x: Any, y: Any, name: str) -> Any:
-    return go.Scatter(x=x, y=y, name=name, mode="lines+markers")
+def _line(x: Any, y: Any, name: str, group: str | None = None, dash: str = "solid") -> Any:
+    """A line, named in the legend under its panel's title where it has one."""
+    return go.Scatter(
+        x=x,
+        y=y,
+        name=name,
+        mode="lines+markers",
+        line={"dash": dash},
+        showlegend=group is not None,
+        legendgroup=group,
+        legendgrouptitle_text=group,
+    )
 
 
 __all__ = ["history_figure"]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.common.dual import ONE, Multipliers
+from isonomy.common.errors import ConfigError, IsonomyError
 from isonomy.common.oracle import Release
 from isonomy.company.gradient.filled import FEW
 from isonomy.company.gradient.ghost import ChunkGradients, Slope
@@ -142,10 +143,49 @@ class Population:
             held = self._grams[id(rows)] = (rows, made)
         return held[1]
 
+    def rehearse(self, kappa: float | None) -> None:
+        """Values and gradients of every event for one chunk, looked at before anything is spent.
+
+        What a notion or a model cannot do (no value per row, no gradient per row, NaN, rows that
+        look at each other) is the caller's error, and known without a single attribute.
+        """
+        run = self.run
+        for number, event in enumerate(self.events):
+            inside = next(
+                own for chunk in run.chunks if len(own := self.inside(chunk.rows, number))
+            )
+            try:
+                with torch.no_grad():
+                    logits, target = run.outputs(inside), run.target[inside].to(run.device)
+                    scores = (event.h, event.decided or event.h)
+                    values = [score(logits, target) for score in scores]
+                    alone = event.h(logits[:1], target[:1])
+                lengths = self.gradients(number, inside, kappa).norms
+            except IsonomyError:
+                raise
+            except Exception as error:  # a notion and a model may raise anything
+                raise ConfigError(
+                    f"the gradients of event {event.name!r} cannot be taken row by row: {error}"
+                ) from error
+            if any(own.shape != inside.shape for own in values):
+                raise ConfigError(f"event {event.name!r} must give one value per row")
+            if not all(bool(torch.isfinite(own).all()) for own in (*values, lengths)):
+                raise ConfigError(f"event {event.name!r} has values or gradients beyond all bounds")
+            if not torch.allclose(alone, values[0][:1], rtol=1e-3, atol=1e-5):
+                raise ConfigError(
+                    f"event {event.name!r} looks at several rows at once: its value for one row "
+                    "must not depend on the others"
+                )
+
     def labels(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of groups and events, for tables and plots."""
         run = self.run
-        groups = tuple(label for name in run.attributes for label in run.oracle.labels(name))
+        several = len(run.attributes) > 1  # whose groups may be called alike
+        groups = tuple(
+            f"{name}: {label}" if several else label
+            for name in run.attributes
+            for label in run.oracle.labels(name)
+        )
         return groups, tuple(event.name for event in self.events)
 
 

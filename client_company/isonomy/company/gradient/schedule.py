@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from isonomy.common.accounting import UNITS_PER_MU2, Split
 from isonomy.common.errors import ConfigError
+from isonomy.common.noise import MAX_SIGMA, MIN_SIGMA
 from isonomy.common.oracle import GroupOracle
 from isonomy.company.tilt.checks import affordable_units
 
@@ -91,7 +92,11 @@ def solve(
     whole run, where that is not rounds times as many. With multipliers given, the
     budget is whatever it comes to; the run then ends when the plan is spent.
     """
-    if epsilon is not None and not 0 < epsilon < math.inf:
+    for own in (dual_multiplier, primal_multiplier):
+        if own is not None and not MIN_SIGMA <= own * oracle.params.row_bound <= MAX_SIGMA:
+            least, most = (bound / oracle.params.row_bound for bound in (MIN_SIGMA, MAX_SIGMA))
+            raise ConfigError(f"a noise multiplier lies between {least:.2g} and {most:.2g}; {own}")
+    if epsilon is not None and not (isinstance(epsilon, int | float) and 0 < epsilon < math.inf):
         raise ConfigError(f"epsilon must be a number above 0 (None: all that is left); {epsilon!r}")
     units = affordable_units(oracle, epsilon)
     per_query = Split(

@@ -149,6 +149,7 @@ def private_descent(
                 gradients = torch.autograd.grad(
                     value * (problem.moments(rows)[:, column] * scale.to(rows.dtype)).sum(),
                     trainable(run.model),
+                    materialize_grads=True,
                 )
                 total = [t + g for t, g in zip(total, gradients, strict=True)]
             continue

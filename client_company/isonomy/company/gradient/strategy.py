@@ -15,6 +15,7 @@ ledger. `run.generator` orders chunks and initialises models; privacy noise neve
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -97,6 +98,14 @@ class Run:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all rows, labels and people: a resumed run must have the same."""
+        data = hashlib.sha256()
+        for part in (self.inputs, self.target, torch.from_numpy(self.people)):
+            data.update(part.detach().cpu().contiguous().numpy().tobytes())
+        return data.hexdigest()
+
     def inputs_of(self, rows: Tensor) -> Tensor:
         """(b, …) inputs of some rows on the model's device.
 
@@ -163,7 +172,7 @@ def logits_of(outputs: Tensor, classes: int) -> Tensor:
     """(b, classes) logits; a binary model may give one logit per row, for class 1."""
     if outputs.ndim == 1:
         outputs = outputs[:, None]
-    if outputs.shape[1] == 1 and classes == 2:
+    if outputs.ndim == 2 and outputs.shape[1] == 1 and classes == 2:
         return torch.cat([torch.zeros_like(outputs), outputs], dim=1)
     if outputs.ndim != 2 or outputs.shape[1] != classes:
         raise DataError(

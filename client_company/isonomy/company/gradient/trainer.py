@@ -41,6 +41,9 @@ from isonomy.company.gradient.checks import (
     check_finite_loss,
     check_finite_parameters,
     check_model,
+    check_step,
+    checked_optimiser,
+    move_to_device,
     plan_record,
     prepare_run,
 )
@@ -153,10 +156,16 @@ class Trainer:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
-        if not 0 <= self.average < 1:
+        if not isinstance(self.average, int | float) or not 0 <= self.average < 1:
             raise ConfigError(f"average is a part of the rounds, 0 to below 1; got {self.average}")
-        if self.loss_batch is not None and self.loss_batch < 1:
-            raise ConfigError(f"loss_batch must be at least 1, got {self.loss_batch}")
+        for name in ("chunk_size", "loss_batch"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigError(f"{name} must be an integer of at least 1, got {value!r}")
+        if not isinstance(self.strategy, Strategy):
+            raise ConfigError(f"strategy is an object such as PFLD(), got {self.strategy!r}")
+        if not isinstance(self.callbacks, Sequence) or not all(map(callable, self.callbacks)):
+            raise ConfigError("callbacks is a list of functions (trainer, record) -> stop or not")
         if self.record_privacy is not None and not isinstance(self.record_privacy, RecordPrivacy):
             raise ConfigError(
                 f"record_privacy takes RecordPrivacy(epsilon=…), got {self.record_privacy!r}"
@@ -173,9 +182,12 @@ class Trainer:
     ) -> TrainingResult:
         """Train; `resume` names a checkpoint folder of the same run."""
         generator = torch.Generator().manual_seed(self.seed)
-        self.model.to(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        move_to_device(self.model, self.device)
         run = prepare_run(self, inputs, target, ids, generator)
-        optimiser = self.optimiser(trainable(self.model))
+        check_step(self, run)
+        if self.checkpoint is not None:
+            checkpoint.check_folder(Path(self.checkpoint))
+        optimiser = checked_optimiser(self, self.model)
         self.history = History()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
@@ -333,6 +345,7 @@ class Trainer:
         describe = getattr(self.strategy, "describe", None)
         if describe is not None:
             self.history.groups, self.history.events = describe(run)
+            self.history.symbol = getattr(self.strategy, "symbol", "λ")
 
     def _save(self, run: Run, optimiser: Optimizer, averaged: _Average) -> None:
         if self.checkpoint is not None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from isonomy.common.accounting import UNITS_PER_MU2, epsilon_of, units_for
@@ -142,7 +143,13 @@ def class_numbers(y: Any, rows: int) -> tuple[NDArray[Any], Ints]:
     target = np.asarray(y)
     if target.ndim != 1 or len(target) != rows:
         raise DataError(f"y must be one label per row of X ({rows}); got shape {target.shape}")
-    classes, numbers = np.unique(target, return_inverse=True)
+    missing = int(pd.isna(target).sum())
+    if missing:
+        raise DataError(f"{missing} rows have no label (NaN or None); leave them out")
+    try:
+        classes, numbers = np.unique(target, return_inverse=True)
+    except TypeError:
+        raise DataError("labels of different kinds cannot be put in order; use one kind") from None
     if len(classes) < 2:
         raise DataError("y holds one class only; there is nothing to decide")
     return classes, numbers.astype(np.int64)
