@@ -51,6 +51,17 @@ class OwnParameter(nn.Module):
         return self.layer(x * self.scale)
 
 
+class OneNumber(nn.Module):
+    """A parameter without axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.scale = nn.Linear(5, 3), nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * torch.as_tensor(self.linear(x))
+
+
 class PlacesFirst(nn.Module):
     """Samples along the second axis inside: as many places as the chunk has rows."""
 
@@ -60,6 +71,12 @@ class PlacesFirst(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (b, 7, 5)
         return torch.tanh(self.layer(x.transpose(0, 1))).sum(dim=0)
+
+
+def _twice_in_a_row() -> nn.Module:
+    """One layer that stands in a model under two names."""
+    layer = nn.Linear(5, 5)
+    return nn.Sequential(layer, nn.Tanh(), layer, nn.Linear(5, 3))
 
 
 def _frozen() -> nn.Module:
@@ -110,7 +127,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
         2,
     ),
     "used twice": (Twice, (5,), 2),
+    "twice in a row": (_twice_in_a_row, (5,), 2),
     "tied": (Tied, (5,), 2),
+    "one number": (OneNumber, (5,), 1),
     "own parameter": (OwnParameter, (5,), 3),
     "places first": (PlacesFirst, (ROWS, 5), 2),
     "attention": (

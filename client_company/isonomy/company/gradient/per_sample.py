@@ -205,10 +205,10 @@ class Rows:
     held: Sequence[Tensor]  # (b, *parameter.shape) each
 
     def gram(self, dtype: torch.dtype) -> Tensor:
-        return _gram((row.flatten(1) for row in self.held), dtype)
+        return _gram((row.reshape(len(row), -1) for row in self.held), dtype)
 
     def squares(self) -> Squares:
-        return _squares(row.flatten(1) for row in self.held)
+        return _squares(row.reshape(len(row), -1) for row in self.held)
 
     def rows(self) -> list[Tensor]:
         return list(self.held)
@@ -221,7 +221,7 @@ class Rows:
         return replace(self, held=held)
 
     def add_about(self, mass: Tensor, total: Tensor, rest: Pairs) -> None:
-        _add_about((row.flatten(1) for row in self.held), mass, total)
+        _add_about((row.reshape(len(row), -1) for row in self.held), mass, total)
 
 
 # --- Which form a layer takes ------------------------------------------------------------------

@@ -148,9 +148,14 @@ def _generic(model: nn.Module, names: tuple[str, ...], inputs: Tensor, upstream:
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     own = {name: state[name].detach() for name in names}
     fixed = {name: value.detach() for name, value in state.items() if name not in own}
+    places = _places(model)
 
     def value(parameters: dict[str, Tensor], sample: Tensor, weight: Tensor) -> Tensor:
-        outputs: Tensor = functional_call(model, {**fixed, **parameters}, (sample[None],))
+        given = {place: parameters[name] for name in parameters for place in places[name]}
+        # Torch's own tying swaps a layer that stands twice in a model twice, and never back
+        outputs: Tensor = functional_call(
+            model, {**fixed, **given}, (sample[None],), tie_weights=False
+        )
         return (outputs[0] * weight).sum()
 
     try:
@@ -163,6 +168,17 @@ def _generic(model: nn.Module, names: tuple[str, ...], inputs: Tensor, upstream:
         ) from None
     parameters = dict(model.named_parameters())
     return Rows(tuple(parameters[name] for name in names), [rows[name] for name in names])
+
+
+def _places(model: nn.Module) -> dict[str, list[str]]:
+    """Where each parameter stands, by its first name: several layers may share one."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    places: dict[str, list[str]] = {name: [] for name in names.values()}
+    for path, layer in model.named_modules():  # every layer once, under its first name
+        for name, parameter in layer._parameters.items():
+            if parameter is not None:
+                places[names[id(parameter)]].append(f"{path}.{name}" if path else name)
+    return places
 
 
 # --- The check, once per model -----------------------------------------------------------------
