@@ -22,7 +22,7 @@ from isonomy.common.accounting import units_for
 from isonomy.common.canonical import hash_bytes
 from isonomy.common.cohort import AttributeTable, Cohort
 from isonomy.common.custodian import Authorised, Custodian
-from isonomy.common.errors import ProtocolError
+from isonomy.common.errors import ConfigError, ProtocolError, ReplayRefused
 from isonomy.common.ledger import Ledger
 from isonomy.common.oracle import Asked, GroupOracle, Receipt
 from isonomy.common.queries import Query
@@ -93,11 +93,14 @@ class LocalOracle(GroupOracle):
         delta: float,
         groups: Mapping[str, Sequence[str]] | None = None,
         folder: Path | None = None,
+        individual: bool = False,
     ) -> LocalOracle:
         """An oracle over known attributes, with a ledger of its own (temporary unless `folder`).
 
         Without `groups` the groups are those found in the data, sorted: fine in a rehearsal, where
-        the attributes are known anyway.
+        the attributes are known anyway. A `folder` that holds a rehearsal is opened again, for the
+        same people and budget: what was answered stays answered, so a run can be resumed there.
+        `individual`: a plan for the individual filter (gradient.FilteredOracle).
         """
         cohort = Cohort.of(ids)
         if groups is None:
@@ -108,10 +111,15 @@ class LocalOracle(GroupOracle):
         table = AttributeTable(cohort, attributes, groups)
         cap_units = units_for(epsilon, delta)
         home = folder or Path(tempfile.mkdtemp(prefix="isonomy-rehearsal-", dir=scratch_folder()))
-        ledger = Ledger.create(home / "ledger.jsonl", cap_units=cap_units, delta=delta)
-        plan = hash_bytes("isonomy/rehearsal/v1", os.urandom(32))
-        custodian = Custodian(table, ledger, plan=plan, member_key=os.urandom(32))
-        custodian.reserve(cap_units)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        secret, ledger = _secret(home), _ledger(home, cap_units, delta)
+        try:
+            plan = hash_bytes("isonomy/rehearsal/v1", secret[:32])
+            custodian = Custodian(table, ledger, plan=plan, member_key=secret[32:])
+            custodian.reserve(cap_units, individual=individual)
+        except ReplayRefused:
+            ledger.close()
+            raise ConfigError(f"{home} holds a rehearsal of other people or terms") from None
         oracle = cls(table, custodian, plan=plan, cap_units=cap_units, delta=delta)
         weakref.finalize(oracle, _finish, ledger, None if folder else home)
         return oracle
@@ -148,6 +156,35 @@ def scratch_folder() -> Path | None:
     except OSError:
         return None
     return memory if roomy else None
+
+
+def _secret(home: Path) -> bytes:
+    """64 random bytes that name a rehearsal's plan and people; made once, for its owner's eyes."""
+    path = home / "rehearsal.key"
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        held = path.read_bytes()
+        if len(held) != 64:
+            raise ConfigError(
+                f"{path} is not the key of a rehearsal; take another folder"
+            ) from None
+        return held
+    with os.fdopen(fd, "wb") as file:
+        made = os.urandom(64)
+        file.write(made)
+    return made
+
+
+def _ledger(home: Path, cap_units: int, delta: float) -> Ledger:
+    path = home / "ledger.jsonl"
+    if not path.exists():
+        return Ledger.create(path, cap_units=cap_units, delta=delta)
+    ledger = Ledger.open(path)
+    if (ledger.cap_units, ledger.delta) != (cap_units, delta):
+        ledger.close()
+        raise ConfigError(f"{home} holds a rehearsal with another budget (ε, δ)")
+    return ledger
 
 
 def _finish(ledger: Ledger, temporary: Path | None) -> None:
