@@ -100,6 +100,7 @@ def tilt(rehearsal: Rehearsal) -> Trained:
     """The default: a private proxy tilts the base model's decision (TILT.md)."""
     from isonomy.company.estimator import FairClassifier
 
+    rehearsal.options_among()
     model = FairClassifier(
         rehearsal.estimator,
         notion=rehearsal.notion,
@@ -115,6 +116,7 @@ def tilt(rehearsal: Rehearsal) -> Trained:
 
 def unconstrained(rehearsal: Rehearsal) -> Trained:
     """The base model as it is. Asks the oracle nothing."""
+    rehearsal.options_among()
     model = clone(rehearsal.estimator).fit(rehearsal.features, rehearsal.target)
     return Trained(_decider(model), _decider(model), "base")
 

@@ -54,6 +54,7 @@ from isonomy.company.rehearsal import (
 
 SCHEMA = 1
 TRAINING_SHARE = 0.75
+LAST_SEED = 2**32 - 1  # scikit-learn takes no larger one
 MEANS = ("test_error", "test_violation", "base_error", "base_violation")
 
 
@@ -69,6 +70,7 @@ class Settings:
     base: str = "gbdt"
     tolerance: float | None = None  # None: TOLERANCE for tilt; gradient strategies run to the end
     seeds: int = 3
+    first_seed: int = 0  # seeds first_seed … first_seed + seeds − 1
     encrypted: bool = False
     keep_selection_rate: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)  # of the strategy, by name
@@ -96,6 +98,11 @@ class Settings:
             )
         if self.seeds < 1:
             raise ConfigError(f"seeds must be at least 1; got {self.seeds}")
+        if not 0 <= self.first_seed <= LAST_SEED - self.seeds + 1:
+            raise ConfigError(
+                f"the first seed must be at least 0 and the last at most {LAST_SEED}; "
+                f"got {self.first_seed} and {self.seeds} seeds"
+            )
         self._check_gradient_only()
 
     def _check_gradient_only(self) -> None:
@@ -113,6 +120,11 @@ class Settings:
             raise ConfigError(f"the records' epsilon must be above 0; got {self.record_epsilon}")
         if self.stretch is not None and not 1 <= self.stretch < math.inf:
             raise ConfigError(f"stretch must be a number of at least 1; got {self.stretch}")
+
+    @property
+    def seed_range(self) -> range:
+        """The seeds to run, in order."""
+        return range(self.first_seed, self.first_seed + self.seeds)
 
     @property
     def aim(self) -> float | None:
@@ -211,6 +223,7 @@ class Result:
             "delta": settings.delta,
             "base": settings.base,
             "tolerance": settings.aim,
+            "first_seed": settings.first_seed,
             "runs": [run.to_json() for run in self.runs],
             "mean": self.mean,
             "noise_floor": self.noise_floor,
@@ -260,7 +273,7 @@ def simulate(
     attribute = attribute or next(iter(dataset.groups))
     split_expression(attribute, dataset.groups)
     found: dict[float, list[Run]] = {epsilon: [] for epsilon in settings.epsilons}
-    for seed in range(settings.seeds):
+    for seed in settings.seed_range:
         fits = Fits()  # the base model does not depend on ε
         for epsilon, runs in found.items():
             runs.append(run_seed(dataset, attribute, settings, epsilon, seed, fits))

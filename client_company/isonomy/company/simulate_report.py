@@ -30,7 +30,7 @@ def table(simulation: Simulation) -> Table:
     shown = Table(
         title=f"{first.dataset}, {first.attribute}: {settings.strategy} for "
         f"{settings.notion.replace('_', ' ')}{_aim(first)} on "
-        f"{settings.base}, {len(first.runs)} seeds, δ = {settings.delta:g}",
+        f"{settings.base}, {_seeds(first)}, δ = {settings.delta:g}",
         collapse_padding=True,  # nine columns fit into 80
         caption="means on test people; floor: violation expected from sampling alone"
         + "".join(f"\n{note}" for note in _notes(first)),
@@ -62,6 +62,12 @@ def table(simulation: Simulation) -> Table:
 
 def _aim(result: Result) -> str:
     return "" if result.settings.aim is None else f" (tolerance {result.settings.aim:g})"
+
+
+def _seeds(result: Result) -> str:
+    """`8 seeds`, or `seeds 100 to 107` where they do not begin at 0."""
+    seeds = result.settings.seed_range
+    return f"seeds {seeds[0]} to {seeds[-1]}" if seeds[0] else f"{len(seeds)} seeds"
 
 
 def _papers(result: Result) -> str:

@@ -34,7 +34,7 @@ RUN_KEYS = {
 }  # fmt: skip
 RESULT_KEYS = {
     "schema", "dataset", "attribute", "strategy", "notion", "epsilon", "delta", "base",
-    "tolerance", "runs", "mean", "noise_floor",
+    "tolerance", "first_seed", "runs", "mean", "noise_floor",
 }  # fmt: skip
 
 app = typer.Typer()
@@ -77,6 +77,14 @@ def test_a_seed_fixes_split_and_model(few: Dataset) -> None:
     first, again = (simulate(few, PLAIN).results[0].runs for _ in range(2))
     assert [run.test_error for run in first] == [run.test_error for run in again]
     assert first[0].test_error != first[1].test_error
+
+
+def test_seeds_begin_where_one_says(few: Dataset) -> None:
+    first = simulate(few, PLAIN).results[0].runs
+    later = simulate(few, replace(PLAIN, first_seed=1)).results[0]
+    assert [run.seed for run in later.runs] == [1, 2]
+    assert later.runs[0].test_error == first[1].test_error
+    assert later.to_json()["first_seed"] == 1
 
 
 def test_split_is_three_to_one_and_complete() -> None:
@@ -257,6 +265,15 @@ def test_a_table_by_default_and_files_on_request(tmp_path: Path) -> None:
         (["--epsilon", "0"], "epsilon must be"),
         (["--epsilon", "much"], "takes numbers"),
         (["--seeds", "0"], "seeds must be"),
+        (["--first-seed", "-1"], "first seed must be"),
+        (["--first-seed", "4294967295", "--seeds", "2"], "the last at most 4294967295"),
+        (["--option", "speed=3"], "no option speed; this strategy has none"),
+        (["--strategy", "pf_ld", "--option", "speed=3"], "this strategy has step, bound, damping"),
+        (["--strategy", "f_ld", "--option", "oracle=3"], "no option oracle"),
+        (["--strategy", "dp_fermi", "--option", "strength=much"], "strength takes a number"),
+        (["--strategy", "dp_fermi", "--option", "ascent=up"], 'ascent is "newton"'),
+        (["--strategy", "pf_ld", "--option", "split=1,2"], "COUNTS,DUAL,PRIMAL"),
+        (["--strategy", "pf_ld", "--option", "loss_clip=1"], "no option loss_clip"),
         (["--tolerance", "1"], "tolerance must be"),
         (["--base", "svm"], "unknown base model"),
     ],
@@ -269,6 +286,18 @@ def test_bad_input_is_said_with_exit_code_2(
     assert message in result.stderr
     assert result.stdout == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_options_are_read_as_what_they_are() -> None:
+    few_steps = ["--option", "rounds=1", "--option", "warmup_steps=1", "--option", "local_steps=1"]
+    options = ["--option", "weight_decay=.03", "--option", "weights=.1,.4,.5"]
+    fermi = ["--strategy", "dp_fermi", *few_steps, *options, "--first-seed", "7"]
+    result = runner.invoke(app, [*QUICK, *fermi])
+    assert result.exit_code == 0, result.stderr
+    assert "seeds 7 to 7" in result.stdout
+    refused = runner.invoke(app, [*QUICK, *fermi, "--option", "radius=-1e0"])
+    assert refused.exit_code == 2
+    assert "radius must be a positive number, got -1.0" in refused.stderr
 
 
 def test_out_must_be_a_folder(tmp_path: Path) -> None:

@@ -38,7 +38,10 @@ def simulate(
     ] = "tilt",
     option: Annotated[
         list[str] | None,
-        typer.Option(help="An option of the strategy as NAME=VALUE (rounds=20); repeatable."),
+        typer.Option(
+            help="An option of the strategy as NAME=VALUE (rounds=20); repeatable; a wrong "
+            "name lists them all."
+        ),
     ] = None,
     notion: Annotated[
         str,
@@ -58,7 +61,10 @@ def simulate(
             "within it; without, it uses all its rounds."
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Random splits: seeds 0 … N − 1.")] = 3,
+    seeds: Annotated[int, typer.Option(help="How many random splits, one per seed.")] = 3,
+    first_seed: Annotated[
+        int, typer.Option(help="Seeds N … N + seeds − 1: splits that nothing was chosen on.")
+    ] = 0,
     encrypted: Annotated[bool, typer.Option(help="Through the encrypted exchange.")] = False,
     keep_selection_rate: Annotated[
         bool, typer.Option(help="Keep the base model's overall share of positives.")
@@ -102,6 +108,7 @@ def simulate(
             base=base,
             tolerance=tolerance,
             seeds=seeds,
+            first_seed=first_seed,
             encrypted=encrypted,
             keep_selection_rate=keep_selection_rate,
             options=_options(option or []),
@@ -141,18 +148,25 @@ def _numbers(given: list[str]) -> tuple[float, ...]:
 
 
 def _options(given: list[str]) -> dict[str, int | float | bool | str]:
-    """NAME=VALUE pairs; values are read as JSON numbers and booleans where they can be."""
+    """NAME=VALUE pairs; values are read as numbers, `true` and `false` where they can be."""
     options: dict[str, int | float | bool | str] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier() or name in options:
             raise ConfigError(f"--option takes NAME=VALUE, each name once; got {text!r}")
-        try:
-            read = json.loads(value)
-        except json.JSONDecodeError:
-            read = value
-        options[name] = read if isinstance(read, int | float | bool) else value
+        options[name] = _value(value)
     return options
+
+
+def _value(text: str) -> int | float | bool | str:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _refuse(error: IsonomyError) -> NoReturn:

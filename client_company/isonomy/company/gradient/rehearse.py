@@ -14,7 +14,7 @@ it is the usual one, without privacy.
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
 import math
 from typing import Any
 
@@ -28,15 +28,25 @@ from sklearn.pipeline import Pipeline
 
 from isonomy.common.errors import ConfigError
 from isonomy.company.gradient.classifier import GradientFairClassifier
+from isonomy.company.gradient.f_ld import FLD
+from isonomy.company.gradient.fermi import DpFermi
+from isonomy.company.gradient.pf_ld import PFLD
 from isonomy.company.gradient.record_privacy import RecordPrivacy
+from isonomy.company.gradient.schedule import Weights
 from isonomy.company.gradient.trainer import EarlyStopping, Trainer
 from isonomy.company.rehearsal import Decide, Rehearsal, Trained
 from isonomy.company.tilt.columns import ColumnCoder
 
 _TWINS = {LogisticRegression: "logistic", MLPClassifier: "mlp"}
 _OWN = ("learning_rate", "weight_decay")
+_LOOP = (  # of the trainer's options those that a rehearsal does not set itself
+    "rounds", "local_steps", "passes", "chunk_size", "loss_batch", "warmup_steps", "average",
+    "device",
+)  # fmt: skip
+_CLASSES: dict[str, type[Any]] = {"pf_ld": PFLD, "f_ld": FLD, "dp_fermi": DpFermi}
 _RECORD = {"loss_clip": "clip", "totals": "totals", "accountant": "accountant"}
 _BOUNDS: dict[str, tuple[str, float]] = {"pf_ld": ("primal_norm", 0.5), "dp_fermi": ("clip", 0.7)}
+_WORDS = ("str", "Literal", "Accountant")  # annotations of options that may be words
 _NOT_PRIVATE = "none: trained on the true attributes"
 
 
@@ -46,13 +56,12 @@ def train(strategy: str, rehearsal: Rehearsal) -> Trained:
     twin = _TWINS.get(type(pipeline[-1])) if isinstance(pipeline, Pipeline) else None
     if twin is None:
         raise ConfigError(f"{strategy} trains torch models: take --base logistic or --base mlp")
-    trainer_names = set(inspect.signature(Trainer).parameters)
     own: dict[str, Any] = {"encoder": pipeline[:-1]}
     trainer_options: dict[str, Any] = {}
     strategy_options: dict[str, Any] = {}
-    for name, value in rehearsal.options.items():
+    for name, value in _checked(strategy, rehearsal).items():
         home = own if name in _OWN else strategy_options
-        (trainer_options if name in trainer_names else home)[name] = value
+        (trainer_options if name in _LOOP else home)[name] = value
     if rehearsal.stop_within is not None:
         trainer_options["callbacks"] = [EarlyStopping(rehearsal.stop_within)]
     if rehearsal.record_epsilon is not None:
@@ -81,6 +90,35 @@ def train(strategy: str, rehearsal: Rehearsal) -> Trained:
             accounting=_NOT_PRIVATE,
         )
     return Trained(_decider(model), _decider(base), strategy, papers=model.epsilons_.as_in_papers)
+
+
+def _checked(strategy: str, rehearsal: Rehearsal) -> dict[str, Any]:
+    """The options: names that there are, numbers where numbers are due, nothing trained yet."""
+    fields = dataclasses.fields(_CLASSES[strategy])
+    kinds = {f.name: str(f.type) for f in fields if f.init and f.name != "notion"}
+    kinds |= dict.fromkeys(_OWN, "float")
+    kinds |= {f.name: str(f.type) for f in dataclasses.fields(Trainer) if f.name in _LOOP}
+    if rehearsal.record_epsilon is not None:
+        own = {f.name: str(f.type) for f in dataclasses.fields(RecordPrivacy)}
+        kinds |= {name: own[field] for name, field in _RECORD.items()}
+    options = rehearsal.options_among(*kinds)
+    for name, value in options.items():
+        if isinstance(value, str) and kinds[name] == "Weights":
+            options[name] = _split(name, value)
+        elif isinstance(value, str) and not any(word in kinds[name] for word in _WORDS):
+            raise ConfigError(f"option {name} takes a number; got {value!r}")
+    return options
+
+
+def _split(name: str, text: str) -> Weights:
+    """`0.04,0.3,0.66`: the parts of counts, dual steps (W) and primal steps (θ)."""
+    try:
+        counts, dual, primal = (float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(
+            f"option {name} takes three parts of the budget, COUNTS,DUAL,PRIMAL; got {text!r}"
+        ) from None
+    return Weights(counts, dual, primal)
 
 
 def _records(rehearsal: Rehearsal, options: dict[str, Any]) -> dict[str, Any]:
