@@ -75,24 +75,36 @@ def test_the_w_gradient_is_that_of_psi() -> None:
     assert np.allclose(problem.ascent(w, sums, outputs, 200.0), numeric, atol=1e-5)
 
 
+PLAIN = {"clip": LARGE}  # plain rows under round noise
+SHAPED = {"clip_quantile": 1.0, "noise_shape": 0.1}  # centred rows in coordinates of their own
+
+
 @pytest.mark.parametrize(
-    ("notion", "classes", "groups", "chunk"),
+    ("notion", "classes", "groups", "chunk", "rows"),
     [
-        ("demographic_parity", 2, 2, None),
-        ("demographic_parity", 3, 4, None),
-        ("equalized_odds", 2, 3, None),
-        ("equalized_odds", 3, 2, None),
-        ("equal_opportunity", 2, 2, None),
-        ("demographic_parity", 2, 2, 50),
+        ("demographic_parity", 2, 2, None, PLAIN),
+        ("demographic_parity", 3, 4, None, PLAIN),
+        ("equalized_odds", 2, 3, None, PLAIN),
+        ("equalized_odds", 3, 2, None, PLAIN),
+        ("equal_opportunity", 2, 2, None, PLAIN),
+        ("demographic_parity", 2, 2, 50, PLAIN),
+        ("demographic_parity", 2, 2, None, SHAPED),
+        ("demographic_parity", 3, 4, None, SHAPED),
+        ("equalized_odds", 2, 3, None, SHAPED),
     ],
 )
 def test_constraint_gradient_is_that_of_the_penalty(
-    tmp_path: Path, notion: str, classes: int, groups: int, chunk: int | None
+    tmp_path: Path,
+    notion: str,
+    classes: int,
+    groups: int,
+    chunk: int | None,
+    rows: dict[str, float],
 ) -> None:
     """At W = W*(θ) the gradient of λ·D_R is λ/n Σ ∇_θ ψ_i (the envelope theorem)."""
     data = toy(400, classes=classes, groups=groups)
     run = double_run(quiet_home(tmp_path, data), data, classes=classes, chunk_size=chunk)
-    fermi = DpFermi(notion, strength=3.0, clip=LARGE, radius=LARGE)
+    fermi = DpFermi(notion, strength=3.0, radius=LARGE, **rows)  # type: ignore[arg-type]
     fermi.prepare(run)
     parts = [(fermi.constraint_gradient(run, c), len(c)) for c in run.chunks]
     mine = [

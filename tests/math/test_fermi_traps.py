@@ -65,13 +65,14 @@ def test_one_budget(tmp_path: Path, update: str, notion: str, classes: int, grou
         run.oracle.open_sum(np.ones((500, 1)), norm=1.0, share=0.1)
 
 
-def test_noise_has_every_factor(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", [{"clip": 1.0}, {"noise_shape": 0.1}])
+def test_noise_has_every_factor(tmp_path: Path, rows: dict[str, float]) -> None:
     """The gradient's noise grows with λ and with W: 6 times the product, 6 times the noise."""
     data = toy(400)
     run = double_run(_home(tmp_path, data, epsilon=1e3), data, rounds=200)
     spread = {}
     for strength, stretch in ((1.0, 1.0), (3.0, 1.0), (3.0, 2.0)):
-        fermi = DpFermi(strength=strength, clip=1.0, radius=100.0)
+        fermi = DpFermi(strength=strength, radius=100.0, **rows)  # type: ignore[arg-type]
         fermi.prepare(run)
         (problem,) = fermi.problems
         problem.w = problem.centre + stretch * np.array([[0.2, -0.2], [-0.1, 0.1]])
@@ -81,6 +82,36 @@ def test_noise_has_every_factor(tmp_path: Path) -> None:
         spread[strength, stretch] = float(flat.std(axis=0).mean())
     assert spread[3.0, 1.0] / spread[1.0, 1.0] == pytest.approx(3.0, rel=0.3)
     assert spread[3.0, 2.0] / spread[1.0, 1.0] == pytest.approx(6.0, rel=0.3)
+
+
+def test_shaped_rows_cost_the_same_and_say_more(tmp_path: Path) -> None:
+    """Equal shares, equal W: noise that follows the gradients is less where the loss is flat.
+
+    One input in ten is large, the others hardly move. Cost of noise as in primal.py: its energy
+    against the curvature Σ of the rows.
+    """
+    data = toy(2_000)
+    data.x[:, 0] *= 10.0
+    found: dict[float | None, float] = {}
+    for shape in (None, 0.1):
+        folder = tmp_path / str(shape)
+        folder.mkdir()
+        run = double_run(_home(folder, data, epsilon=1e3), data, rounds=400)
+        fermi = DpFermi(noise_shape=shape, radius=100.0)
+        fermi.prepare(run)
+        (problem,) = fermi.problems
+        problem.w = problem.centre + np.array([[0.2, -0.2], [-0.1, 0.1]])
+        problem.shares[:] = 0.5
+        fermi._share_theta = 1e-9
+        before = run.oracle.budget.spent_units
+        draws = [fermi.constraint_gradient(run, run.chunks[0]) for _ in range(60)]
+        cost = run.oracle.budget.spent_units - before
+        assert cost == 60 * max(1, int(1e-9 * run.oracle.budget.cap_units))
+        flat = np.stack([torch.cat([g.ravel() for g in d or []]).numpy() for d in draws])
+        inputs = np.column_stack([data.x, np.ones(len(data.x))])
+        curvature = np.linalg.inv(inputs.T @ inputs / len(inputs) + 1e-6 * np.eye(inputs.shape[1]))
+        found[shape] = float(np.trace(np.cov(flat.T) @ curvature))
+    assert found[0.1] < 0.5 * (found[None] or 0.0)
 
 
 def test_columns_share(tmp_path: Path) -> None:

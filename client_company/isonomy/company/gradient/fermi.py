@@ -53,7 +53,7 @@ from isonomy.company.gradient.ghost import ChunkGradients
 from isonomy.company.gradient.record_privacy import Part, RecordRun
 from isonomy.company.gradient.record_releases import Own
 from isonomy.company.gradient.schedule import Schedule, Weights, solve
-from isonomy.company.gradient.sgda import Batch, private_descent, private_moments
+from isonomy.company.gradient.sgda import Batch, Shape, private_descent, private_moments
 from isonomy.company.gradient.strategy import (
     Chunk,
     RoundRecord,
@@ -75,7 +75,9 @@ class DpFermi:
     |---|---|---|
     | notion | – | demographic_parity, equalized_odds, equal_opportunity or equal_fpr |
     | strength | λ | weight of the penalty |
-    | clip | L_θ | bound on a person's ∇h; None: 9 of 10 of the company's own stay unclipped |
+    | clip | L_θ | bound on a person's ∇h, plain; None: `clip_quantile` of the company's own |
+    | clip_quantile | – | part of the rows that stay unclipped |
+    | noise_shape | – | κ of primal.py: centred rows, noise that follows them; None: round noise |
     | radius | D | of the ball that W is projected to |
     | ascent, ascent_step | η_w | "newton" (1: W* itself) or "gradient"; its step |
     | w_update | – | "round" (everybody at once) or "chunk" (Algorithm 1) |
@@ -87,6 +89,8 @@ class DpFermi:
     notion: str = "demographic_parity"
     strength: float = 10.0
     clip: float | None = None
+    clip_quantile: float = 0.9
+    noise_shape: float | None = None
     radius: float = 2.0
     ascent: Literal["newton", "gradient"] = "newton"
     ascent_step: float = 1.0
@@ -108,6 +112,10 @@ class DpFermi:
             raise ConfigError(f'w_update is "round" or "chunk", got {self.w_update!r}')
         if self.clip is not None and not self.clip >= _LEAST_CLIP:
             raise ConfigError(f"clip must be at least {_LEAST_CLIP}, got {self.clip!r}")
+        if not 0 < self.clip_quantile <= 1:
+            raise ConfigError(f"clip_quantile lies in (0, 1], got {self.clip_quantile!r}")
+        if self.noise_shape is not None and not 0 < self.noise_shape < math.inf:
+            raise ConfigError(f"noise_shape is a positive number or None, got {self.noise_shape!r}")
         self.problems: list[Ermi] = []
         self._gap = (float("nan"), float("nan"))
 
@@ -201,8 +209,14 @@ class DpFermi:
             for column, label in enumerate(labels)
         ]
 
+    def _norm_for(self, problem: Ermi) -> float | Shape:
+        """A given bound is about plain rows; otherwise each query has its own (sgda.Shape)."""
+        if self.clip is not None or self.noise_shape is None:
+            return self._norm
+        return Shape(problem.shares, self.noise_shape, self.clip_quantile)
+
     def _own_clip(self, run: Run) -> float:
-        """The 90 % quantile of own |∇h| on some rows, to two digits; no attribute is involved."""
+        """The quantile of own |∇h| on some rows, to two digits; no attribute is involved."""
         rows = run.chunks[0].rows[:2048]
         own = Ermi(np.ones(1), sum_zero_basis(run.classes), self.radius, self.sharpness)
         lengths = []
@@ -218,7 +232,8 @@ class DpFermi:
                 raise ConfigError(
                     f"the gradients of this model cannot be taken row by row: {error}"
                 ) from error
-        return max(float(f"{np.quantile(np.concatenate(lengths), 0.9):.1e}"), _LEAST_CLIP)
+        bound = np.quantile(np.concatenate(lengths), self.clip_quantile)
+        return max(float(f"{bound:.1e}"), _LEAST_CLIP)
 
     # --- During a round ------------------------------------------------------------------------
 
@@ -253,7 +268,7 @@ class DpFermi:
                 run,
                 batch,
                 problem.coupling(problem.w),
-                norm=self._norm,
+                norm=self._norm_for(problem),
                 share=self._share_theta,
                 purpose=f"fermi θ{problem.suffix}",
             )

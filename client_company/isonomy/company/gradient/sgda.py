@@ -34,6 +34,12 @@ from torch import Tensor
 from isonomy.common.errors import ConfigError
 from isonomy.common.oracle import GroupOracle, Release
 from isonomy.company.gradient.ghost import ChunkGradients
+from isonomy.company.gradient.primal import (
+    CentredGradients,
+    Persons,
+    clipping_bound,
+    private_sum,
+)
 from isonomy.company.gradient.strategy import Chunk, Run, logits_of, trainable
 from isonomy.company.gradient.subspace import private_gradient
 
@@ -117,20 +123,37 @@ def shares_of(ranges: Floats, share: float) -> Floats:
     return wanted if total == 0.0 else share * wanted / total
 
 
+@dataclass(frozen=True)
+class Shape:
+    """Rows without what people have in common, and noise that follows them (primal.py).
+
+        Σ_p u_{A_p} g_p = Σ_p u_{A_p}(g_p − m_p ḡ)  +  (Σ_a P_a u_a)·Σ_p g_p
+
+    The first sum is asked for, in coordinates M of the centred rows' own second moment and clipped
+    at a quantile of their lengths there; the second needs the released P only. In a chunk P stands
+    for the chunk's own groups: what that misses has no direction over a pass.
+    """
+
+    groups: Floats  # (k,) P, the released shares of the groups
+    kappa: float  # κ of primal.py
+    quantile: float  # of the rows' lengths: the clipping bound
+
+
 def private_descent(
     problem: MinMax,
     run: Run,
     batch: Batch,
     weights: Floats,
     *,
-    norm: float,
+    norm: float | Shape,
     share: float,
     purpose: str,
 ) -> list[Tensor]:
     """Σ_i Σ_c U_{A_i c} ∇h_ic plus noise, one tensor per parameter.
 
     Each column is one weighted blind sum with sensitivity range(U_c)·norm; the columns share
-    `share`. A column whose weights are all equal needs no attribute and costs nothing.
+    `share`. A column whose weights are all equal needs no attribute and costs nothing. `norm`: the
+    clipping bound of plain rows under round noise, or a `Shape`.
     """
     ranges = weights.max(axis=0) - weights.min(axis=0)
     parts = shares_of(ranges, share)
@@ -156,17 +179,49 @@ def private_descent(
         gradients_of = ChunkGradients.of(
             run.model, scalar, run.inputs[batch.rows].to(run.device), people_of_row=batch.people
         )
-        own, _ = private_gradient(
-            run.oracle,
-            gradients_of,
-            weights[:, column],
-            norm=norm,
-            share=float(parts[column]),
-            attribute=run.attribute,
-            purpose=purpose if problem.columns == 1 else f"{purpose}, column {column}",
-        )
+        asked = purpose if problem.columns == 1 else f"{purpose}, column {column}"
+        if isinstance(norm, Shape):
+            own = _shaped_sum(
+                run, gradients_of, batch, weights[:, column], norm, float(parts[column]), asked
+            )
+        else:
+            own, _ = private_gradient(
+                run.oracle,
+                gradients_of,
+                weights[:, column],
+                norm=norm,
+                share=float(parts[column]),
+                attribute=run.attribute,
+                purpose=asked,
+            )
         total = [t + g.to(t) for t, g in zip(total, own, strict=True)]
     return total
+
+
+def _shaped_sum(
+    run: Run,
+    gradients: ChunkGradients,
+    batch: Batch,
+    weights: Floats,
+    shape: Shape,
+    share: float,
+    purpose: str,
+) -> list[Tensor]:
+    """One column of `private_descent` by `Shape`."""
+    alone = gradients.person_of_row is None
+    mass = batch.weight if alone else Persons.of(batch.people).fold(batch.weight)
+    centred = CentredGradients(gradients, mass, shape.kappa)
+    answer = private_sum(
+        run.oracle,
+        centred,
+        weights.tolist(),
+        norm=clipping_bound(centred.norms, shape.quantile),
+        attribute=run.attribute,
+        noise={"share": share},
+        purpose=purpose,
+    )
+    common = gradients.combine(torch.full((len(gradients),), float(shape.groups @ weights)))
+    return [a + c.to(a) for a, c in zip(answer.tensors(), common, strict=True)]
 
 
 def private_moments(
@@ -285,6 +340,7 @@ def _shuffled(run: Run) -> list[Chunk]:
 __all__ = [
     "Batch",
     "MinMax",
+    "Shape",
     "Steps",
     "descent_direction",
     "dp_sgda",
