@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from isonomy.common.errors import ConfigError, DataError
 from isonomy.company import ColumnCoder, GradientFairClassifier, RecordPrivacy
 from isonomy.company.datasets import lending
+from isonomy.company.gradient.classifier import WeightedLoss
 from isonomy.company.gradient.f_ld import FLD
 from isonomy.company.gradient.notions import NAMES, BuiltIn, Event, notion_of
 from isonomy.company.gradient.paper_epsilon import GUARANTEE, NOT_A_GUARANTEE
@@ -78,6 +79,28 @@ def test_an_nn_module_is_copied_and_a_strategy_too(tmp_path: Path) -> None:
     assert len(model.history_) == 3
 
 
+def test_class_weights_are_those_of_the_loss(tmp_path: Path) -> None:
+    """Row by row: also of a row alone, as private loss steps see them. And they move decisions."""
+    logits, target = torch.randn(6, 2, dtype=torch.float64), torch.tensor([0, 1, 1, 0, 1, 0])
+    loss = WeightedLoss.of({"yes": 0.25}, np.array(["no", "yes"]))
+    chance = torch.log_softmax(logits, dim=1)[torch.arange(6), target]
+    by_hand = -chance * torch.where(target == 1, 0.25, 1.0)
+    assert torch.allclose(loss(logits, target), by_hand.mean())
+    assert torch.allclose(loss(logits[1:2], target[1:2]), by_hand[1])
+
+    data = toy(400)
+    selected = []
+    for number, weight in enumerate((None, {1: 0.2})):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        oracle = regulator(folder, data.group, epsilon=20.0).local()
+        model = GradientFairClassifier(
+            oracle=oracle, class_weight=weight, trainer_options={**SHORT, "warmup_steps": 200}
+        )
+        selected.append(model.fit(data.x, data.y).predict(data.x).mean())
+    assert selected[1] < 0.7 * selected[0]
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
@@ -87,6 +110,8 @@ def test_an_nn_module_is_copied_and_a_strategy_too(tmp_path: Path) -> None:
         ({"trainer_options": {"speed": 3}}, "speed"),
         ({"strategy": PFLD(), "strategy_options": {"step": 1.0}}, "strategy's name"),
         ({"oracle": None}, "oracle"),
+        ({"class_weight": {2: 1.0}}, "class_weight takes positive numbers for"),
+        ({"class_weight": {1: 0.0}}, "class_weight takes positive numbers for"),
     ],
 )
 def test_wrong_settings_are_refused(tmp_path: Path, settings: dict[str, object], text: str) -> None:

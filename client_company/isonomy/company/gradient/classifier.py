@@ -25,6 +25,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -73,6 +74,28 @@ _FREE = {"rounds": 150, "local_steps": 1}  # F-LD asks nobody: many short rounds
 _RATES = {"logistic": 0.02, "mlp": 2e-3}
 
 
+@dataclass(frozen=True, eq=False)
+class WeightedLoss:
+    """1/b Σ_i c_{y_i}·(cross-entropy of row i). Not a weighted mean: that would give a row alone,
+    as under record privacy, the weight 1."""
+
+    weights: Tensor  # (classes,)
+
+    @classmethod
+    def of(cls, given: Mapping[Any, float], classes: NDArray[Any]) -> WeightedLoss:
+        known = classes.tolist()
+        for label, weight in given.items():
+            if label not in known or not 0 < weight < float("inf"):
+                raise ConfigError(
+                    f"class_weight takes positive numbers for {known}; got {label!r}: {weight!r}"
+                )
+        return cls(torch.tensor([float(given.get(label, 1.0)) for label in known]))
+
+    def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
+        each = nn.functional.cross_entropy(logits, target, reduction="none")
+        return (each * self.weights.to(each)[target]).mean()
+
+
 def _pf_ld(notion: str | Notion, options: Mapping[str, Any]) -> Strategy:
     from isonomy.company.gradient.pf_ld import PFLD
 
@@ -110,6 +133,7 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     | notion | a name of notions.NAMES, or your own `Notion` |
     | oracle, attribute | the handle to the regulator's attributes, and which |
     | learning_rate, weight_decay | of Adam; None: by module |
+    | class_weight | what a row of a class counts in the loss, {class: weight}; others count 1 |
     | encoder | None: `ColumnCoder`; "passthrough"; a ready `ColumnCoder`; or a transformer |
     | record_privacy | `RecordPrivacy(epsilon=…)`: protect whole records from who sees the model |
     | strategy_options | further arguments of the strategy (epsilon, step, …) |
@@ -129,6 +153,7 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         attribute: str | Sequence[str] | None = None,
         learning_rate: float | None = None,
         weight_decay: float = 0.0,
+        class_weight: Mapping[Any, float] | None = None,
         encoder: Any = None,
         record_privacy: RecordPrivacy | None = None,
         strategy_options: Mapping[str, Any] | None = None,
@@ -142,6 +167,7 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.attribute = attribute
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
+        self.class_weight = class_weight
         self.encoder = encoder
         self.record_privacy = record_privacy
         self.strategy_options = strategy_options
@@ -185,6 +211,8 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         settings.setdefault(
             "optimiser", partial(torch.optim.Adam, lr=rate, weight_decay=self.weight_decay)
         )
+        if self.class_weight is not None:
+            settings.setdefault("loss", WeightedLoss.of(self.class_weight, self.classes_))
         settings["record_privacy"] = self.record_privacy
         trainer = Trainer(self.module_, strategy, oracle, self.attribute, **settings)
         result = trainer.fit(inputs, torch.from_numpy(labels), ids=ids, resume=resume)

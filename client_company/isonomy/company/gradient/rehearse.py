@@ -39,6 +39,7 @@ from isonomy.company.tilt.columns import ColumnCoder
 
 _TWINS = {LogisticRegression: "logistic", MLPClassifier: "mlp"}
 _OWN = ("learning_rate", "weight_decay")
+_POSITIVE = "positive_weight"  # what a row with the favourable label counts in the loss
 _LOOP = (  # of the trainer's options those that a rehearsal does not set itself
     "rounds", "local_steps", "passes", "chunk_size", "loss_batch", "warmup_steps", "average",
     "device",
@@ -59,7 +60,10 @@ def train(strategy: str, rehearsal: Rehearsal) -> Trained:
     own: dict[str, Any] = {"encoder": pipeline[:-1]}
     trainer_options: dict[str, Any] = {}
     strategy_options: dict[str, Any] = {}
-    for name, value in _checked(strategy, rehearsal).items():
+    options = _checked(strategy, rehearsal)
+    if _POSITIVE in options:
+        own["class_weight"] = {1: options.pop(_POSITIVE)}
+    for name, value in options.items():
         home = own if name in _OWN else strategy_options
         (trainer_options if name in _LOOP else home)[name] = value
     if rehearsal.stop_within is not None:
@@ -96,7 +100,7 @@ def _checked(strategy: str, rehearsal: Rehearsal) -> dict[str, Any]:
     """The options: names that there are, numbers where numbers are due, nothing trained yet."""
     fields = dataclasses.fields(_CLASSES[strategy])
     kinds = {f.name: str(f.type) for f in fields if f.init and f.name != "notion"}
-    kinds |= dict.fromkeys(_OWN, "float")
+    kinds |= dict.fromkeys((*_OWN, _POSITIVE), "float")
     kinds |= {f.name: str(f.type) for f in dataclasses.fields(Trainer) if f.name in _LOOP}
     if rehearsal.record_epsilon is not None:
         own = {f.name: str(f.type) for f in dataclasses.fields(RecordPrivacy)}
