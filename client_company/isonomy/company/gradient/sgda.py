@@ -34,12 +34,7 @@ from torch import Tensor
 from isonomy.common.errors import ConfigError
 from isonomy.common.oracle import GroupOracle, Release
 from isonomy.company.gradient.ghost import ChunkGradients
-from isonomy.company.gradient.primal import (
-    CentredGradients,
-    Persons,
-    clipping_bound,
-    private_sum,
-)
+from isonomy.company.gradient.primal import CentredGradients, Persons, private_sum
 from isonomy.company.gradient.strategy import Chunk, Run, logits_of, trainable
 from isonomy.company.gradient.subspace import private_gradient
 
@@ -215,7 +210,8 @@ def _shaped_sum(
         run.oracle,
         centred,
         weights.tolist(),
-        norm=clipping_bound(centred.norms, shape.quantile),
+        norm=None,
+        part=shape.quantile,
         attribute=run.attribute,
         noise={"share": share},
         purpose=purpose,
