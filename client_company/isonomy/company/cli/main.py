@@ -14,6 +14,7 @@ from isonomy.company.cli.simulate import simulate
 
 app = typer.Typer(
     no_args_is_help=True,
+    pretty_exceptions_show_locals=False,  # locals may hold people's rows
     help="Train a fair model on sensitive attributes that its owner may never see. "
     "This command rehearses, demonstrates and measures on one machine; `isonomy-company`, "
     "`isonomy-regulator` and `isonomy-server` are the three parties of a real federation.",
