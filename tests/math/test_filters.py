@@ -87,6 +87,30 @@ def test_nobody_above_the_cap(tmp_path: Path, groups: int) -> None:
         assert exact <= Fraction(int(mine), UNITS_PER_MU2) <= exact + Fraction(40, UNITS_PER_MU2)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_is_charged_is_what_is_sent(tmp_path: Path, dtype: type) -> None:
+    """To the unit, also in queries from which a row that is too long was taken out."""
+    _, inner = _individual(tmp_path, toy(40))
+    sent = _listen(inner)
+    oracle = FilteredOracle(inner, stretch=4.0, reserve=0.0)
+    rows = RNG.normal(size=(40, 6))
+    rows *= 0.3 / np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = np.rint(rows * 2**20) * 0.7 / 2**20
+    rows[0] *= 9
+    charged = np.zeros(40, np.int64)
+    charge = oracle._accounts["blind"].charge
+
+    def noted(norms_squared: np.ndarray, **more: Any) -> None:
+        charged[:] = norms_squared
+        charge(norms_squared, **more)
+
+    oracle._accounts["blind"].charge = noted  # type: ignore[method-assign]
+    for _ in range(4):
+        oracle.weighted_sum(rows.astype(dtype), [0.7, -0.3], norm=0.7, share=0.2)
+        assert (charged == (sent[-1].rows[0].astype(np.int64) ** 2).sum(axis=1)).all()
+    assert oracle.dropped == 1
+
+
 def test_dropped_rows_are_zero(tmp_path: Path) -> None:
     """Whoever is out enters no group, the last one (total minus the rest) included."""
     data = toy(40)

@@ -181,26 +181,35 @@ def _mirrored(
 ) -> tuple[NDArray[np.floating], NDArray[np.floating], int]:
     """The first of two groups' integers, as floats; Σ_i of what truncation took; how many clipped.
 
-    Rows whose integers are within the bound as they are need no look at their norms. In single
-    precision integers up to 2^24 are exact, and m squares add up to within m·2^-23: such rows pass
-    if they are within the bound by that much, and are looked at in double precision otherwise.
+    A row whose integers are within the bound as they are needs no look at its norm. In single
+    precision integers up to 2^24 are exact, and m squares add up to within m·2^-23: such a row
+    passes if it is within the bound by that much, and is looked at in double precision otherwise.
+
+    Each row is judged by itself: its integers do not depend on who else is in the query, so that
+    the individual filter charges for what is sent, also where somebody's row was taken out.
     """
     exact = rows.dtype == np.float64
     limit = unit * unit * (1.0 if exact else 1.0 - (rows.shape[1] + 4) * 2.0**-23)
     if exact or (abs(unit) < 2**23 and limit > 0 and norm >= _SINGLE_NORM):
         with np.errstate(over="ignore"):  # an infinite row is over the bound
-            scaled = rows * rows.dtype.type(unit / norm)
+            # in double precision the quotient that `clip_rows` takes, to the last bit
+            scaled = rows / (norm / unit) if exact else rows * rows.dtype.type(unit / norm)
             integers = np.trunc(scaled)
-            within = (np.vecdot(integers, integers) <= limit).all()
-        if within:
+            long = np.flatnonzero(~(np.vecdot(integers, integers) <= limit))
+        if not len(long):
             scaled -= integers
             return integers, np.ones(len(rows), rows.dtype) @ scaled, 0
-    clipped, over = clip_rows(rows, norm, 2, unit)
-    integers = np.trunc(clipped)
-    while (long := np.vecdot(integers, integers) > unit * unit).any():
-        clipped[long] *= _SHRINK
-        integers = np.trunc(clipped)
-    return integers, np.ones(len(clipped)) @ (clipped - integers), over
+    else:
+        scaled = integers = np.empty(rows.shape)
+        long = np.arange(len(rows))
+    clipped, over = clip_rows(rows[long], norm, 2, unit)
+    shorter = np.trunc(clipped)
+    while (still := np.vecdot(shorter, shorter) > unit * unit).any():
+        clipped[still] *= _SHRINK
+        shorter = np.trunc(clipped)
+    scaled, integers = scaled.astype(np.float64), integers.astype(np.float64)
+    scaled[long], integers[long] = clipped, shorter
+    return integers, np.ones(len(rows)) @ (scaled - integers), over
 
 
 def _weigh(
