@@ -86,6 +86,16 @@ def test_depth_is_limited_to_32_on_both_ways():
         parse_canonical(b"[" * 33 + b"0" + b"]" * 33, max_bytes=100)
 
 
+@pytest.mark.parametrize("leaf", [0, "plain", "é"])
+def test_depth_is_limited_alike_for_every_value_of_an_object(leaf):
+    nested: object = {"a": leaf}
+    for _ in range(31):
+        nested = {"a": nested}
+    canonical_json(nested)
+    with pytest.raises(ConfigError):
+        canonical_json({"a": nested})
+
+
 def test_a_value_that_contains_itself_is_refused():
     loop: list[object] = []
     loop.append(loop)

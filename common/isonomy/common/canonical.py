@@ -94,9 +94,10 @@ def _ordered(obj: object, depth: int) -> object:
             raise ConfigError("an object key that is not a string")
         plain = all(key.isascii() for key in obj)  # then code points are in UTF-16 order
         names = sorted(obj) if plain else sorted(obj, key=_utf16)
+        shallow = depth < MAX_DEPTH
         return {
             key: value
-            if type(value := obj[key]) is str and value.isascii()  # most of a record
+            if type(value := obj[key]) is str and shallow and value.isascii()  # most of a record
             else _ordered(value, depth + 1)
             for key in names
         }
