@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from isonomy.common.errors import ConfigError
+from isonomy.common.errors import ConfigError, DataError
 from isonomy.common.local import LocalOracle
 from isonomy.company.gradient.filled import FEW, FILL, Filled
 from isonomy.company.gradient.filters import FilteredOracle
@@ -229,3 +229,36 @@ def test_who_pays_for_their_own_row_is_not_filled_up(tmp_path: Path) -> None:
     spent = oracle.spent
     lengths = grads.norms.numpy()
     assert spent[lengths.argmin()] < 0.7 * spent[lengths.argmax()]
+
+
+@pytest.mark.parametrize("norm", [None, 1.0])
+def test_gradients_that_exploded_behind_the_first_layer_ask_nothing(
+    tmp_path: Path, norm: float | None
+) -> None:
+    """The rows come of the first layer alone, but nobody is asked about a model that is lost."""
+    model, inputs = chunk(torch.float32)
+    with torch.no_grad():  # what enters the last layer is huge; the outputs are as before
+        model[2].weight.mul_(1e25)
+        model[4].weight.mul_(1e-25)
+    oracle = local(tmp_path, np.arange(PEOPLE) % 2)
+    inner = ChunkGradients.of(model, score, inputs, np.arange(PEOPLE))
+    assert np.isfinite(inner.first_triangle().diagonal()).all()
+    grads = CentredGradients(inner, torch.ones(PEOPLE).double())
+    noise = {"share": 0.1}
+    with pytest.raises(DataError, match="diverged"):
+        private_sum(oracle, grads, U, norm=norm, attribute="sex", noise=noise, purpose="test")
+    with pytest.raises(DataError, match="diverged"):
+        private_gradient(oracle, inner, U, norm=1.0, share=0.1)
+    assert oracle.position[0] == 0
+
+
+def test_reach_is_no_less_than_the_squared_lengths() -> None:
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Conv1d(2, 4, 3), nn.GELU(), nn.Flatten(), nn.Linear(24, 2))
+    for frozen in ("none", "0.weight", "0.bias"):
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name != frozen)
+        grads = ChunkGradients.of(model, score, torch.randn(9, 2, 8))
+        grads.check_finite()
+        for part in grads.parts:
+            assert (part.reach() >= part.squares() * (1 - 1e-5)).all()

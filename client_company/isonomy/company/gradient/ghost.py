@@ -221,13 +221,23 @@ class ChunkGradients:
         """The same in numpy. Without the Gram matrix, unless a person has several rows."""
         if self.person_of_row is not None:
             return self.lengths
-        squares = sum(factors.squares() for factors in self.parts)
-        lengths: NDArray[np.float64] = np.sqrt(squares, dtype=np.float64)
-        if self.scale is not None:
-            lengths *= np.abs(self.scale.detach().cpu().numpy())
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = sum(factors.squares() for factors in self.parts)
+            lengths: NDArray[np.float64] = np.sqrt(squares, dtype=np.float64)
+            if self.scale is not None:
+                lengths *= np.abs(self.scale.detach().cpu().numpy())
         if not math.isfinite(lengths.sum()):
             raise DataError(_DIVERGED)
         return lengths
+
+    def check_finite(self) -> None:
+        """Raise if somebody's gradient, or its square, is beyond numbers; without a Gram matrix."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = sum(factors.reach() for factors in self.parts)
+            if self.scale is not None:
+                squares = squares * np.square(self.scale.detach().cpu().numpy())
+            if not math.isfinite(np.max(squares)):  # in the model's precision, NaN for 0·∞
+                raise DataError(_DIVERGED)
 
     def rows(self) -> Tensor:
         """G itself, (b, d) float64, parameters in order: for models smaller than the chunk."""

@@ -6,6 +6,7 @@ the scalar with respect to what leaves it. All that private training needs of a 
     gram(dtype)          the samples' inner products, (b, b), made in that precision; what is
                          above the diagonal has no meaning
     squares()   (b,)     their squared lengths, in numpy: many small steps
+    reach()     (b,)     no less than these, at the price of a look at the factors
     rows()      (b, …)   the gradients themselves, per parameter (small models only)
     combine(w)           Σ_i w_i g_i, per parameter, in the precision of w
     times(c)             the same for c_i g_i
@@ -53,6 +54,7 @@ class Factors(Protocol):
     def parameters(self) -> tuple[nn.Parameter, ...]: ...
     def gram(self, dtype: torch.dtype) -> Tensor: ...
     def squares(self) -> Squares: ...
+    def reach(self) -> Squares: ...
     def rows(self) -> list[Tensor]: ...
     def combine(self, weights: Tensor) -> list[Tensor]: ...
     def times(self, scale: Tensor) -> Self: ...
@@ -93,6 +95,9 @@ class Outer:
         if self.bias is not None:
             entering += 1.0
         return signal * entering
+
+    def reach(self) -> Squares:
+        return self.squares()
 
     def rows(self) -> list[Tensor]:
         made = []
@@ -171,6 +176,12 @@ class SumOfOuter:
     def squares(self) -> Squares:
         return _squares(self._slices())
 
+    def reach(self) -> Squares:
+        """|Σ_t s_t a_tᵀ|² <= Σ|s_t|²·Σ|a_t|², and |Σ_t s_t|² <= T·Σ|s_t|²."""
+        signal, entering = _squared(self.signal.flatten(1)), _squared(self.entering.flatten(1))
+        places = 0 if self.bias is None else self.signal.shape[1]
+        return signal * (places if self.weight is None else entering + places)
+
     def rows(self) -> list[Tensor]:
         made = []
         if self.weight is not None:
@@ -209,6 +220,9 @@ class Rows:
 
     def squares(self) -> Squares:
         return _squares(row.reshape(len(row), -1) for row in self.held)
+
+    def reach(self) -> Squares:
+        return self.squares()
 
     def rows(self) -> list[Tensor]:
         return list(self.held)

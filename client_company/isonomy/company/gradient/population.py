@@ -133,8 +133,9 @@ class Population:
 
     def _gram_of(self, rows: Tensor, inputs: Tensor, grads: ChunkGradients) -> Tensor | None:
         """The inputs' own Gram matrix: chunks do not change, so it is kept while there is room."""
-        if not FEW < len(rows) < grads.size:
-            return None
+        run = self.run
+        if not FEW < len(rows) < grads.size or run.oracle.charges_rows or run.record is not None:
+            return None  # nobody asks for it; and under record privacy chunks are drawn anew
         held = self._grams.get(id(rows))
         if held is None:
             made = grads.first_inner(inputs)

@@ -152,6 +152,7 @@ class CentredGradients:
         if len(self) <= FEW:
             self._apart = 1.0
             return Filled.alone(len(self)), self.plain_lengths
+        self.inner.check_finite()  # the other layers' gradients are not looked at otherwise
         lower = self.inner.first_triangle()
         before = float(lower.diagonal().sum())
         made = self._centre(lower)

@@ -144,8 +144,8 @@ def private_gradient(
         few = len(grads) <= FEW
         filled = Filled.alone(len(grads)) if few else Filled.of(grads.first_triangle(), fill=fill)
         if filled is not None:
+            factors = clip_factors(grads.plain_lengths, checked_norm(norm))  # raises before asking
             release = ask(filled.rows, filled.norm)
-            factors = clip_factors(grads.plain_lengths, checked_norm(norm))
             return grads.combine(torch.from_numpy(factors * filled.back(release.values))), release
     own = Subspace.of(grads.triangle, norm=norm, rank=rank, keep=keep, floor=grads.floor)
     release = ask(own.rows, norm)
