@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from isonomy.company.gradient import triangles
-from isonomy.company.gradient.chain import Chain
+from isonomy.company.gradient.chain import Chain, parameters_of, set_training
 from isonomy.company.gradient.deferred import Deferred, back_propagate
 from isonomy.company.gradient.ghost import ChunkGradients, along_line
 from isonomy.company.gradient.notions import BuiltIn
@@ -174,3 +174,54 @@ def test_triangles_are_halves_of_the_whole(count: int, dtype: torch.dtype) -> No
     made = triangles.mirrored(triangles.subtract_pair(lower, left, right))
     expected = whole - np.outer(left, right) - np.outer(right, left)
     np.testing.assert_allclose(made, expected, atol=tolerance)
+
+
+class Scaled(nn.Module):
+    """A layer that calls itself empty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(2))
+
+    def __len__(self) -> int:
+        return 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale
+
+
+def test_parameters_are_all_of_the_models() -> None:
+    owner = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    owner.register_parameter("scale", nn.Parameter(torch.ones(1)))
+    shared = nn.Linear(2, 2)
+    for model in (
+        owner,
+        nn.Sequential(Scaled(), nn.Linear(2, 2)),
+        nn.Sequential(shared, nn.ReLU(), shared),
+        nn.Sequential(nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 1, bias=False)),
+    ):
+        own, expected = parameters_of(model), list(model.parameters())
+        assert len(own) == len(expected)
+        assert all(a is b for a, b in zip(own, expected, strict=True))
+
+
+def test_a_mode_that_its_owner_fixed_stays() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    fixed = model[1].eval()
+    fixed.train = lambda mode=True: fixed  # type: ignore[method-assign]
+    set_training(model, True)
+    assert model[0].training
+    assert not fixed.training
+    seen: list[bool] = []
+    model.train = lambda mode=True: seen.append(mode) or model  # type: ignore[method-assign]
+    set_training(model, False)
+    assert seen == [False]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_the_mode_reaches_a_compiled_layer() -> None:
+    model = nn.Sequential(nn.Identity(), torch.jit.script(nn.Dropout()))
+    set_training(model, False)
+    assert torch.equal(model(torch.ones(64, 2)), torch.ones(64, 2))
+    set_training(model, True)
+    assert (model(torch.ones(64, 2)) == 0).any()

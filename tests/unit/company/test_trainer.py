@@ -137,6 +137,43 @@ def test_a_checkpoint_is_for_its_owner_and_its_run(tmp_path: Path) -> None:
         trainer(linear(), PFLD(), home.local()).fit(data.x, data.y, resume=tmp_path / "none")
 
 
+def _network() -> nn.Module:
+    torch.manual_seed(0)
+    hidden = (nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 12), nn.Tanh())
+    return nn.Sequential(*hidden, nn.Linear(12, 2))  # larger than a chunk without a layer, too
+
+
+def test_a_resumed_network_with_chunks_is_the_same_bit_for_bit(tmp_path: Path) -> None:
+    """Noisy weights, the kept Gram matrices and the shared pass: all of it again."""
+    data, folder = toy(120), tmp_path / "checkpoint"
+    home = regulator(tmp_path, data.group, epsilon=20.0)
+    settings: dict[str, Any] = {"chunk_size": 40, "rounds": 3, "local_steps": 2}
+    whole, again = _network(), _network()
+    trainer(whole, PFLD(), home.local(), **settings).fit(data.x, data.y)
+    settings["checkpoint"] = folder
+    with pytest.raises(Break):
+        trainer(_network(), PFLD(), home.local(), callbacks=[_break_at(2)], **settings).fit(
+            data.x, data.y
+        )
+    trainer(again, PFLD(), home.local(), **settings).fit(data.x, data.y, resume=folder)
+    assert same(whole, again)
+
+
+def test_a_layer_that_a_callback_freezes_stays_where_it_is(tmp_path: Path) -> None:
+    kept: list[torch.Tensor] = []
+
+    def freeze(own: Trainer, record: Any) -> None:
+        if record.round == 1:
+            layer = own.model.get_submodule("0")
+            kept.extend(p.requires_grad_(False).detach().clone() for p in layer.parameters())
+
+    data, model = toy(120), _network()
+    oracle = regulator(tmp_path, data.group, epsilon=20.0).local()
+    settings: dict[str, Any] = {"chunk_size": 40, "rounds": 2, "local_steps": 1}
+    trainer(model, PFLD(), oracle, callbacks=[freeze], **settings).fit(data.x, data.y)
+    assert all(torch.equal(a, b) for a, b in zip(model[0].parameters(), kept, strict=True))
+
+
 # --- Ends --------------------------------------------------------------------------------------
 
 

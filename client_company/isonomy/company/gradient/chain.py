@@ -85,25 +85,37 @@ class Chain:
 def parameters_of(model: nn.Module) -> list[nn.Parameter]:
     """`list(model.parameters())`; for layers in a row without the search through the tree."""
     layers = list(model._modules.values())
-    if type(model) is not nn.Sequential or any(layer is None or layer._modules for layer in layers):
+    plain = type(model) is nn.Sequential and not model._parameters
+    if not plain or any(layer is None or layer._modules for layer in layers):
         return list(model.parameters())
-    own = [p for layer in layers if layer for p in layer._parameters.values() if p is not None]
+    held = [layer._parameters.values() for layer in layers if layer is not None]
+    own = [p for parameters in held for p in parameters if p is not None]
     return list(dict.fromkeys(own))
 
 
 def set_training(model: nn.Module, mode: bool) -> None:
     """`model.train(mode)`; for layers in a row without the search through the tree."""
     layers = [model, *model._modules.values()]
-    plain = type(model) is nn.Sequential and not any(
-        layer is None or type(layer).train is not nn.Module.train or layer._modules
-        for layer in layers[1:]
-    )
-    if not plain:
+    plain = type(model) is nn.Sequential and not model.__dict__.keys() & _MODE
+    if not plain or any(layer is None or not _plain_mode(layer) for layer in layers[1:]):
         model.train(mode)
         return
     for layer in layers:
         if layer is not None:
             layer.__dict__["training"] = mode
+
+
+_MODE = {"train", "eval"}
+
+
+def _plain_mode(layer: nn.Module) -> bool:
+    """Is the layer's mode one entry of its own, that nobody has taken charge of?"""
+    return (
+        type(layer).train is nn.Module.train
+        and not layer._modules
+        and "training" in layer.__dict__  # a compiled layer keeps it elsewhere
+        and not layer.__dict__.keys() & _MODE  # `layer.train = …` is how people freeze a mode
+    )
 
 
 def _hooked(layer: nn.Module) -> bool:

@@ -64,6 +64,7 @@ from isonomy.company.progress import progress_bar
 Optimiser = Callable[[Iterable[nn.Parameter]], Optimizer]
 Loss = Callable[[Tensor, Tensor], Tensor]  # (logits (b, classes), target (b,)) -> mean loss
 Callback = Callable[["Trainer", RoundRecord], bool | None]  # True: stop here
+_CROSS_ENTROPY = nn.functional.cross_entropy
 
 
 def adam(parameters: Iterable[nn.Parameter]) -> Optimizer:
@@ -142,7 +143,7 @@ class Trainer:
     loss_batch: int | None = None
     warmup_steps: int = 0
     average: float = 0.0
-    loss: Loss = nn.functional.cross_entropy
+    loss: Loss = _CROSS_ENTROPY
     device: str | torch.device | None = None
     seed: int = 0
     callbacks: Sequence[Callback] = ()
@@ -300,10 +301,11 @@ class Trainer:
             shared = constraint.take_pass(self.model, rows)
         if shared is not None:
             constraint = None
-            if self.loss is nn.functional.cross_entropy and run.classes == 2:
+            if self.loss is _CROSS_ENTROPY and run.classes == 2:
                 line = LineStep.of(shared, target)
                 if line is not None:
                     value = check_finite_loss(line.loss)
+                    optimiser.zero_grad()  # also of parameters that are no longer trained
                     line.back_propagate()
                     optimiser.step()
                     return value
