@@ -110,7 +110,8 @@ class CentredGradients:
         First about a common part that is taken off the factors, so that little cancels; if that
         does not help (or people have several rows), in double precision.
         """
-        gram = self._centre(self.inner.take_triangle())
+        # centred in double precision: what is left of long gradients becomes directions of its own
+        gram = self._centre(self.inner.take_triangle().astype(np.float64, copy=False))
         floor = self.inner.floor
         if not _drowned(gram, floor):
             return gram, floor
