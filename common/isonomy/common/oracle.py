@@ -282,7 +282,7 @@ class GroupOracle(ABC):
         norm = checked_norm(norm)
         u = _checked_weights(weights, len(labels), norm, expression)
         given, positions = self._by_person(rows, self._positions(people))
-        low, high = float(u.min()), float(u.max())
+        low, high = min(u.tolist()), max(u.tolist())
         span = high - low
         if span == 0.0:
             clipped_rows, clipped = clip_rows(given, norm, 2)

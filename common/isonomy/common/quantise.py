@@ -145,6 +145,8 @@ def quantise_weighted(
     other pair differs by no more than the extreme pair, coordinate by coordinate. So checking the
     extreme pair checks all.
     """
+    if len(weights) == 2:
+        return _quantise_two(rows, 0.5 if weights[0] > weights[1] else -0.5, norm, bound)
     low, high = float(weights.min()), float(weights.max())
     relative = (weights - (low + (high - low) / 2)) / (high - low)
     relative = np.clip(relative, -0.5, 0.5)  # rounding may have left the range
@@ -153,25 +155,34 @@ def quantise_weighted(
     differences = np.empty((len(weights) - 1, *rows.shape), dtype=np.int32)
     last_total = np.zeros(rows.shape[1], dtype=np.int64)
     clipped_total, clipped = np.zeros(rows.shape[1]), 0
-    mirrored = len(relative) == 2  # the two groups' integers are q and −q, so that q says it all
-    unit = float(relative[0]) * bound if mirrored else 1.0  # a power of two
     for part in _slices(rows):
-        own = rows[part]
-        if mirrored:
-            integers, rest, over = _mirrored(own, norm, unit)
-            whole = differences[0, part]
-            whole[...] = integers
-            total = whole.sum(axis=0, dtype=np.int32 if len(own) * abs(unit) < 2**31 else np.int64)
-            whole *= 2
-            last_total -= total
-            clipped_total += (total + rest) / unit
-        else:
-            scaled, over = clip_rows(own, norm, 2)
-            clipped_total += np.ones(len(scaled)) @ scaled
-            weighed = _weigh(scaled, relative, extremes, bound)  # k of (b, m)
-            for index, mine in enumerate(weighed[:-1]):
-                np.subtract(mine, weighed[-1], out=differences[index, part], casting="unsafe")
-            last_total += weighed[-1].sum(axis=0).astype(np.int64)
+        scaled, over = clip_rows(rows[part], norm, 2)
+        clipped_total += np.ones(len(scaled)) @ scaled
+        integers = _weigh(scaled, relative, extremes, bound)  # k of (b, m)
+        for index, own in enumerate(integers[:-1]):
+            np.subtract(own, integers[-1], out=differences[index, part], casting="unsafe")
+        last_total += integers[-1].sum(axis=0).astype(np.int64)
+        clipped += over
+    return QuantisedWeighted(differences, clipped, last_total, clipped_total)
+
+
+def _quantise_two(
+    rows: NDArray[np.floating], first: float, norm: float, bound: int
+) -> QuantisedWeighted:
+    """For two groups, whose integers are q and −q: q says it all. `first`: u_1 − ū, ±½ exactly."""
+    unit = first * bound  # a power of two
+    differences = np.empty((1, *rows.shape), dtype=np.int32)
+    last_total = np.zeros(rows.shape[1], dtype=np.int64)
+    clipped_total, clipped = np.zeros(rows.shape[1]), 0
+    for part in _slices(rows):
+        integers, rest, over = _mirrored(rows[part], norm, unit)
+        whole = differences[0, part]
+        whole[...] = integers
+        narrow = len(whole) * abs(unit) < 2**31
+        total = whole.sum(axis=0, dtype=np.int32 if narrow else np.int64)
+        whole *= 2
+        last_total -= total
+        clipped_total += (total + rest) / unit
         clipped += over
     return QuantisedWeighted(differences, clipped, last_total, clipped_total)
 

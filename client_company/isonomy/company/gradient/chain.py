@@ -110,11 +110,13 @@ _MODE = {"train", "eval"}
 
 def _plain_mode(layer: nn.Module) -> bool:
     """Is the layer's mode one entry of its own, that nobody has taken charge of?"""
+    own = layer.__dict__
     return (
         type(layer).train is nn.Module.train
         and not layer._modules
-        and "training" in layer.__dict__  # a compiled layer keeps it elsewhere
-        and not layer.__dict__.keys() & _MODE  # `layer.train = …` is how people freeze a mode
+        and "training" in own  # a compiled layer keeps it elsewhere
+        and "train" not in own  # `layer.train = …` is how people freeze a mode
+        and "eval" not in own
     )
 
 

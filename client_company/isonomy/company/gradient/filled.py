@@ -45,7 +45,7 @@ from isonomy.company.gradient.triangles import Matrix
 
 FILL = 0.3
 FEW = 32  # people up to which everybody's weight has noise of its own
-_LONGEST = 0.98  # quantile of the kernel's lengths that fills a row up to 1/(1 + fill)
+LONGEST = 0.98  # quantile of the kernel's lengths that fills a row up to 1/(1 + fill)
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _OUTSIDE = {_SINGLE: 1.0 + 2.0**-14, _DOUBLE: 1.0 + 2.0**-30}
 _FACTORS = {_SINGLE: lapack.spotrf, _DOUBLE: lapack.dpotrf}
@@ -58,6 +58,7 @@ class Filled:
 
     rows: Matrix  # (b, b) lower triangular
     norm: float  # C', which the oracle is told
+    longest: float | None = None  # the quantile LONGEST of the kernel's lengths
 
     @classmethod
     def of(cls, lower: Matrix, *, fill: float = FILL) -> Filled | None:
@@ -67,7 +68,7 @@ class Filled:
         """
         check_fill(fill)
         squares = np.maximum(lower.diagonal(), 0.0).astype(np.float64)
-        most = quantile(squares, _LONGEST) or float(squares.max()) or 1.0
+        most = quantile(squares, LONGEST) or float(squares.max()) or 1.0
         scale = np.sqrt(most / np.maximum(squares, most))  # longer ones are shortened
         reach = math.sqrt((1.0 + fill) * most)
         # M = c K c off the diagonal; what is factored is M/c², with C'²/c² on the diagonal
@@ -78,7 +79,7 @@ class Filled:
         rows, few = upper.T, np.flatnonzero(squares > most)
         rows[few] *= scale[few, None]
         # The oracle is told a hair more than C', so that it need not clip what rounding has added
-        return cls(rows, reach * _OUTSIDE[rows.dtype])
+        return cls(rows, reach * _OUTSIDE[rows.dtype], math.sqrt(most))
 
     @classmethod
     def alone(cls, people: int) -> Filled:
@@ -116,4 +117,4 @@ def quantile(values: NDArray[np.float64], part: float) -> float:
     return low + (high - low) * (place - below)
 
 
-__all__ = ["FEW", "FILL", "Filled", "check_fill", "clip_factors", "quantile"]
+__all__ = ["FEW", "FILL", "LONGEST", "Filled", "check_fill", "clip_factors", "quantile"]

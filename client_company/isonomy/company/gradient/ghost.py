@@ -28,11 +28,12 @@ from torch import Tensor, nn
 
 from isonomy.common.errors import CapacityError, ConfigError, DataError
 from isonomy.company.gradient.chain import parameters_of
-from isonomy.company.gradient.per_sample import Factors, Outer, Pairs, add_pairs
+from isonomy.company.gradient.per_sample import Factors, Outer, Pairs, add_pairs, all_squared
 from isonomy.company.gradient.tracing import factors_of, plan_of, trace
 from isonomy.company.gradient.triangles import Matrix, mirrored
 
 _COARSE = 1e-2  # error of a combination, relative, from which it is made in double precision
+_FAR_FROM_INFINITY = 1e30  # in single precision, which ends at 3e38
 MAX_CELLS = 1 << 27  # of a Gram matrix or of materialised rows: 1 GB of float64
 _DIVERGED = (
     "gradients are NaN or infinite: training diverged. Nothing was asked; lower the learning rate, "
@@ -231,8 +232,14 @@ class ChunkGradients:
         return lengths
 
     def check_finite(self) -> None:
-        """Raise if somebody's gradient, or its square, is beyond numbers; without a Gram matrix."""
+        """Raise if somebody's gradient, or its square, is beyond numbers; without a Gram matrix.
+
+        Behind the first layer: that one's lengths are on the diagonal of its Gram matrix.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
+            scale = 1.0 if self.scale is None else all_squared(self.scale)
+            if scale * sum(own.total() for own in self.parts[1:]) < _FAR_FROM_INFINITY:
+                return
             squares = sum(factors.reach() for factors in self.parts)
             if self.scale is not None:
                 squares = squares * np.square(self.scale.detach().cpu().numpy())

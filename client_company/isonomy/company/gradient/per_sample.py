@@ -6,6 +6,7 @@ the scalar with respect to what leaves it. All that private training needs of a 
     gram(dtype)          the samples' inner products, (b, b), made in that precision; what is
                          above the diagonal has no meaning
     squares()   (b,)     their squared lengths, in numpy: many small steps
+    total()              no less than the sum of these, as one number
     reach()     (b,)     no less than these, at the price of a look at the factors
     rows()      (b, …)   the gradients themselves, per parameter (small models only)
     combine(w)           Σ_i w_i g_i, per parameter, in the precision of w
@@ -55,6 +56,7 @@ class Factors(Protocol):
     def gram(self, dtype: torch.dtype) -> Tensor: ...
     def squares(self) -> Squares: ...
     def reach(self) -> Squares: ...
+    def total(self) -> float: ...
     def rows(self) -> list[Tensor]: ...
     def combine(self, weights: Tensor) -> list[Tensor]: ...
     def times(self, scale: Tensor) -> Self: ...
@@ -98,6 +100,10 @@ class Outer:
 
     def reach(self) -> Squares:
         return self.squares()
+
+    def total(self) -> float:
+        """Σ|s_i|²·(Σ|a_i|² + 1), more than Σ|s_i|²(|a_i|² + 1)."""
+        return all_squared(self.signal) * (all_squared(self.entering) + 1.0)
 
     def rows(self) -> list[Tensor]:
         made = []
@@ -191,6 +197,10 @@ class SumOfOuter:
             made.append(self.signal.sum(dim=1))
         return made
 
+    def total(self) -> float:
+        places = self.signal.shape[1]
+        return all_squared(self.signal) * (all_squared(self.entering) + places)
+
     def combine(self, weights: Tensor) -> list[Tensor]:
         weighted = self.signal * weights[:, None, None]
         made = []
@@ -223,6 +233,9 @@ class Rows:
 
     def reach(self) -> Squares:
         return self.squares()
+
+    def total(self) -> float:
+        return sum(all_squared(row) for row in self.held)
 
     def rows(self) -> list[Tensor]:
         return list(self.held)
@@ -360,10 +373,26 @@ def _squares(slices: Iterator[Tensor]) -> Squares:
     return sum((_squared(part) for part in slices), start=_squared(next(slices)))
 
 
+def all_squared(rows: Tensor) -> float:
+    """Σ of all squares; one look at memory, several times quicker than by row."""
+    own = rows.detach().cpu().numpy().reshape(-1)
+    return float(own @ own)
+
+
 def _squared(rows: Tensor) -> Squares:
     own = rows.detach().cpu().numpy()
     squares: Squares = np.vecdot(own, own)  # in the precision of the rows
     return squares
 
 
-__all__ = ["Factors", "Outer", "Pairs", "Rows", "Rule", "SumOfOuter", "add_pairs", "rule_for"]
+__all__ = [
+    "Factors",
+    "Outer",
+    "Pairs",
+    "Rows",
+    "Rule",
+    "SumOfOuter",
+    "add_pairs",
+    "all_squared",
+    "rule_for",
+]

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from isonomy.common.oracle import GroupOracle
 from isonomy.common.quantise import checked_norm
-from isonomy.company.gradient.filled import FEW, FILL, Filled, clip_factors, quantile
+from isonomy.company.gradient.filled import FEW, FILL, LONGEST, Filled, clip_factors, quantile
 from isonomy.company.gradient.ghost import ChunkGradients, rounding_of, too_coarse
 from isonomy.company.gradient.subspace import Subspace
 from isonomy.company.gradient.triangles import Matrix, mirrored, row_sums, subtract_pair
@@ -254,7 +254,7 @@ def private_sum(
     norm: float | None,
     attribute: str,
     noise: Mapping[str, float],
-    part: float = 0.98,
+    part: float = LONGEST,
     rank: int | None = None,
     keep: float = 1.0,
     fill: float | None = FILL,
@@ -287,8 +287,11 @@ def private_sum(
         filled, lengths = grads.filled(fill)
         if filled is not None:
             if norm is not None:
-                lengths = grads.plain_lengths
-            bound = clipping_bound(lengths, part) if norm is None else checked_norm(norm)
+                lengths, bound = grads.plain_lengths, checked_norm(norm)
+            elif filled.longest is not None and part == LONGEST:
+                bound = filled.longest
+            else:
+                bound = clipping_bound(lengths, part)
             answer = filled.back(ask(filled.rows, filled.norm))
             answer *= clip_factors(lengths, bound)
             return Answer(grads, torch.from_numpy(answer))
