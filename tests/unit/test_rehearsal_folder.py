@@ -43,6 +43,26 @@ def test_what_was_answered_stays_answered(tmp_path: Path) -> None:
         second.blind_sum(rows + 1.0, **asked)
 
 
+def test_a_cell_changed_anywhere_is_another_question(tmp_path: Path) -> None:
+    """Rows of all shapes, with and without a corner of zeros: one id never gets two answers."""
+    home = oracle(tmp_path, epsilon=50.0)
+    asked, spent = home.position
+    for rows in (np.tril(np.ones((12, 12))), np.ones((12, 3)), np.zeros((12, 1)), np.eye(12)):
+        for call in (home.blind_sum, lambda r, **more: home.weighted_sum(r, [1.0, -1.0], **more)):
+            asked, spent = home.position
+            answer = call(rows, norm=4.0, share=0.01)
+            home.go_on_from(asked, spent)
+            assert (call(rows, norm=4.0, share=0.01).values == answer.values).all()
+            for cell in ((0, 0), (0, -1), (5, -1), (-1, 0), (-1, -1), (6, rows.shape[1] // 2)):
+                other = rows.copy()
+                other[cell] += 0.5
+                home.go_on_from(asked, spent)
+                with pytest.raises(ReplayRefused):
+                    call(other, norm=4.0, share=0.01)
+            home.go_on_from(asked, spent)
+            call(rows, norm=4.0, share=0.01)
+
+
 def test_another_rehearsal_is_refused(tmp_path: Path) -> None:
     del_me = oracle(tmp_path)
     del del_me

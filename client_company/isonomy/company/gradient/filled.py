@@ -67,17 +67,18 @@ class Filled:
         None where rounding has left a matrix that is none of inner products.
         """
         check_fill(fill)
-        squares = np.maximum(lower.diagonal(), 0.0).astype(np.float64)
+        squares = np.maximum(lower.diagonal(), 0.0)
         most = quantile(squares, LONGEST) or float(squares.max()) or 1.0
-        scale = np.sqrt(most / np.maximum(squares, most))  # longer ones are shortened
         reach = math.sqrt((1.0 + fill) * most)
-        # M = c K c off the diagonal; what is factored is M/c², with C'²/c² on the diagonal
-        lower.flat[:: len(lower) + 1] = (reach / scale) ** 2
+        # M = c K c off the diagonal, c < 1 for the few longest; what is factored is M/c²
+        few = np.flatnonzero(squares > most)
+        lower.flat[:: len(lower) + 1] = reach**2
+        lower[few, few] = squares[few] * (reach**2 / most)
         upper, info = _FACTORS[lower.dtype](lower.T, lower=0, clean=1, overwrite_a=1)
         if info != 0:
             return None
-        rows, few = upper.T, np.flatnonzero(squares > most)
-        rows[few] *= scale[few, None]
+        rows = upper.T
+        rows[few] *= np.sqrt(most / squares[few])[:, None]
         # The oracle is told a hair more than C', so that it need not clip what rounding has added
         return cls(rows, reach * _OUTSIDE[rows.dtype], math.sqrt(most))
 
@@ -107,7 +108,7 @@ def clip_factors(lengths: NDArray[np.float64], norm: float) -> NDArray[np.float6
     return factors
 
 
-def quantile(values: NDArray[np.float64], part: float) -> float:
+def quantile(values: NDArray[np.floating], part: float) -> float:
     """np.quantile's default for one quantile, without its preparations."""
     place = part * (len(values) - 1)
     below = int(place)

@@ -54,6 +54,7 @@ class Population:
     width: int  # events that one row can be in; by labels, so it is public
     _members: dict[tuple[int, int], _Members] = field(default_factory=dict, repr=False)
     _grams: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
+    _rounds: dict[int, int] = field(default_factory=dict, repr=False)  # event -> its last round
 
     @classmethod
     def of(cls, run: Run, notion: Notion) -> Population:
@@ -127,9 +128,15 @@ class Population:
         if own.ordered:
             grads = ChunkGradients.of(run.model, scalar, inputs, None, slope)
             grads.people, grads.inputs_gram = people, self._gram_of(inside, inputs, grads)
-            return CentredGradients(grads, mass, kappa)
+            return CentredGradients(grads, mass, kappa, looked=self._looked_at(number))
         grads = ChunkGradients.of(run.model, scalar, inputs, people, slope)
         return CentredGradients(grads, Persons.of(people).fold(mass), kappa)
+
+    def _looked_at(self, number: int) -> bool:
+        """Was an event of this round seen before? Once a round is enough to notice explosions:
+        whatever comes between shows in outputs and losses, which are looked at at every step."""
+        before, self._rounds[number] = self._rounds.get(number), self.run.round
+        return before == self.run.round
 
     def _gram_of(self, rows: Tensor, inputs: Tensor, grads: ChunkGradients) -> Tensor | None:
         """The inputs' own Gram matrix: chunks do not change, so it is kept while there is room."""

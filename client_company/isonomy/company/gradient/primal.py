@@ -74,6 +74,7 @@ class CentredGradients:
     inner: ChunkGradients
     mass: Tensor  # (b,) float64, one per person
     kappa: float | None = None
+    looked: bool = False  # were this model's gradients found finite a few steps ago?
     _undo: Tensor | None = field(default=None, init=False)
     _apart: float | None = field(default=None, init=False)  # how long centred rows are, of 1
 
@@ -153,7 +154,8 @@ class CentredGradients:
         if len(self) <= FEW:
             self._apart = 1.0
             return Filled.alone(len(self)), self.plain_lengths
-        self.inner.check_finite()  # the other layers' gradients are not looked at otherwise
+        if not self.looked:  # the other layers' gradients are not looked at otherwise
+            self.inner.check_finite()
         lower = self.inner.first_triangle()
         before = float(lower.diagonal().sum())
         made = self._centre(lower)

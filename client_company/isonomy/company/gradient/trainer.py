@@ -36,7 +36,7 @@ from torch.optim import Optimizer
 from isonomy.common.errors import BudgetExceeded, ConfigError
 from isonomy.common.oracle import GroupOracle
 from isonomy.company.gradient import checkpoint
-from isonomy.company.gradient.chain import parameters_of, set_training
+from isonomy.company.gradient.chain import set_training
 from isonomy.company.gradient.checks import (
     check_finite_loss,
     check_finite_parameters,
@@ -305,7 +305,7 @@ class Trainer:
                 line = LineStep.of(shared, target)
                 if line is not None:
                     value = check_finite_loss(line.loss)
-                    for parameter in parameters_of(self.model):
+                    for parameter in (p for own in optimiser.param_groups for p in own["params"]):
                         if not parameter.requires_grad:  # frozen since: it must not go on moving
                             parameter.grad = None
                     line.back_propagate()
