@@ -74,7 +74,7 @@ class Custodian:
         self._root = ledger.add_people(table.cohort.member_hashes(member_key))
         self._source: NoiseSource = SystemNoise()
         self.dual = DualKeeper(required=dual_required)
-        self._subsets: dict[bytes, bytes] = {}  # positions -> root, of those written
+        self._subsets: dict[bytes, bytes] = {}  # hash of positions -> root, of those written
         self._known_codes: dict[str, NDArray[np.int64]] = {}  # worked out once, not per query
         self.limits: Limits | None = None  # the owner's policy, beyond what the plan allows
         self._replay()
@@ -217,7 +217,7 @@ class Custodian:
 
     def _subset_root(self, positions: NDArray[np.int64]) -> bytes:
         """The root of a subset that the ledger holds, written if it does not yet."""
-        key = positions.tobytes()
+        key = hash_bytes("isonomy/asked-about/v1", positions.tobytes())  # not them: they add up
         if key not in self._subsets:  # training asks about the same chunks, round by round
             self._subsets[key] = self._ledger.add_subset(self._root, positions)
         return self._subsets[key]

@@ -41,6 +41,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import blas, lapack
 
 from isonomy.common.errors import ConfigError
+from isonomy.common.oracle import GroupOracle
 from isonomy.company.gradient.triangles import Matrix
 
 FILL = 0.3
@@ -96,6 +97,13 @@ class Filled:
         return made.astype(np.float64, copy=False)
 
 
+def fill_for(
+    oracle: GroupOracle, fill: float | None, rank: int | None, keep: float
+) -> float | None:
+    """The fill of a large model's rows; None where its chunk's span is asked in instead."""
+    return None if oracle.charges_rows or rank is not None or keep != 1.0 else fill
+
+
 def check_fill(fill: float) -> None:
     """Raise unless rows can be filled by this much."""
     if not 0 < fill < math.inf:
@@ -118,4 +126,4 @@ def quantile(values: NDArray[np.floating], part: float) -> float:
     return low + (high - low) * (place - below)
 
 
-__all__ = ["FEW", "FILL", "LONGEST", "Filled", "check_fill", "clip_factors", "quantile"]
+__all__ = ["FEW", "FILL", "LONGEST", "Filled", "check_fill", "clip_factors", "fill_for", "quantile"]

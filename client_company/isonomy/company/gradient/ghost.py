@@ -138,12 +138,8 @@ class ChunkGradients:
         return self.triangle_in(self.outputs.dtype)
 
     @property
-    def gram_floor(self) -> Tensor:
-        """(b,) how far rounding reaches on K's diagonal: directions below it are not real."""
-        return torch.from_numpy(self.floor).to(self.values.device)
-
-    @property
     def floor(self) -> NDArray[np.float64]:
+        """(b,) how far rounding reaches on K's diagonal: directions below it are not real."""
         return rounding_of(self.outputs.dtype) * self.lengths**2
 
     @cached_property

@@ -47,7 +47,7 @@ from isonomy.common.queries import cost_of
 from isonomy.company.gradient import record_pf_ld
 from isonomy.company.gradient.bounds import choose_norm, subspace_tradeoff
 from isonomy.company.gradient.deferred import Deferred
-from isonomy.company.gradient.filled import FILL, check_fill
+from isonomy.company.gradient.filled import FILL, check_fill, fill_for
 from isonomy.company.gradient.follow import Follower
 from isonomy.company.gradient.notions import Notion, notion_of
 from isonomy.company.gradient.population import Population, record_of, released_integers
@@ -295,8 +295,8 @@ class PFLD:
             return None if self.primal_norm in (None, "bound") else float(self.primal_norm)
         _, _, schedule = self._ready(run)
         columns = min(grads.size, len(grads), self.rank or len(grads))
-        whole = self.rank is None and self.keep == 1.0 and grads.size > len(grads)
-        if whole and self.fill is not None and not run.oracle.charges_rows:
+        fill = fill_for(run.oracle, self.fill, self.rank, self.keep)
+        if fill is not None and grads.size > len(grads):
             norms = grads.plain_lengths  # noise is about that of everybody's own weight: s²·Σ|g_i|²
             columns = max(1, round(float(norms @ norms) / max(float(norms.max()), 1e-12) ** 2))
         else:

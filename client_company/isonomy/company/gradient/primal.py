@@ -35,7 +35,15 @@ from torch import Tensor
 
 from isonomy.common.oracle import GroupOracle
 from isonomy.common.quantise import checked_norm
-from isonomy.company.gradient.filled import FEW, FILL, LONGEST, Filled, clip_factors, quantile
+from isonomy.company.gradient.filled import (
+    FEW,
+    FILL,
+    LONGEST,
+    Filled,
+    clip_factors,
+    fill_for,
+    quantile,
+)
 from isonomy.company.gradient.ghost import ChunkGradients, rounding_of, too_coarse
 from isonomy.company.gradient.subspace import Subspace
 from isonomy.company.gradient.triangles import Matrix, mirrored, row_sums, subtract_pair
@@ -285,8 +293,9 @@ def private_sum(
         return release.values
 
     large = grads.size > len(grads)
-    if large and not (fill is None or oracle.charges_rows or rank is not None or keep != 1.0):
-        filled, lengths = grads.filled(fill)
+    own_fill = fill_for(oracle, fill, rank, keep)
+    if large and own_fill is not None:
+        filled, lengths = grads.filled(own_fill)
         if filled is not None:
             if norm is not None:
                 lengths, bound = grads.plain_lengths, checked_norm(norm)

@@ -37,7 +37,7 @@ from torch import Tensor
 from isonomy.common.errors import ConfigError
 from isonomy.common.oracle import GroupOracle, Release
 from isonomy.common.quantise import checked_norm
-from isonomy.company.gradient.filled import FEW, FILL, Filled, clip_factors
+from isonomy.company.gradient.filled import FEW, FILL, Filled, clip_factors, fill_for
 from isonomy.company.gradient.ghost import ChunkGradients, rounding_of
 from isonomy.company.gradient.triangles import Matrix, mirrored
 
@@ -140,9 +140,12 @@ def private_gradient(
     if rank is None and grads.size <= len(grads):
         release = ask(grads.rows().cpu().numpy(), norm)
         return grads.split(release.values), release
-    if not (fill is None or oracle.charges_rows or rank is not None or keep != 1.0):
+    own_fill = fill_for(oracle, fill, rank, keep)
+    if own_fill is not None:
         few = len(grads) <= FEW
-        filled = Filled.alone(len(grads)) if few else Filled.of(grads.first_triangle(), fill=fill)
+        filled = (
+            Filled.alone(len(grads)) if few else Filled.of(grads.first_triangle(), fill=own_fill)
+        )
         if filled is not None:
             factors = clip_factors(grads.plain_lengths, checked_norm(norm))  # raises before asking
             release = ask(filled.rows, filled.norm)
