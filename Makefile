@@ -29,7 +29,7 @@ test-slow: $(STAMP) ## the long campaigns: a million people, thousands of kills
 	$(BIN)/python -m pytest -m slow -n 1
 
 test-faults: $(STAMP) ## kill each party at each step of the protocol, in turn
-	$(BIN)/python -m pytest -m 'slow or not slow' -n 1 tests/protocol/test_session_faults.py tests/protocol/test_ledger_kill.py
+	$(BIN)/python -m pytest -m 'slow or not slow' -n 1 tests/common/session/test_session_faults.py tests/common/ledger/test_ledger_kill.py
 
 check: lint types contracts ## lint, types and import contracts
 

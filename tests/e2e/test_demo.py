@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from isonomy.common.ledger import verify_ledger
-from isonomy.regulator.unlock import secret_from_file
-from isonomy.regulator.vault import Vault
+from isonomy.common.ledger.ledger import verify_ledger
+from isonomy.regulator.vault.unlock import secret_from_file
+from isonomy.regulator.vault.vault import Vault
 
 KEYS = {
     "strategy",

@@ -1,6 +1,6 @@
 """Kill −9 of each process of a running federation, through Flower: the run goes on.
 
-The data plane's own matrix of faults is elsewhere (tests/protocol); here the whole chain is real:
+The data plane's own matrix of faults is in tests/common/session; here the whole chain is real:
 SuperLink, nodes, ServerApp, ClientApps, daemons.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from isonomy.common.ledger import verify_ledger
+from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.company.demo.federation import Federation, Silent
 from isonomy.company.demo.layout import Layout, Settings
 from isonomy.company.demo.prepare import prepare
@@ -26,7 +26,7 @@ QUESTIONS = 12
 SCRIPT = f"""
 import json, sys, time
 from pathlib import Path
-from isonomy.company.joining import join
+from isonomy.company.federation.joining import join
 root = Path(sys.argv[1])
 with join(root / "plan.json", home=root / "company") as oracle, open(root / "answers", "a") as out:
     for number in range({QUESTIONS}):

@@ -24,16 +24,16 @@ import torch
 from round_noise import PerRound
 from typer.testing import CliRunner
 
-from isonomy.common.bridge import DaemonAbsent, call
-from isonomy.common.few_shot.evaluate import evaluate
-from isonomy.common.few_shot.learners import CompanyLearner
-from isonomy.common.few_shot.memory import run_in_memory
-from isonomy.common.few_shot.plan import FewShotPlan
-from isonomy.common.few_shot.pool_file import save_pool
-from isonomy.common.few_shot.settings import FewShotSettings
-from isonomy.common.ledger import verify_ledger
-from isonomy.common.ledger_entries import read_entries
-from isonomy.common.node import free_port
+from isonomy.common.few_shot.learning.evaluate import evaluate
+from isonomy.common.few_shot.learning.learners import CompanyLearner
+from isonomy.common.few_shot.learning.memory import run_in_memory
+from isonomy.common.few_shot.learning.pool_file import save_pool
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
+from isonomy.common.few_shot.rounds.settings import FewShotSettings
+from isonomy.common.ledger.entries import read_entries
+from isonomy.common.ledger.ledger import verify_ledger
+from isonomy.common.node.bridge import DaemonAbsent, call
+from isonomy.common.node.node import free_port
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.demo.processes import Processes, Running
 from isonomy.company.few_shot.data import Pools, digits_pools
@@ -76,7 +76,7 @@ torch.set_num_threads(1)
 from isonomy.company.cli.main import app
 app()
 """
-TESTS = str(Path(__file__).parents[1])
+TESTS = str(Path(__file__).parents[1] / "kits")
 
 
 class Town:

@@ -21,13 +21,13 @@ import pytest
 from federation import CountedNoise
 from typer.testing import CliRunner
 
-from isonomy.common.accounting import units_for
-from isonomy.common.cohort import AttributeTable, Cohort
-from isonomy.common.custodian import Custodian
-from isonomy.common.ledger import Ledger, verify_ledger
-from isonomy.common.local import LocalOracle
-from isonomy.common.node import free_port
-from isonomy.common.oracle import GroupOracle
+from isonomy.common.ledger.ledger import Ledger, verify_ledger
+from isonomy.common.node.node import free_port
+from isonomy.common.people.cohort import AttributeTable, Cohort
+from isonomy.common.privacy.accounting import units_for
+from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.local import LocalOracle
+from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.demo.processes import Processes, Running
 from isonomy.regulator.cli import app as regulator_app
@@ -45,7 +45,7 @@ COMPANY = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[3].split(":")
-from isonomy.company.joining import join
+from isonomy.company.federation.joining import join
 from test_two_companies import save, script, share_of
 root, name = Path(sys.argv[1]), sys.argv[2]
 with join(root / "plan.json", home=root / name, wait_s=120) as oracle:
@@ -55,7 +55,7 @@ REGULATOR = """
 import sys
 sys.path[:0] = sys.argv[2].split(":")
 from federation import CountedNoise
-from isonomy.common.custodian import Custodian
+from isonomy.common.sums.custodian import Custodian
 from isonomy.regulator import daemon
 from isonomy.regulator.cli import app
 def counted(*given, **options):
@@ -64,7 +64,9 @@ daemon.Custodian = counted
 sys.argv[1:] = ["serve", "--home", sys.argv[1]]
 app()
 """
-TESTS = ":".join(str(folder) for folder in (Path(__file__).parents[1], Path(__file__).parent))
+TESTS = ":".join(
+    str(folder) for folder in (Path(__file__).parents[1] / "kits", Path(__file__).parent)
+)
 
 
 def share_of(name: str) -> slice:

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from isonomy.common.blinding import Seeds, expand
-from isonomy.common.ciphertexts import Seeded
-from isonomy.common.cohort import Cohort
-from isonomy.common.messages import (
+from isonomy.common.crypto.blinding import Seeds, expand
+from isonomy.common.crypto.ciphertexts import Seeded
+from isonomy.common.crypto.params import DEFAULT_PARAMETERS as P
+from isonomy.common.people.cohort import Cohort
+from isonomy.common.privacy.queries import Query
+from isonomy.common.sums.openings import Opening
+from isonomy.common.wire.messages import (
     Answer,
     Column,
     ColumnsHeader,
@@ -24,9 +27,6 @@ from isonomy.common.messages import (
     SumPart,
     encode,
 )
-from isonomy.common.openings import Opening
-from isonomy.common.params import DEFAULT_PARAMETERS as P
-from isonomy.common.queries import Query
 
 HERE = Path(__file__).parent
 H = bytes(range(32))

@@ -10,16 +10,21 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.certificates import Request, authority_fingerprint, make_authority, sign_request
-from isonomy.common.certificates import issue as issue_certificate
-from isonomy.common.certificates import renew as renew_certificate
-from isonomy.common.command_line import CommandLine
-from isonomy.common.errors import ConfigError, IsonomyError
-from isonomy.common.identity import Identity
-from isonomy.common.node import check_port
-from isonomy.common.plan import PlanPublic
+from isonomy.common.agreements.plan import PlanPublic
+from isonomy.common.base.command_line import CommandLine
+from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.keys.certificates import (
+    Request,
+    authority_fingerprint,
+    make_authority,
+    sign_request,
+)
+from isonomy.common.keys.certificates import issue as issue_certificate
+from isonomy.common.keys.certificates import renew as renew_certificate
+from isonomy.common.keys.identity import Identity
+from isonomy.common.node.node import check_port
 from isonomy.server.config import ServerConfig
-from isonomy.server.flower import Flower, RunFailed, superlink_command
+from isonomy.server.flower.flower import Flower, RunFailed, superlink_command
 
 app = CommandLine(
     help="The server of Isonomy: company and regulator meet here. It sees ciphertexts, sizes and "
@@ -196,7 +201,7 @@ def relay(
 
     The tickets in the folder open the door; hand each to its party by a safe way.
     """
-    from isonomy.server.stand_alone import serve
+    from isonomy.server.relay.stand_alone import serve
 
     settings = ServerConfig.load(config)
     serve(settings, _read_public(plan, settings), tickets)

@@ -24,9 +24,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from isonomy.common.certificates import TlsFiles
-from isonomy.common.errors import ConfigError
-from isonomy.common.plan import PlanPublic
+from isonomy.common.agreements.plan import PlanPublic
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.keys.certificates import TlsFiles
 
 CONFIG_VARIABLE = "ISONOMY_SERVER_CONFIG"
 _STRICT = ConfigDict(frozen=True, extra="forbid")

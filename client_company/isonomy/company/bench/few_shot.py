@@ -34,21 +34,23 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from isonomy.common.accounting import units_for
-from isonomy.common.few_shot.learners import CompanyLearner, RegulatorLearner
-from isonomy.common.few_shot.models import Network, fingerprint
-from isonomy.common.few_shot.plan import FewShotPlan
-from isonomy.common.few_shot.round_desk import RoundDesk
-from isonomy.common.few_shot.round_serving import serve_rounds
-from isonomy.common.few_shot.round_session import Round, train
-from isonomy.common.few_shot.round_state import CompanyState
-from isonomy.common.few_shot.settings import FewShotSettings
-from isonomy.common.few_shot.tasks import Pool
-from isonomy.common.ledger import Ledger
-from isonomy.common.node import free_port
-from isonomy.common.params import DEFAULT_PARAMETERS
-from isonomy.common.party import PartyKeys
-from isonomy.common.session import Session, Ticket, TlsFiles
+from isonomy.common.crypto.params import DEFAULT_PARAMETERS
+from isonomy.common.few_shot.learning.learners import CompanyLearner, RegulatorLearner
+from isonomy.common.few_shot.learning.models import Network, fingerprint
+from isonomy.common.few_shot.learning.tasks import Pool
+from isonomy.common.few_shot.rounds.desk import RoundDesk
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
+from isonomy.common.few_shot.rounds.serving import serve_rounds
+from isonomy.common.few_shot.rounds.session import Round, train
+from isonomy.common.few_shot.rounds.settings import FewShotSettings
+from isonomy.common.few_shot.rounds.state import CompanyState
+from isonomy.common.keys.certificates import TlsFiles
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.ledger.ledger import Ledger
+from isonomy.common.node.node import free_port
+from isonomy.common.privacy.accounting import units_for
+from isonomy.common.session.connection import Session
+from isonomy.common.session.tickets import Ticket
 from isonomy.company.demo.processes import Processes, Running
 
 SCHEMA = 1

@@ -27,11 +27,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from isonomy.common.local import LocalOracle
-from isonomy.common.node import free_port
-from isonomy.common.party import PartyKeys
-from isonomy.common.plan import Plan
-from isonomy.common.session import Frame, Session, Ticket, TlsFiles
+from isonomy.common.agreements.plan import Plan
+from isonomy.common.keys.certificates import TlsFiles
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.node.node import free_port
+from isonomy.common.session.connection import Session
+from isonomy.common.session.links import Frame
+from isonomy.common.session.tickets import Ticket
+from isonomy.common.sums.local import LocalOracle
 from isonomy.company.demo.federation import START_S
 from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout, Settings
 from isonomy.company.demo.population import Population
@@ -39,7 +42,7 @@ from isonomy.company.demo.prepare import prepare
 from isonomy.company.demo.processes import Processes
 from isonomy.company.demo.run import run_demo
 from isonomy.company.demo.worker import train
-from isonomy.company.planning import PlanFiles
+from isonomy.company.federation.planning import PlanFiles
 
 SCHEMA = 1
 LEG_BYTES = 2_000_000

@@ -35,18 +35,18 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from isonomy.common.errors import DataError
-from isonomy.common.oracle import GroupOracle
+from isonomy.common.base.errors import DataError
+from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.bench.step_memory import MEMORY_CASES, measure_memory
-from isonomy.company.datasets import lending, load
-from isonomy.company.gradient.chain import set_training
-from isonomy.company.gradient.checks import prepare_run
-from isonomy.company.gradient.f_ld import FLD
-from isonomy.company.gradient.pf_ld import PFLD
-from isonomy.company.gradient.strategy import Strategy
-from isonomy.company.gradient.trainer import Trainer
-from isonomy.company.rehearsal import rehearsal_oracle
-from isonomy.company.tilt.columns import ColumnCoder
+from isonomy.company.fair.inputs.columns import ColumnCoder
+from isonomy.company.gradient.per_sample.chain import set_training
+from isonomy.company.gradient.pf_ld.f_ld import FLD
+from isonomy.company.gradient.pf_ld.pf_ld import PFLD
+from isonomy.company.gradient.run.strategy import Strategy
+from isonomy.company.gradient.training.checks import prepare_run
+from isonomy.company.gradient.training.trainer import Trainer
+from isonomy.company.rehearsal.datasets import lending, load
+from isonomy.company.rehearsal.strategies import rehearsal_oracle
 
 LAYERS, BATCHES, WIDTH = (2, 10), (16, 64, 256), 100
 TURNS, ENCRYPTED_TURNS, CHUNKS = 120, 12, 4

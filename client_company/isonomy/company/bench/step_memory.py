@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from isonomy.common.local import LocalOracle
-from isonomy.company.gradient.ghost import ChunkGradients
-from isonomy.company.gradient.subspace import private_gradient
+from isonomy.common.sums.local import LocalOracle
+from isonomy.company.gradient.per_sample.ghost import ChunkGradients
+from isonomy.company.gradient.sums.subspace import private_gradient
 
 INPUTS = 49  # as many as Bank's coded columns
 

@@ -24,13 +24,13 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from isonomy.common.blinding import Seeds
-from isonomy.common.company_half import block_columns, part_frames
-from isonomy.common.he import QueryKey, SumBuilder
-from isonomy.common.messages import Column, SumPart, decode, encode
-from isonomy.common.packing import Layout, choose_layout
-from isonomy.common.params import DEFAULT_PARAMETERS as PARAMS
-from isonomy.common.quantise import quantise
+from isonomy.common.crypto.blinding import Seeds
+from isonomy.common.crypto.he import QueryKey, SumBuilder
+from isonomy.common.crypto.packing import Layout, choose_layout
+from isonomy.common.crypto.params import DEFAULT_PARAMETERS as PARAMS
+from isonomy.common.privacy.quantise import quantise
+from isonomy.common.sums.company_half import block_columns, part_frames
+from isonomy.common.wire.messages import Column, SumPart, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,12 +10,12 @@ import typer
 from rich.console import Console
 from rich.progress import Progress as Bar
 
-from isonomy.common.alignment import AlignmentPlan
-from isonomy.common.approvals import read_lines
-from isonomy.common.params import DEFAULT_PARAMETERS
-from isonomy.common.party import Card
-from isonomy.company.align import align_records
-from isonomy.company.home import Home
+from isonomy.common.agreements.approvals import read_lines
+from isonomy.common.alignment.alignment import AlignmentPlan
+from isonomy.common.crypto.params import DEFAULT_PARAMETERS
+from isonomy.common.keys.party import Card
+from isonomy.company.federation.align import align_records
+from isonomy.company.federation.home import Home
 
 HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
 _HOME = Path("company")

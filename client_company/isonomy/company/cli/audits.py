@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.plan import Plan
-from isonomy.company.home import Home
+from isonomy.common.agreements.plan import Plan
+from isonomy.company.federation.home import Home
 
 HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
 _HOME = Path("company")
@@ -47,11 +47,11 @@ def audit(
     Examples:
     isonomy-company audit plan.json --decisions after.csv --name after --share 0.05
     """
-    from isonomy.company.auditing import audit as run_audit
-    from isonomy.company.auditing import price
-    from isonomy.company.decisions import read_decisions
-    from isonomy.company.joining import join
-    from isonomy.company.statement import add_to_statement
+    from isonomy.company.federation.auditing import audit as run_audit
+    from isonomy.company.federation.auditing import price
+    from isonomy.company.federation.decisions import read_decisions
+    from isonomy.company.federation.joining import join
+    from isonomy.company.federation.statement import add_to_statement
 
     own = Home(home)
     plan = Plan.load(plan_file)
@@ -102,14 +102,14 @@ def countersign(
     Examples:
     isonomy-company countersign reports/spring --home company
     """
-    from isonomy.common.report_schema import MAX_REPORT_BYTES
-    from isonomy.common.report_sign import (
+    from isonomy.common.report.schema import MAX_REPORT_BYTES
+    from isonomy.common.report.sign import (
         MAX_SIGNATURE_BYTES,
         Signatures,
         save_signatures,
     )
-    from isonomy.common.report_sign import countersign as add_signature
-    from isonomy.common.report_verify import ReportPaths, Verification, read_bounded, require
+    from isonomy.common.report.sign import countersign as add_signature
+    from isonomy.common.report.verify import ReportPaths, Verification, read_bounded, require
 
     paths, own = ReportPaths.of(report), Home(home)
     data = read_bounded(paths.report, MAX_REPORT_BYTES)

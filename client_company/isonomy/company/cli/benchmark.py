@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isonomy.common.errors import ConfigError, IsonomyError
-from isonomy.common.exit_codes import code_of
-from isonomy.company.progress import progress_bar
+from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.base.exit_codes import code_of
+from isonomy.company.federation.progress import progress_bar
 
 if TYPE_CHECKING:
-    from isonomy.company.benchmark.cells import Cell
-    from isonomy.company.benchmark.runner import Tally
+    from isonomy.company.compare.benchmark.cells import Cell
+    from isonomy.company.compare.benchmark.runner import Tally
 
 _LIST_HELP = "quick, bar, full, or the path of a TOML list of your own."
 
@@ -45,9 +45,9 @@ def benchmark(
     Example: isonomy benchmark --quick --data-dir data --out bench
     """
     # Here, not above: `isonomy --help` need not wait for scikit-learn.
-    from isonomy.company.benchmark.cells import BUILT_IN, built_in, read_list, unfold
-    from isonomy.company.benchmark.output import read_steps, write
-    from isonomy.company.benchmark.store import read_records
+    from isonomy.company.compare.benchmark.cells import BUILT_IN, built_in, read_list, unfold
+    from isonomy.company.compare.benchmark.output import read_steps, write
+    from isonomy.company.compare.benchmark.store import read_records
 
     try:
         if quick and experiments is not None:
@@ -76,8 +76,8 @@ def benchmark(
 
 
 def _run(cells: list[Cell], out: Path, data_dir: Path | None, jobs: int) -> Tally:
-    from isonomy.company.benchmark.runner import check_data, pending, run
-    from isonomy.company.benchmark.store import Store
+    from isonomy.company.compare.benchmark.runner import check_data, pending, run
+    from isonomy.company.compare.benchmark.store import Store
 
     with Store(out) as store:
         todo = pending(cells, store)

@@ -8,23 +8,23 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.alignment import AlignmentPlan, is_alignment
-from isonomy.common.approvals import read_people
-from isonomy.common.certificates import Request, authority_fingerprint, install, make_request
-from isonomy.common.command_line import CommandLine
-from isonomy.common.errors import ConfigError
-from isonomy.common.few_shot.plan import FewShotPlan, is_few_shot
-from isonomy.common.node import flower_environment, make_node_key, supernode_command
-from isonomy.common.node_process import run_node
-from isonomy.common.party import Card, PartyKeys, fingerprint
-from isonomy.common.plan import Plan
+from isonomy.common.agreements.approvals import read_people
+from isonomy.common.agreements.plan import Plan
+from isonomy.common.alignment.alignment import AlignmentPlan, is_alignment
+from isonomy.common.base.command_line import CommandLine
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.few_shot.rounds.plan import FewShotPlan, is_few_shot
+from isonomy.common.keys.certificates import Request, authority_fingerprint, install, make_request
+from isonomy.common.keys.party import Card, PartyKeys, fingerprint
+from isonomy.common.node.node import flower_environment, make_node_key, supernode_command
+from isonomy.common.node.process import run_node
 from isonomy.company.cli import audits
 from isonomy.company.cli.align import align, alignment
 from isonomy.company.cli.few_shot_plan import few_shot_plan
 from isonomy.company.cli.head import head
 from isonomy.company.cli.inspection import auditor_keys, open_query, tidy
-from isonomy.company.home import Home
-from isonomy.company.planning import PlanFiles, make_plan, write_plan
+from isonomy.company.federation.home import Home
+from isonomy.company.federation.planning import PlanFiles, make_plan, write_plan
 
 app = CommandLine(
     help="The company's side of Isonomy. Features, labels and model stay here; what leaves is "

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from isonomy.common.errors import IsonomyError
-from isonomy.common.exit_codes import code_of
+from isonomy.common.base.errors import IsonomyError
+from isonomy.common.base.exit_codes import code_of
 
 
 def demo(

@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from isonomy.common.errors import ConfigError, IsonomyError
-from isonomy.common.exit_codes import code_of
+from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.base.exit_codes import code_of
 from isonomy.company.cli import few_shot_run
-from isonomy.company.progress import progress_bar
+from isonomy.company.federation.progress import progress_bar
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -149,7 +149,7 @@ def adapt(
     """
     import numpy as np
 
-    from isonomy.common.few_shot.pool_file import read_arrays
+    from isonomy.common.few_shot.learning.pool_file import read_arrays
     from isonomy.company.few_shot.model import FewShotModel
 
     with _errors():
@@ -186,7 +186,7 @@ def experiment(
 
     Example: isonomy few-shot experiment table --data-dir data --out few-shot-table
     """
-    from isonomy.company.benchmark.store import read_records
+    from isonomy.company.compare.benchmark.store import read_records
     from isonomy.company.few_shot import report
     from isonomy.company.few_shot.experiments import EPSILONS, Runner
     from isonomy.company.few_shot.experiments import experiment as listed_in

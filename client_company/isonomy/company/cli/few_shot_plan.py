@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from isonomy.common.errors import ConfigError
-from isonomy.common.few_shot.plan import FewShotPlan
-from isonomy.common.few_shot.settings import FewShotSettings
-from isonomy.common.params import DEFAULT_PARAMETERS
-from isonomy.common.party import Card
-from isonomy.company.home import Home
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.crypto.params import DEFAULT_PARAMETERS
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
+from isonomy.common.few_shot.rounds.settings import FewShotSettings
+from isonomy.common.keys.party import Card
+from isonomy.company.federation.home import Home
 
 HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
 _HOME = Path("company")
@@ -40,7 +40,10 @@ def few_shot_plan(
     `isonomy-company few-shot-plan --regulator card.json --relay server.example
     --tasks digits --samples 900 --settings settings.json`
     """
-    from isonomy.common.few_shot.models import Network, fingerprint  # torch loads only here
+    from isonomy.common.few_shot.learning.models import (  # torch loads only here
+        Network,
+        fingerprint,
+    )
 
     wanted = read_settings(settings)
     made = FewShotPlan.of(

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isonomy.common.errors import ConfigError, IsonomyError
-from isonomy.common.exit_codes import code_of
-from isonomy.common.few_shot.plan import MILLION, FewShotPlan
-from isonomy.common.few_shot.pool_file import load_pool
-from isonomy.company.progress import progress_bar
+from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.base.exit_codes import code_of
+from isonomy.common.few_shot.learning.pool_file import load_pool
+from isonomy.common.few_shot.rounds.plan import MILLION, FewShotPlan
+from isonomy.company.federation.progress import progress_bar
 
 if TYPE_CHECKING:
-    from isonomy.common.few_shot.round_session import Round
+    from isonomy.common.few_shot.rounds.session import Round
     from isonomy.company.few_shot.federated import Federated
 
 _HOME = Path("company")
@@ -73,7 +73,7 @@ def _train(
     plan_file: Path, tasks: Path, home: Path, start: Path | None, wait_s: float
 ) -> tuple[Federated, list[int]]:
     """The run with its progress bar; also the bytes of each round."""
-    from isonomy.common.few_shot.learners import CompanyLearner  # torch loads only here
+    from isonomy.common.few_shot.learning.learners import CompanyLearner  # torch loads only here
     from isonomy.company.few_shot.federated import federated
     from isonomy.company.few_shot.model import FewShotModel
 

@@ -14,15 +14,15 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.errors import ConfigError, IsonomyError
-from isonomy.common.few_shot.plan import FewShotPlan, is_few_shot
-from isonomy.common.few_shot.round_state import CompanyState
-from isonomy.common.identity import verify_signature
-from isonomy.common.messages import Answer, decode
-from isonomy.common.openings import cut_chunks
-from isonomy.common.plan import Plan
-from isonomy.common.regulator_half import ANSWER_DOMAIN
-from isonomy.company.home import Home
+from isonomy.common.agreements.plan import Plan
+from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.few_shot.rounds.plan import FewShotPlan, is_few_shot
+from isonomy.common.few_shot.rounds.state import CompanyState
+from isonomy.common.keys.identity import verify_signature
+from isonomy.common.sums.openings import cut_chunks
+from isonomy.common.sums.regulator_half import ANSWER_DOMAIN
+from isonomy.common.wire.messages import Answer, decode
+from isonomy.company.federation.home import Home
 
 HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
 

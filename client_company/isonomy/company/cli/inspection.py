@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.errors import ConfigError
-from isonomy.common.inspection_opening import seal_opening
-from isonomy.common.party import Card
-from isonomy.common.plan import Plan
-from isonomy.company.home import Home
+from isonomy.common.agreements.plan import Plan
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.keys.party import Card
+from isonomy.common.sums.sealed_opening import seal_opening
+from isonomy.company.federation.home import Home
 
 HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
 _HOME = Path("company")

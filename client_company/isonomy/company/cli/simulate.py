@@ -9,8 +9,8 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from isonomy.common.errors import ConfigError, IsonomyError
-from isonomy.company.progress import progress_bar
+from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.company.federation.progress import progress_bar
 
 _EPSILON_HELP = "Privacy budget; several: repeat the option or separate by commas."
 _DATASET_HELP = (
@@ -94,9 +94,9 @@ def simulate(
 ) -> None:
     """Rehearse a strategy on data where both sides are known, before spending a real budget."""
     # Here, not above: `isonomy --help` need not wait for scikit-learn.
-    from isonomy.company.simulate import Settings
-    from isonomy.company.simulate import simulate as rehearse
-    from isonomy.company.simulate_report import check_folder, table, write_folder
+    from isonomy.company.rehearsal.report import check_folder, table, write_folder
+    from isonomy.company.rehearsal.simulate import Settings
+    from isonomy.company.rehearsal.simulate import simulate as rehearse
 
     try:
         settings = Settings(

@@ -16,9 +16,9 @@ import sys
 import time
 from pathlib import Path
 
-from isonomy.common.errors import ConfigError, IsonomyError
-from isonomy.common.exit_codes import code_of
-from isonomy.common.plan import Plan
+from isonomy.common.agreements.plan import Plan
+from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.base.exit_codes import code_of
 from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout, Place, Settings
 from isonomy.company.demo.population import Population
 from isonomy.company.demo.prepare import prepare

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from isonomy.company.tilt.releases import AUDITS
+from isonomy.company.fair.tilt.releases import AUDITS
 
 # counts, moments, the strategy's audits (fewer if the model is fair already), two for the report
 EXPECTED_EXCHANGES = 2 + AUDITS + 2

@@ -13,10 +13,10 @@ import tomllib
 from pathlib import Path
 from typing import Any, Protocol
 
-from isonomy.common.node import free_port
+from isonomy.common.node.node import free_port
 from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout
 from isonomy.company.demo.processes import Processes, Running
-from isonomy.company.planning import PlanFiles
+from isonomy.company.federation.planning import PlanFiles
 
 _PUBLIC = "node.key.pub"
 START_S, SESSION_S = 90.0, 900.0

@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from isonomy.common.bridge_server import MAX_PATH_BYTES
-from isonomy.common.errors import ConfigError
-from isonomy.common.node import free_port
-from isonomy.company.home import Home
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.node.bridge_server import MAX_PATH_BYTES
+from isonomy.common.node.node import free_port
+from isonomy.company.federation.home import Home
 
 COMPANY, REGULATOR = "company", "regulator"
 

@@ -19,10 +19,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score
 
-from isonomy.common.errors import DataError
-from isonomy.company.datasets import Dataset, attribute_names, lending, load
+from isonomy.common.base.errors import DataError
 from isonomy.company.demo.layout import Layout, Settings
-from isonomy.company.measures import measure
+from isonomy.company.rehearsal.datasets import Dataset, attribute_names, lending, load
+from isonomy.company.rehearsal.measures import measure
 
 TEST_PART = 0.25
 

@@ -6,13 +6,13 @@ certificates and plans is a copy within one folder here.
 
 from __future__ import annotations
 
-from isonomy.common.cohort import Cohort
-from isonomy.common.node import make_node_key
-from isonomy.common.party import Card, PartyKeys
+from isonomy.common.keys.party import Card, PartyKeys
+from isonomy.common.node.node import make_node_key
+from isonomy.common.people.cohort import Cohort
 from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout, Place, Settings
 from isonomy.company.demo.population import Population
 from isonomy.company.demo.processes import Processes, Running
-from isonomy.company.planning import make_plan, write_plan
+from isonomy.company.federation.planning import make_plan, write_plan
 
 
 def prepare(

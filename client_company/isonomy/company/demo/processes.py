@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from isonomy.common.errors import TransportError
+from isonomy.common.base.errors import TransportError
 
 STOP_S = 8.0
 POLL_S = 0.05

@@ -14,9 +14,9 @@ from typing import Any
 import plotly.graph_objects as go
 from rich.table import Table
 
-from isonomy.common.party import Card
-from isonomy.common.plan import Plan
-from isonomy.common.report_verify import ReportPaths, Verification, require
+from isonomy.common.agreements.plan import Plan
+from isonomy.common.keys.party import Card
+from isonomy.common.report.verify import ReportPaths, Verification, require
 from isonomy.company.demo.appendix import appendix_of
 from isonomy.company.demo.layout import Layout
 from isonomy.company.demo.processes import Processes

@@ -7,10 +7,10 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from isonomy.common.accounting import epsilon_of
-from isonomy.common.errors import VerificationError
-from isonomy.common.ledger import verify_ledger
-from isonomy.common.plan import MILLION, Plan
+from isonomy.common.agreements.plan import MILLION, Plan
+from isonomy.common.base.errors import VerificationError
+from isonomy.common.ledger.ledger import verify_ledger
+from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.company.demo.federation import Federation, Silent, Watcher
 from isonomy.company.demo.layout import Layout, Settings
 from isonomy.company.demo.population import Population, Score

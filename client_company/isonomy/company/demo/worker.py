@@ -18,19 +18,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from isonomy.common.accounting import epsilon_of
-from isonomy.common.errors import BudgetExceeded, IsonomyError
-from isonomy.common.exit_codes import code_of
-from isonomy.common.oracle import GroupOracle
-from isonomy.common.plan import MILLION, Plan
-from isonomy.company.auditing import AuditResult, audit
-from isonomy.company.base_models import base_model
+from isonomy.common.agreements.plan import MILLION, Plan
+from isonomy.common.base.errors import BudgetExceeded, IsonomyError
+from isonomy.common.base.exit_codes import code_of
+from isonomy.common.privacy.accounting import epsilon_of
+from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.demo.layout import COMPANY, Layout, Settings
 from isonomy.company.demo.population import read_company
-from isonomy.company.estimator import FairClassifier
-from isonomy.company.joining import Exchange, join
-from isonomy.company.save import MODEL, save
-from isonomy.company.statement import add_to_statement
+from isonomy.company.fair.base_models import base_model
+from isonomy.company.fair.estimator import FairClassifier
+from isonomy.company.fair.save import MODEL, save
+from isonomy.company.federation.auditing import AuditResult, audit
+from isonomy.company.federation.joining import Exchange, join
+from isonomy.company.federation.statement import add_to_statement
 
 AUDIT_SHARE = 0.05  # of the budget, for the two audits of the report; training gets the rest
 

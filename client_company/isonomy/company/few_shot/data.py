@@ -25,10 +25,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.errors import DataError
-from isonomy.common.few_shot.evaluate import TestSet
-from isonomy.common.few_shot.pool_file import load_pool, read_arrays
-from isonomy.common.few_shot.tasks import Pool
+from isonomy.common.base.errors import DataError
+from isonomy.common.few_shot.learning.evaluate import TestSet
+from isonomy.common.few_shot.learning.pool_file import load_pool, read_arrays
+from isonomy.common.few_shot.learning.tasks import Pool
 
 MOSTLY = 0.9
 NAMES = ("omniglot", "omniglot_large", "mnist", "digits")

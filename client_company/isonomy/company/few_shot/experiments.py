@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.canonical import hash_bytes
-from isonomy.common.errors import ConfigError, IsonomyError
-from isonomy.common.few_shot.pool_file import read_arrays
-from isonomy.company.benchmark.store import Store
+from isonomy.common.base.canonical import hash_bytes
+from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.few_shot.learning.pool_file import read_arrays
+from isonomy.company.compare.benchmark.store import Store
 from isonomy.company.few_shot.data import Pools, load
 from isonomy.company.few_shot.plan import VARIANTS
 from isonomy.company.few_shot.rehearse import Recipe, rehearse, warm_start

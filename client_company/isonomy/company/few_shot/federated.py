@@ -18,17 +18,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.bridge_server import Callers
-from isonomy.common.few_shot.learners import CompanyLearner
-from isonomy.common.few_shot.plan import FewShotPlan
-from isonomy.common.few_shot.round_session import Round, check_model, train
-from isonomy.common.few_shot.round_state import CompanyState
-from isonomy.common.few_shot.sides import CompanySide
-from isonomy.common.few_shot.tasks import Pool
-from isonomy.common.session import Timing
-from isonomy.common.session_errors import SessionClosed
-from isonomy.company.home import Home
-from isonomy.company.joining import Attendee
+from isonomy.common.base.session_errors import SessionClosed
+from isonomy.common.few_shot.learning.learners import CompanyLearner
+from isonomy.common.few_shot.learning.tasks import Pool
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
+from isonomy.common.few_shot.rounds.session import Round, check_model, train
+from isonomy.common.few_shot.rounds.sides import CompanySide
+from isonomy.common.few_shot.rounds.state import CompanyState
+from isonomy.common.node.bridge_server import Callers
+from isonomy.common.session.stream import Timing
+from isonomy.company.federation.home import Home
+from isonomy.company.federation.joining import Attendee
 
 
 @dataclass(frozen=True)

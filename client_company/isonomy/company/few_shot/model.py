@@ -25,10 +25,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as from_bytes
 from safetensors.numpy import save as to_bytes
 
-from isonomy.common.errors import ConfigError, DataError, StorageError, VerificationError
-from isonomy.common.few_shot.adapt import adapt
-from isonomy.common.few_shot.models import Network, Parameters, fingerprint
-from isonomy.common.few_shot.settings import FewShotSettings
+from isonomy.common.base.errors import ConfigError, DataError, StorageError, VerificationError
+from isonomy.common.few_shot.learning.adapt import adapt
+from isonomy.common.few_shot.learning.models import Network, Parameters, fingerprint
+from isonomy.common.few_shot.rounds.settings import FewShotSettings
 
 SCHEMA = 1
 MODEL, CARD = "model.safetensors", "card.json"

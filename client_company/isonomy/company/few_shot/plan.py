@@ -19,10 +19,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from isonomy.common.accounting import units_for
-from isonomy.common.errors import ConfigError
-from isonomy.common.few_shot.settings import MILLION, FewShotSettings
-from isonomy.common.units import UNITS_PER_MU2
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.few_shot.rounds.settings import MILLION, FewShotSettings
+from isonomy.common.privacy.accounting import units_for
+from isonomy.common.privacy.units import UNITS_PER_MU2
 
 SHARES, DUAL = 0.02, 0.1  # of the cap; of a query use
 

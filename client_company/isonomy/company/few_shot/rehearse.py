@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.errors import ConfigError
-from isonomy.common.few_shot.evaluate import Evaluation, evaluate
-from isonomy.common.few_shot.learners import CompanyLearner, RegulatorLearner
-from isonomy.common.few_shot.memory import run_in_memory
-from isonomy.common.few_shot.settings import FewShotSettings
-from isonomy.common.units import UNITS_PER_MU2
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.few_shot.learning.evaluate import Evaluation, evaluate
+from isonomy.common.few_shot.learning.learners import CompanyLearner, RegulatorLearner
+from isonomy.common.few_shot.learning.memory import run_in_memory
+from isonomy.common.few_shot.rounds.settings import FewShotSettings
+from isonomy.common.privacy.units import UNITS_PER_MU2
 from isonomy.company.few_shot.data import Pools
 from isonomy.company.few_shot.plan import plan
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from rich.table import Table
 
-from isonomy.common.errors import StorageError
-from isonomy.company.benchmark import methods as palette
-from isonomy.company.benchmark.svg import Panel, Series, figure
+from isonomy.common.base.errors import StorageError
+from isonomy.company.compare.benchmark import methods as palette
+from isonomy.company.compare.benchmark.svg import Panel, Series, figure
 from isonomy.company.few_shot.data import NAMES as DATASETS
 from isonomy.company.few_shot.plan import VARIANTS
 

@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from isonomy.common.command_line import CommandLine
+from isonomy.common.base.command_line import CommandLine
 from isonomy.regulator.cli import (
     books,
     inspect,

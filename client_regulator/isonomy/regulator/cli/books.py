@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from isonomy.common.accounting import epsilon_of
-from isonomy.common.errors import ConfigError
-from isonomy.common.ledger import LedgerSummary, verify_ledger
-from isonomy.common.ledger_entries import LedgerEntry, read_entries
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.ledger.entries import LedgerEntry, read_entries
+from isonomy.common.ledger.ledger import LedgerSummary, verify_ledger
+from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.regulator.cli.output import (
     HERE,
     Home,
@@ -23,10 +23,10 @@ from isonomy.regulator.cli.output import (
     open_vault,
     say,
 )
-from isonomy.regulator.config import RegulatorConfig
-from isonomy.regulator.forget import forget_cohort, forget_run
-from isonomy.regulator.plan_files import find_plan
-from isonomy.regulator.status import load_plan
+from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.plans.plan_files import find_plan
+from isonomy.regulator.serving.status import load_plan
+from isonomy.regulator.upkeep.forget import forget_cohort, forget_run
 
 
 def ledger(

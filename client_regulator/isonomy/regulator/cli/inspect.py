@@ -12,18 +12,18 @@ from typing import Annotated, Any
 
 import typer
 
-from isonomy.common.errors import ConfigError, InspectionFailed
-from isonomy.common.inspection_opening import SealedOpening
-from isonomy.common.inspection_verdict import MAX_VERDICT_BYTES, InspectionFolder, Verdict
-from isonomy.common.ledger_file import read_ledger, storage_errors
-from isonomy.common.ledger_state import LedgerState
-from isonomy.common.party import PartyKeys, fingerprint
-from isonomy.common.plan import Plan
-from isonomy.common.private_files import write_private
+from isonomy.common.agreements.plan import Plan
+from isonomy.common.base.errors import ConfigError, InspectionFailed
+from isonomy.common.base.private_files import write_private
+from isonomy.common.inspection.verdict import MAX_VERDICT_BYTES, InspectionFolder, Verdict
+from isonomy.common.keys.party import PartyKeys, fingerprint
+from isonomy.common.ledger.file import read_ledger, storage_errors
+from isonomy.common.ledger.state import LedgerState
+from isonomy.common.sums.sealed_opening import SealedOpening
 from isonomy.regulator.cli.output import HERE, Home, Json, emit
-from isonomy.regulator.config import RegulatorConfig
-from isonomy.regulator.officer import ask
-from isonomy.regulator.plan_files import find_plan, inspections_folder
+from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.plans.plan_files import find_plan, inspections_folder
+from isonomy.regulator.serving.officer import ask
 
 CHECKS = (
     "(a) the plan names this auditor, and the opening is about the plan",
@@ -70,7 +70,7 @@ def inspect(
     isonomy-regulator inspect query-3.opening --plan plan.json --keys auditor --verdict v.json
     isonomy-regulator inspect 3f9c21ab --home /srv/regulator
     """
-    from isonomy.common.inspection_audit import audit  # here: `verify` needs no encryption
+    from isonomy.common.inspection.audit import audit  # here: `verify` needs no encryption
 
     if not Path(what).is_file():
         _show_run(RegulatorConfig.load(home), what, query, as_json=as_json)

@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
-from isonomy.regulator.config import RegulatorConfig
-from isonomy.regulator.unlock import read_secret
-from isonomy.regulator.vault import Vault
+from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.vault.unlock import read_secret
+from isonomy.regulator.vault.vault import Vault
 
 Home = Annotated[
     Path,

@@ -7,16 +7,13 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.accounting import epsilon_of
-from isonomy.common.alignment import AlignmentPlan, is_alignment
-from isonomy.common.approvals import check_people, check_promises
-from isonomy.common.errors import PolicyRefused
-from isonomy.common.few_shot.plan import FewShotPlan, is_few_shot
-from isonomy.common.party import fingerprint
-from isonomy.common.plan import MILLION, Plan
-from isonomy.regulator import few_shot_approval, plan_files
-from isonomy.regulator.aligning import alignments, approve_alignment, people_of
-from isonomy.regulator.approval import describe
+from isonomy.common.agreements.approvals import check_people, check_promises
+from isonomy.common.agreements.plan import MILLION, Plan
+from isonomy.common.alignment.alignment import AlignmentPlan, is_alignment
+from isonomy.common.base.errors import PolicyRefused
+from isonomy.common.few_shot.rounds.plan import FewShotPlan, is_few_shot
+from isonomy.common.keys.party import fingerprint
+from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.regulator.cli.output import (
     HERE,
     Home,
@@ -28,7 +25,10 @@ from isonomy.regulator.cli.output import (
     open_vault,
     say,
 )
-from isonomy.regulator.config import RegulatorConfig
+from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.plans import few_shot_approval, plan_files
+from isonomy.regulator.plans.approval import describe
+from isonomy.regulator.serving.aligning import alignments, approve_alignment, people_of
 
 
 def approve(

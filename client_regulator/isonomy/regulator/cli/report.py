@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.errors import ConfigError
-from isonomy.common.plan import MILLION
-from isonomy.common.report_command import verify
+from isonomy.common.agreements.plan import MILLION
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.report.command import verify
 from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, emit, open_vault, say
 
 __all__ = ["report", "verify"]
@@ -48,16 +48,16 @@ def report(
     isonomy-regulator report 3f0c91ab --home /srv/regulator -o reports/spring
     isonomy-regulator report 3f0c91ab -o reports/spring --statement statement.json --unknowns 0.01
     """
-    from isonomy.common.report_schema import OfficerWord
-    from isonomy.common.report_statement import Statement
-    from isonomy.regulator.config import RegulatorConfig
-    from isonomy.regulator.report_appendix import Appendix
-    from isonomy.regulator.reporting import Words, find_run, write_report
+    from isonomy.common.report.schema import OfficerWord
+    from isonomy.common.report.statement import Statement
+    from isonomy.regulator.config.config import RegulatorConfig
+    from isonomy.regulator.report.appendix import Appendix
+    from isonomy.regulator.report.reporting import Words, find_run, write_report
 
     config = RegulatorConfig.load(home)
     plan = find_run(config, run)
     if unknowns:
-        from isonomy.regulator.officer import ask
+        from isonomy.regulator.serving.officer import ask
 
         request = {"type": "unknowns", "plan": plan.hash.hex(), "share": _millionths(unknowns)}
         ask(config, request, lambda: open_vault(config, unlock_file))

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.errors import ConfigError
-from isonomy.common.plan import MILLION
+from isonomy.common.agreements.plan import MILLION
+from isonomy.common.base.errors import ConfigError
 from isonomy.regulator.cli.output import (
     HERE,
     Home,
@@ -20,16 +20,16 @@ from isonomy.regulator.cli.output import (
     open_vault,
     say,
 )
-from isonomy.regulator.config import RegulatorConfig
-from isonomy.regulator.member_key import member_key
-from isonomy.regulator.officer import ask
-from isonomy.regulator.rule_application import apply_rule as decide
-from isonomy.regulator.rule_application import (
+from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.report.rule_application import apply_rule as decide
+from isonomy.regulator.report.rule_application import (
     check_allowed,
     read_base_decisions,
     read_rule,
     write_decisions,
 )
+from isonomy.regulator.serving.officer import ask
+from isonomy.regulator.vault.member_key import member_key
 
 
 def apply_rule(

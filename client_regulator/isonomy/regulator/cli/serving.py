@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from isonomy.common.node import flower_environment, supernode_command
-from isonomy.common.node_process import run_node
+from isonomy.common.node.node import flower_environment, supernode_command
+from isonomy.common.node.process import run_node
 from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, emit, moment, open_vault
-from isonomy.regulator.config import RegulatorConfig
-from isonomy.regulator.status import Status, look
+from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.serving.status import Status, look
 
 
 def serve(
@@ -30,7 +30,9 @@ def serve(
     Examples:
     isonomy-regulator serve --home /srv/regulator --unlock-file /run/credentials/vault
     """
-    from isonomy.regulator.daemon import Daemon  # here: `verify` works without the encryption
+    from isonomy.regulator.serving.daemon import (
+        Daemon,  # here: `verify` works without the encryption
+    )
 
     config = RegulatorConfig.load(home)
     if log_file is not None:

@@ -9,15 +9,15 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.certificates import Request
-from isonomy.common.errors import ConfigError
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.keys.certificates import Request
 from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, emit, open_vault, say
-from isonomy.regulator.config import DEFAULT_COHORT, RegulatorConfig
-from isonomy.regulator.enrolment import Order, declared_groups, enrol
-from isonomy.regulator.home import NewHome, make_home
-from isonomy.regulator.officer import ask, daemon_status
-from isonomy.regulator.tables import Problems, Row, read_rows
-from isonomy.regulator.vault import VaultTable
+from isonomy.regulator.config.config import DEFAULT_COHORT, RegulatorConfig
+from isonomy.regulator.serving.officer import ask, daemon_status
+from isonomy.regulator.upkeep.home import NewHome, make_home
+from isonomy.regulator.vault.enrolment import Order, declared_groups, enrol
+from isonomy.regulator.vault.tables import Problems, Row, read_rows
+from isonomy.regulator.vault.vault import VaultTable
 
 _PROGRESS_ROWS = 250_000
 

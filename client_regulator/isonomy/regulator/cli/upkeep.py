@@ -8,20 +8,20 @@ from typing import Annotated, Literal
 
 import typer
 
-from isonomy.common.certificates import Request, authority_fingerprint
-from isonomy.common.errors import ConfigError
-from isonomy.common.exit_codes import code_of
-from isonomy.regulator.backup import make_backup
-from isonomy.regulator.certificate_rotation import install_certificate, request_certificate
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.exit_codes import code_of
+from isonomy.common.keys.certificates import Request, authority_fingerprint
 from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, emit, open_vault, say
-from isonomy.regulator.config import RegulatorConfig
-from isonomy.regulator.doctor import NODE_PORT, examine
-from isonomy.regulator.faults import ProblemsFound
-from isonomy.regulator.officer import ask, daemon_status
-from isonomy.regulator.restore import restore as restore_home
-from isonomy.regulator.rotation import finish_rotation, rotate_identity
-from isonomy.regulator.task_pools import finish_pools, seal_pools_anew
-from isonomy.regulator.unlock import new_secret, read_secret
+from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.config.faults import ProblemsFound
+from isonomy.regulator.serving.officer import ask, daemon_status
+from isonomy.regulator.upkeep.backup import make_backup
+from isonomy.regulator.upkeep.certificate_rotation import install_certificate, request_certificate
+from isonomy.regulator.upkeep.doctor import NODE_PORT, examine
+from isonomy.regulator.upkeep.restore import restore as restore_home
+from isonomy.regulator.upkeep.rotation import finish_rotation, rotate_identity
+from isonomy.regulator.vault.task_pools import finish_pools, seal_pools_anew
+from isonomy.regulator.vault.unlock import new_secret, read_secret
 
 _MARKS = {"ok": "ok  ", "warn": "look", "fail": "MEND"}
 

@@ -1,0 +1,62 @@
+"""A rehearsal's table as numbers, and the base model without its encoder.
+
+Baselines fit many models on one table: the encoding is done once, and is the base model's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import has_fit_parameter
+
+from isonomy.common.base.errors import ConfigError
+from isonomy.company.rehearsal.strategies import Decide, Rehearsal
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Training rows as numbers, the unfitted model, and the base model's decisions."""
+
+    encoder: Any
+    model: Any  # unfitted
+    rows: NDArray[np.float64]
+    base_decide: Decide
+
+    def decider(self, decide: Callable[[NDArray[np.float64]], NDArray[np.int64]]) -> Decide:
+        """Decisions on raw features, from a function of encoded rows."""
+
+        def on_features(features: pd.DataFrame) -> NDArray[np.int64]:
+            rows = np.asarray(self.encoder.transform(features), dtype=np.float64)
+            return np.asarray(decide(rows), dtype=np.int64)
+
+        return on_features
+
+
+def encode(rehearsal: Rehearsal, who: str, *, logistic: bool = False) -> Encoded:
+    """Encode once; `logistic`: refuse other base models; else those that take no weights."""
+    pipeline = getattr(rehearsal.estimator, "estimator", rehearsal.estimator)
+    if not isinstance(pipeline, Pipeline):
+        raise ConfigError(f"{who} rehearses the base models logistic, gbdt and mlp")
+    if logistic and not isinstance(pipeline[-1], LogisticRegression):
+        raise ConfigError(f"{who} trains a logistic model: take --base logistic")
+    if not has_fit_parameter(pipeline[-1], "sample_weight"):
+        raise ConfigError(f"{who} needs a base model that takes weights: logistic or gbdt")
+    base = clone(rehearsal.estimator).fit(rehearsal.features, rehearsal.target)
+    fitted = clone(pipeline[:-1]).fit(rehearsal.features, rehearsal.target)
+    rows = np.asarray(fitted.transform(rehearsal.features), dtype=np.float64)
+
+    def base_decide(features: pd.DataFrame) -> NDArray[np.int64]:
+        return np.asarray(base.predict(features), dtype=np.int64)
+
+    return Encoded(fitted, pipeline[-1], rows, base_decide)
+
+
+__all__ = ["Encoded", "encode"]

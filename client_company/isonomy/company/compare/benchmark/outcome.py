@@ -1,0 +1,59 @@
+"""One cell: rehearse it, measure it, say what it took. Runs in a worker process.
+
+A worker keeps the last data set and the base models that it has fitted, because neighbouring cells
+share them. `seconds` is therefore the strategy's own time, with the base model's fits in it only
+where this worker had not made them before.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+from isonomy.company.compare.benchmark.cells import Cell, version
+from isonomy.company.fair.base_models import Fits
+from isonomy.company.rehearsal.datasets import Dataset, load
+from isonomy.company.rehearsal.simulate import run_seed
+
+_DATA: dict[tuple[str, str, str], Dataset] = {}
+_FITS: dict[tuple[str, str, str, int], Fits] = {}
+
+
+def outcome(cell: Cell, data_dir: Path | None) -> dict[str, Any]:
+    """A line for the store: measured, or failed with the reason."""
+    begin = time.time()
+    line: dict[str, Any] = {"key": cell.key, "version": version(), "cell": cell.to_json()}
+    try:
+        measured = _measured(cell, data_dir)
+    except Exception as error:  # a library's too: one cell must not end the night's run
+        return {**line, "status": "failed", "reason": f"{type(error).__name__}: {error}"}
+    finished = {"started": round(begin, 1), "wall_seconds": round(time.time() - begin, 2)}
+    return {**line, "status": "ok", **measured, **finished}
+
+
+def _measured(cell: Cell, data_dir: Path | None) -> dict[str, Any]:
+    data = _dataset(cell, data_dir)
+    place = (cell.dataset, cell.attribute, cell.base, cell.seed)
+    if place not in _FITS:
+        _FITS.clear()  # cells come seed by seed and set by set: older fits are done with
+        _FITS[place] = Fits()
+    settings = cell.settings()
+    run = run_seed(data, cell.attribute, settings, settings.epsilons[0], cell.seed, _FITS[place])
+    found = {name: value for name, value in vars(run).items() if name != "seed"}
+    return {  # JSON has no NaN (nothing measured) and no infinity (ε of what is not private)
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in found.items()
+    }
+
+
+def _dataset(cell: Cell, data_dir: Path | None) -> Dataset:
+    place = (cell.dataset, cell.attribute, str(data_dir))
+    if place not in _DATA:
+        _DATA.clear()
+        _DATA[place] = load(cell.dataset, data_dir, cell.attribute)
+    return _DATA[place]
+
+
+__all__ = ["outcome"]

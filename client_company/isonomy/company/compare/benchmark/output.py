@@ -1,0 +1,83 @@
+"""A results folder: results.csv, results.parquet, tables.md, figures/*.svg, index.html.
+
+All of them are made from results.jsonl and can be made again at any time (`--figures-only`).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from isonomy.common.base.errors import ConfigError, StorageError
+from isonomy.company.compare.benchmark.figures import draw
+from isonomy.company.compare.benchmark.published import curves
+from isonomy.company.compare.benchmark.summary import means, tidy
+from isonomy.company.compare.benchmark.tables import markdown
+
+
+def write(
+    records: Iterable[Mapping[str, Any]],
+    out: Path,
+    *,
+    data_dir: Path | None = None,
+    steps: Mapping[str, Any] | None = None,
+) -> list[Path]:
+    """Everything that can be drawn from these results; each file replaced as a whole."""
+    frame = tidy(records)
+    found, published = means(frame), curves(data_dir)
+    drawn = draw(found, published, steps)
+    parquet = io.BytesIO()
+    frame.to_parquet(parquet, index=False)
+    contents: dict[str, bytes] = {
+        "results.csv": frame.to_csv(index=False).encode(),
+        "results.parquet": parquet.getvalue(),
+        "tables.md": markdown(found, published).encode(),
+        **{f"figures/{name}.svg": text.encode() for name, text in drawn.items()},
+        "index.html": _page(drawn).encode(),
+    }
+    written = []
+    try:
+        (out / "figures").mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            half = out / f"{name}.part"
+            half.write_bytes(content)
+            half.replace(out / name)
+            written.append(out / name)
+    except OSError as error:
+        raise StorageError(f"{out} could not be written: {error.strerror}") from None
+    return written
+
+
+def read_steps(path: Path) -> dict[str, Any]:
+    """What `isonomy bench step --json` printed."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        rows = content["rows"]
+        for row in rows:
+            if not all(row[f"{kind}_ms"] > 0 for kind in ("plain", "f_ld", "opacus", "pf_ld")):
+                raise ValueError
+            int(row["layers"]), int(row["batch"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigError(
+            f"{path} is not the output of `isonomy bench step --json`; make it anew"
+        ) from None
+    return dict(content)
+
+
+def _page(drawn: Mapping[str, str]) -> str:
+    """All figures on one page; the marks' texts show on hovering. No script, no network."""
+    parts = [f"<h2>{escape(name)}</h2>\n{text}" for name, text in drawn.items()]
+    style = (
+        "body{font-family:Helvetica,Arial,sans-serif;margin:2rem}svg{max-width:100%;height:auto}"
+    )
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>isonomy benchmark</title>'
+        f"<style>{style}</style><h1>isonomy benchmark</h1>\n" + "\n".join(parts) + "</html>\n"
+    )
+
+
+__all__ = ["read_steps", "write"]

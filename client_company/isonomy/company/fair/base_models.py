@@ -1,0 +1,108 @@
+"""The base models of a rehearsal: a pipeline from the mixed table to `predict_proba`.
+
+| name | model | numbers | categories |
+|---|---|---|---|
+| `logistic` | scikit-learn's LogisticRegression | z-scored, gaps filled with the median | one-hot |
+| `gbdt` | HistGradientBoostingClassifier, its defaults | as they are | one-hot |
+| `mlp` | MLPClassifier, one hidden layer of 64, early stopping | as for logistic | one-hot |
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from isonomy.common.base.errors import ConfigError
+
+MAX_CATEGORIES = 200  # of one column; the rarest share a column beyond that
+
+
+def _logistic(seed: int) -> Any:
+    return LogisticRegression(max_iter=2_000)
+
+
+def _gbdt(seed: int) -> Any:
+    return HistGradientBoostingClassifier(random_state=seed)
+
+
+def _mlp(seed: int) -> Any:
+    return MLPClassifier((64,), early_stopping=True, random_state=seed)
+
+
+_MODELS: dict[str, Callable[[int], Any]] = {"logistic": _logistic, "gbdt": _gbdt, "mlp": _mlp}
+BASES: tuple[str, ...] = tuple(_MODELS)
+
+
+def base_model(name: str, features: pd.DataFrame, seed: int) -> Pipeline:
+    """An unfitted pipeline for tables with the columns of `features`."""
+    if name not in _MODELS:
+        raise ConfigError(f"unknown base model {name!r}; there are {', '.join(BASES)}")
+    return make_pipeline(_encoder(features, scaled=name != "gbdt"), _MODELS[name](seed))
+
+
+def categorical_columns(features: pd.DataFrame) -> list[str]:
+    """Text, categories and booleans; the rest are numbers."""
+    return [
+        str(name)
+        for name, kind in features.dtypes.items()
+        if pd.api.types.is_bool_dtype(kind) or not pd.api.types.is_numeric_dtype(kind)
+    ]
+
+
+def _encoder(features: pd.DataFrame, *, scaled: bool) -> ColumnTransformer:
+    nominal = categorical_columns(features)
+    numeric = [name for name in features.columns if name not in nominal]
+    one_hot = OneHotEncoder(
+        handle_unknown="infrequent_if_exist", max_categories=MAX_CATEGORIES, sparse_output=False
+    )
+    fill = SimpleImputer(strategy="median", keep_empty_features=True)
+    numbers = make_pipeline(fill, StandardScaler()) if scaled else "passthrough"
+    return ColumnTransformer([("categories", one_hot, nominal), ("numbers", numbers, numeric)])
+
+
+class Fits:
+    """Fitted models by the rows they were fitted on. Clones share it: that is its purpose."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Any] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Fits:
+        return self
+
+
+class Remembered(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A base model that is fitted once on the same rows, however many ε are swept over them."""
+
+    def __init__(self, estimator: Any, fits: Fits) -> None:
+        self.estimator = estimator
+        self.fits = fits
+
+    def fit(self, X: pd.DataFrame, y: Any) -> Remembered:
+        rows = pd.util.hash_pandas_object(X, index=True).to_numpy()
+        key = hashlib.sha256(rows.tobytes() + np.asarray(y).tobytes()).hexdigest()
+        if key not in self.fits.known:
+            self.fits.known[key] = clone(self.estimator).fit(X, y)
+        self.fitted_ = self.fits.known[key]
+        self.classes_ = self.fitted_.classes_
+        return self
+
+    def predict(self, X: pd.DataFrame) -> Any:
+        return self.fitted_.predict(X)
+
+    def predict_proba(self, X: pd.DataFrame) -> Any:
+        return self.fitted_.predict_proba(X)
+
+
+__all__ = ["BASES", "Fits", "Remembered", "base_model", "categorical_columns"]

@@ -1,0 +1,325 @@
+"""`FairClassifier`: a scikit-learn classifier, fair to groups whose members it never sees.
+
+    oracle = ...                                      # the handle to the regulator's attributes
+    clf = FairClassifier(HistGradientBoostingClassifier(), oracle=oracle, tolerance=0.01)
+    clf.fit(X, y, ids=ids)                            # spends the plan's privacy budget, once
+    print(clf.report_)                                # what it did, in words
+    clf.predict(X_new)                                # no attribute, no label
+    clf.frontier(); clf.at(tolerance=0.05)            # free: post-processing of what was released
+
+Sensitive attributes never reach the company's side: `oracle` answers with noised group sums only.
+Retraining with another base model on the same people costs no privacy either:
+
+    FairClassifier(other_model, oracle=oracle, releases=clf.releases_).fit(X, y, ids=ids)
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _num_samples, check_is_fitted, column_or_1d, validate_data
+
+from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.sums.oracle import GroupOracle
+from isonomy.company.fair.inputs import checks
+from isonomy.company.fair.inputs.base import check_base, fit_base
+from isonomy.company.fair.inputs.features import fit_features
+from isonomy.company.fair.inputs.people import People
+from isonomy.company.fair.onnx_export import Schema, export
+from isonomy.company.fair.tilt.account import Seconds, report_of, report_of_exactly_fair
+from isonomy.company.fair.tilt.analysis import Problem, View
+from isonomy.company.fair.tilt.model import TiltedModel
+from isonomy.company.fair.tilt.notions import centred, events_of, tolerance_of
+from isonomy.company.fair.tilt.releases import AUDITS, Releases
+from isonomy.company.fair.tilt.report import Point, measure
+from isonomy.company.fair.tilt.rule import Tilt, decide
+from isonomy.company.fair.tilt.search import search
+from isonomy.company.fair.tilt.strategy import Outcome, base_is_fair, reuse, run, settle
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_SHARED = ("oracle", "releases")  # handles, not settings: a clone must not copy a budget
+_TOLERANCES = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
+
+
+class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """Any classifier with `predict_proba`, tilted until it meets a fairness notion (strategy.py).
+
+    | parameter | meaning |
+    |---|---|
+    | estimator | the base model; None: HistGradientBoostingClassifier() |
+    | notion | one or several of notions.NOTIONS |
+    | tolerance | largest accepted difference of two groups' rates; a mapping for several notions |
+    | oracle | the handle to the regulator's attributes |
+    | epsilon | how much of the plan to spend; None: all that it has left |
+    | attribute | an attribute, an intersection "sex*race", or several; None: the only one |
+    | keep_selection_rate | keep the base model's share of positives (two classes) |
+    | in_training | also retrain a `TorchClassifier` with the proxy's weights in its loss |
+    | releases | reuse these, spend nothing |
+    | cv | folds of the out-of-fold scores |
+    | audits | number of audits that share 40 % of the budget |
+
+    After `fit`: `base_estimator_` (fitted), `report_`, `releases_` (keep them), `classes_`.
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        notion: str | Sequence[str] = "demographic_parity",
+        tolerance: float | Mapping[str, float] = 0.01,
+        oracle: GroupOracle | None = None,
+        epsilon: float | None = None,
+        attribute: str | Sequence[str] | None = None,
+        keep_selection_rate: bool = False,
+        in_training: bool = False,
+        releases: Releases | None = None,
+        cv: int = 5,
+        audits: int = AUDITS,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.notion = notion
+        self.tolerance = tolerance
+        self.oracle = oracle
+        self.epsilon = epsilon
+        self.attribute = attribute
+        self.keep_selection_rate = keep_selection_rate
+        self.in_training = in_training
+        self.releases = releases
+        self.cv = cv
+        self.audits = audits
+        self.random_state = random_state
+
+    def __sklearn_clone__(self) -> FairClassifier:
+        """A clone asks the same oracle: a copied budget would be a second budget."""
+        settings = self.get_params(deep=False)
+        return type(self)(
+            **{
+                name: value if name in _SHARED else clone(value, safe=False)
+                for name, value in settings.items()
+            }
+        )
+
+    # --- Fit -----------------------------------------------------------------------------------
+
+    def fit(
+        self, X: Any, y: Any, *, ids: Sequence[object] | None = None, sample_weight: Any = None
+    ) -> FairClassifier:
+        """Train the base model, buy the releases, find the tilt.
+
+        `ids` says whose row it is; None: the rows are the oracle's cohort in order. All that can
+        be wrong with the input is found before anything is spent.
+        """
+        if sample_weight is not None:
+            raise ConfigError(
+                "sample_weight is not supported: fairness is measured per person, each counting "
+                "once. Weight inside the base estimator, or resample the rows before fit."
+            )
+        oracle = checks.checked_oracle(self.oracle)
+        attributes = checks.checked_attributes(oracle, self.attribute)
+        X, y = validate_data(self, X, y, skip_check_array=True)
+        rows = _num_samples(X)
+        y = _one_column(y)
+        check_classification_targets(y)
+        self.classes_, labels = checks.class_numbers(y, rows)
+        events = events_of(self.notion, self.tolerance, len(self.classes_))
+        if self.keep_selection_rate and len(self.classes_) > 2:
+            raise ConfigError("keep_selection_rate needs two classes")
+        if not (isinstance(self.audits, int) and self.audits >= 1):
+            raise ConfigError(f"audits must be at least 1, got {self.audits!r}")
+        if self.in_training:
+            from isonomy.company.fair.tilt.torch_twin import check_trainable
+
+            check_trainable(self.estimator)
+        base = HistGradientBoostingClassifier() if self.estimator is None else self.estimator
+        check_base(base, labels, self.cv)
+        rows_of = checks.positions_of(oracle, ids, rows)
+        checks.warn_of_attributes(oracle, getattr(self, "feature_names_in_", ()))
+        by_label = any(event.by_label for event in events) or (
+            self.releases is not None and self.releases.strata > 1
+        )
+        people = People.of(rows_of, labels if by_label else np.zeros(rows, dtype=np.int64))
+        if self.releases is None:
+            units = checks.affordable_units(oracle, self.epsilon)
+            persons = len(np.unique(rows_of))
+            prices = checks.check_useful(oracle, attributes, persons, units, self.audits)
+        self.base_estimator_, proba, seconds = fit_base(
+            base, X, y, labels, people, self.cv, self.random_state
+        )
+        self.schema_: Schema | None = Schema.of(X)
+        problem = Problem(people, labels, proba, events, self.keep_selection_rate)
+
+        started = time.perf_counter()
+        self.fair_estimator_ = self.base_estimator_
+        if self.releases is not None:
+            outcome = reuse(problem, X, self.releases, self.releases.features.without_bins())
+        elif _never_differs(problem):
+            return self._keep_base(problem, oracle, attributes, seconds)
+        else:
+            score = _score(proba)
+            features = fit_features(X, score, _generator(self.random_state))
+            outcome = run(
+                oracle,
+                problem,
+                X,
+                features,
+                score,
+                attributes=attributes,
+                prices=prices,
+                audits=self.audits,
+                retrain=self._retrainer(X, y, problem) if self.in_training else None,
+            )
+        return self._adopt(outcome, replace(seconds, fairness=time.perf_counter() - started))
+
+    def _retrainer(self, X: Any, y: Any, problem: Problem) -> Any:
+        from isonomy.company.fair.tilt.torch_twin import retrain
+
+        def again(view: View) -> Problem:
+            self.fair_estimator_, proba = retrain(self.base_estimator_, X, y, view, self.cv)
+            return replace(problem, proba=proba)
+
+        return again
+
+    def _adopt(self, outcome: Outcome, seconds: Seconds) -> FairClassifier:
+        """Take over an outcome as this classifier's rule and report."""
+        events = outcome.view.land.events
+        self.model_ = TiltedModel(
+            outcome.features, outcome.proxy, outcome.tilt, events, outcome.retrained
+        )
+        budget = checks.checked_oracle(self.oracle).budget
+        self.report_ = report_of(outcome, _joined(self.notion), budget, seconds)
+        self._outcome: Outcome | None = outcome
+        self._seconds = seconds
+        self.releases_: Releases | None = outcome.releases
+        return self
+
+    def _keep_base(
+        self, problem: Problem, oracle: GroupOracle, attributes: tuple[str, ...], seconds: Seconds
+    ) -> FairClassifier:
+        """Decisions that never differ within an event are exactly fair: nothing to buy."""
+        groups = [label for name in attributes for label in oracle.labels(name)]
+        none = Tilt.none(len(groups), len(problem.events))
+        self.model_ = TiltedModel(None, None, none, problem.events, retrained=False)
+        self.report_ = report_of_exactly_fair(
+            problem, _joined(self.notion), attributes, groups, oracle.budget, seconds
+        )
+        self.releases_, self._outcome = None, None
+        return self
+
+    # --- Predict -------------------------------------------------------------------------------
+
+    def predict_proba(self, X: Any) -> Floats:
+        """(n, classes) tilted scores; their largest is what `predict` decides."""
+        check_is_fitted(self, "model_")
+        validate_data(self, X, skip_check_array=True, reset=False)
+        fair, base = self._scores(X)
+        return self.model_.probabilities(X, fair, base)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        check_is_fitted(self, "model_")
+        validate_data(self, X, skip_check_array=True, reset=False)
+        fair, base = self._scores(X)
+        return np.asarray(self.classes_[self.model_.decide(X, fair, base)])
+
+    def _scores(self, X: Any) -> tuple[Floats, Floats]:
+        """(n, classes) of the model that decides, and (n,) base score that φ knows."""
+        base = np.asarray(self.base_estimator_.predict_proba(X), dtype=np.float64)
+        if not self.model_.retrained:
+            return base, _score(base)
+        fair = np.asarray(self.fair_estimator_.predict_proba(X), dtype=np.float64)
+        return fair, _score(base)
+
+    def to_onnx(self, path: str | Path, X: Any = None) -> Path:
+        """Write the whole decision as one ONNX file (onnx_export); X: rows to check it on.
+
+        Needs the extra `isonomy[onnx]`. Nothing is written unless the file decides as this model.
+        """
+        return export(self, path, X)
+
+    # --- Free afterwards -----------------------------------------------------------------------
+
+    def frontier(self, tolerances: Sequence[float] = _TOLERANCES) -> list[Point]:
+        """Error against violation for other tolerances, from the releases already paid for."""
+        points = []
+        for tolerance in tolerances:
+            outcome = self._outcome_at(tolerance)
+            found = measure(outcome.view, outcome.tilt)
+            points.append(Point(tolerance=tolerance, returned=outcome.returned, **found))
+        return points
+
+    def at(self, *, tolerance: float) -> FairClassifier:
+        """The classifier for another tolerance; spends nothing and leaves this one as it is."""
+        other = copy.copy(self)
+        other.tolerance = tolerance
+        return other._adopt(self._outcome_at(tolerance), self._seconds)
+
+    def _outcome_at(self, tolerance: float) -> Outcome:
+        check_is_fitted(self, "model_")
+        outcome: Outcome | None = getattr(self, "_outcome", None)
+        if outcome is None:
+            raise ConfigError(
+                "there is nothing to choose from: the base model was exactly fair, or this model "
+                "was loaded without its training rows (fit again with releases=…, it is free)"
+            )
+        value = tolerance_of("any", tolerance)
+        land = outcome.view.land
+        events = tuple(replace(event, tolerance=value) for event in land.events)
+        view = replace(outcome.view, land=replace(land, events=events))
+        base_view = outcome.base_view
+        retrained = base_view is not outcome.view
+        tilt = Tilt.none(*land.shape) if base_is_fair(view) else search(view.land)
+        if not retrained:
+            base_view = view
+        return Outcome(
+            *settle(view, tilt, base_view), view, outcome.proxy, outcome.features, base_view
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        return tags
+
+
+def _score(proba: Floats) -> Floats:
+    """(n,) what φ's bins see of the base model: the probability of the last class."""
+    return np.asarray(proba[:, -1])
+
+
+def _one_column(y: Any) -> NDArray[Any]:
+    """Labels as one column; scikit-learn's complaint about anything else becomes ours."""
+    try:
+        return np.asarray(column_or_1d(y, warn=True))
+    except ValueError as error:
+        raise DataError(f"y must be one label per row: {error}") from error
+
+
+def _never_differs(problem: Problem) -> bool:
+    decided = decide(problem.proba[:, 1:] - problem.proba[:, :1])
+    return not centred(problem.events, decided, problem.y, problem.people.weight)[0].any()
+
+
+def _generator(random_state: Any) -> np.random.Generator:
+    return np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _joined(notion: str | Sequence[str]) -> str:
+    return notion if isinstance(notion, str) else " + ".join(notion)
+
+
+__all__ = ["FairClassifier"]

@@ -1,0 +1,155 @@
+"""Bad input, found before anything is spent."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
+from isonomy.common.privacy.accounting import UNITS_PER_MU2, epsilon_of, units_for
+from isonomy.common.sums.oracle import GroupOracle
+from isonomy.company.fair.tilt.releases import Prices
+
+Ints = NDArray[np.int64]
+
+SPENT = 1e-4  # less than this part of a plan is rounding, not budget
+USELESS = 0.25  # a gap known to ± this (one deviation) says nothing: two deviations are ± 0.5
+
+
+class AttributeAmongFeaturesWarning(UserWarning):
+    """A column of X is named like a sensitive attribute."""
+
+
+def checked_oracle(oracle: object, *, records: bool = False) -> GroupOracle:
+    """The oracle, or a ConfigError that says where to get one.
+
+    `records`: does the caller protect whole records? A plan that promises it takes nobody else.
+    """
+    if not isinstance(oracle, GroupOracle):
+        raise ConfigError(
+            "FairClassifier needs oracle=…, the handle to the regulator's attributes; "
+            "LocalOracle.rehearse(ids, attributes, …) makes one for rehearsals"
+        )
+    if oracle.record_privacy and not records:
+        raise ConfigError(
+            "the approved plan promises that whole records are protected (record_privacy). Only "
+            "the gradient trainer does that: Trainer(…, record_privacy=RecordPrivacy(epsilon=…)). "
+            "Nothing was asked."
+        )
+    return oracle
+
+
+def checked_attributes(
+    oracle: GroupOracle, attribute: str | Sequence[str] | None
+) -> tuple[str, ...]:
+    """The attributes asked for, each known to the regulator."""
+    if attribute is None:
+        if len(oracle.groups) != 1:
+            raise ConfigError(f"name an attribute: the regulator offers {', '.join(oracle.groups)}")
+        return (next(iter(oracle.groups)),)
+    names = (attribute,) if isinstance(attribute, str) else tuple(attribute)
+    if not names or len(set(names)) != len(names):
+        raise ConfigError("name at least one attribute, each once")
+    for name in names:
+        oracle.labels(name)  # raises for unknown ones
+    return names
+
+
+def positions_of(oracle: GroupOracle, ids: Sequence[object] | None, rows: int) -> Ints:
+    """(rows,) each row's person; without ids the rows are the cohort in order."""
+    if ids is None:
+        if rows != len(oracle.cohort):
+            raise DataError(
+                f"X has {rows} rows, the agreed cohort {len(oracle.cohort)} people; pass ids=… to "
+                "say whose rows they are"
+            )
+        return np.arange(rows)
+    if len(ids) != rows:
+        raise DataError(f"{len(ids)} ids for {rows} rows of X; one id per row is needed")
+    return oracle.cohort.positions(ids)
+
+
+def warn_of_attributes(oracle: GroupOracle, names: Sequence[str]) -> None:
+    """The company cannot see attributes, but it can see a column that is called like one."""
+    known = {name.casefold() for name in oracle.groups}
+    found = [name for name in names if str(name).strip().casefold() in known]
+    if found:
+        warnings.warn(
+            f"column {found[0]!r} of X is named like a sensitive attribute. If it is that "
+            "attribute, the regulator protects what you already hold, and the model may decide by "
+            "it; drop the column unless this is meant",
+            AttributeAmongFeaturesWarning,
+            stacklevel=4,
+        )
+
+
+def affordable_units(oracle: GroupOracle, epsilon: float | None) -> int:
+    """μ² (in units) that this fit may spend: what the plan has left, or the part that ε names."""
+    budget = oracle.budget
+    left = budget.cap_units - budget.spent_units
+    if left <= SPENT * budget.cap_units:
+        raise BudgetExceeded(
+            f"the plan's ε = {budget.cap_epsilon:.4g} is spent; reuse the releases you have "
+            "(releases=clf.releases_) or have a new plan approved"
+        )
+    if epsilon is None:
+        return left
+    units = units_for(epsilon, budget.delta)
+    if units > left:
+        raise BudgetExceeded(
+            f"epsilon = {epsilon:g} is more than the plan has left: ε = "
+            f"{epsilon_of(left, budget.delta):.4g} of {budget.cap_epsilon:.4g}. "
+            "Nothing was asked. Leave epsilon out to spend what is left."
+        )
+    return units
+
+
+def check_useful(
+    oracle: GroupOracle, attributes: Sequence[str], persons: int, units: int, audits: int
+) -> Prices:
+    """Refuse, before spending, a budget whose audits could tell nothing.
+
+    An audit's noise has deviation √moves/μ, so with k groups of equal size (the best case) the gap
+    of two rates is known to √(moves)·c·k/(n·μ), c = 2 for two groups (they mirror each other), √2
+    for more.
+    """
+    prices = Prices.of(oracle, units, audits)
+    mu = float(np.sqrt(prices.audit * oracle.budget.cap_units / UNITS_PER_MU2))
+    sizes = [len(oracle.labels(attribute)) for attribute in attributes]
+    moves = sum(1 if size == 2 else 2 for size in sizes)
+    deviation = max(
+        np.sqrt(moves) * (2.0 if size == 2 else np.sqrt(2.0)) * size / (persons * mu)
+        if mu > 0
+        else np.inf
+        for size in sizes
+    )
+    if not deviation <= USELESS:
+        epsilon = epsilon_of(units, oracle.budget.delta)
+        raise ConfigError(
+            f"ε = {epsilon:.3g} with {persons} people is too small to release anything useful: an "
+            f"audit would know a difference of rates to ±{deviation:.2g} at best. Nothing was "
+            f"spent. About {deviation / USELESS:.1f} times the ε, or people, are needed."
+        )
+    return prices
+
+
+def class_numbers(y: Any, rows: int) -> tuple[NDArray[Any], Ints]:
+    """Classes in order and each row's class number."""
+    target = np.asarray(y)
+    if target.ndim != 1 or len(target) != rows:
+        raise DataError(f"y must be one label per row of X ({rows}); got shape {target.shape}")
+    missing = int(pd.isna(target).sum())
+    if missing:
+        raise DataError(f"{missing} rows have no label (NaN or None); leave them out")
+    try:
+        classes, numbers = np.unique(target, return_inverse=True)
+    except TypeError:
+        raise DataError("labels of different kinds cannot be put in order; use one kind") from None
+    if len(classes) < 2:
+        raise DataError("y holds one class only; there is nothing to decide")
+    return classes, numbers.astype(np.int64)

@@ -1,0 +1,84 @@
+"""The model card: what a reader of the model should know, as JSON and as Markdown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isonomy.company.fair.tilt.report import Report
+
+
+def card_json(report: Report, state: dict[str, Any], model_sha256: str) -> dict[str, Any]:
+    """The card's facts. Fingerprints tie it to the files beside it."""
+    return {
+        "schema": 1,
+        "strategy": "tilt",
+        "notion": report.notion,
+        "tolerance": report.tolerance,
+        "attributes": list(report.attributes),
+        "groups": list(report.groups),
+        "returned": report.returned,
+        "violation": {
+            "base": report.base_violation,
+            "base_deviation": report.base_deviation,
+            "estimated": report.violation,
+            "interval_95": list(report.interval),
+        },
+        "error": {"base": report.base_error, "estimated": report.error},
+        "selection_rate": {"base": report.base_selection_rate, "now": report.selection_rate},
+        "privacy": {
+            "epsilon_certified": report.epsilon_cap,
+            "epsilon_spent": report.epsilon_spent,
+            "delta": report.delta,
+            "adjacency": "one person's attribute is replaced",
+            "queries": state["queries"],
+        },
+        "base_model": state["base"],
+        "fingerprints": {
+            "model.json": model_sha256,
+            "arrays.safetensors": state["arrays_sha256"],
+            **({"model.onnx": state["onnx_sha256"]} if state.get("onnx_sha256") else {}),
+        },
+        "notes": list(report.notes),
+    }
+
+
+def card_markdown(report: Report, card: dict[str, Any]) -> str:
+    """The same for people."""
+    facts = [
+        ("Base model", card["base_model"]["type"]),
+        ("Kept at", card["base_model"]["reference"] or "beside this card, or with its owner"),
+        ("Notion", f"{report.notion}, tolerance {report.tolerance:g}"),
+        ("Attributes", ", ".join(report.attributes)),
+        ("Groups", ", ".join(report.groups)),
+        ("Violation of the base model", _pm(report.base_violation, report.base_deviation)),
+        ("Violation now (estimated)", _pm(report.violation, report.deviation)),
+        ("Error (out of fold)", f"{report.base_error:.4f} before, {report.error:.4f} now"),
+        (
+            "Selection rate",
+            f"{report.base_selection_rate:.4f} before, {report.selection_rate:.4f} now",
+        ),
+        (
+            "Privacy of the attributes",
+            f"ε = {report.epsilon_cap:.4g} certified, {report.epsilon_spent:.4g} spent, "
+            f"δ = {report.delta:g}",
+        ),
+        *((f"SHA-256 of {name}", value) for name, value in card["fingerprints"].items()),
+    ]
+    lines = ["# Model card", "", *str(report).splitlines(), "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {_cell(value)} |" for name, value in facts]
+    lines += [
+        "",
+        "Violations are estimates from noised sums over the training people with out-of-fold "
+        "scores; the deviation covers sampling, privacy noise and the proxy. The rule uses neither "
+        "attribute nor label at prediction.",
+    ]
+    return "\n".join(lines)
+
+
+def _pm(value: float, deviation: float) -> str:
+    return f"{value:.4f} ± {deviation:.4f}"
+
+
+def _cell(text: str) -> str:
+    """Markdown's table separator must not come from a column or group name."""
+    return str(text).replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")

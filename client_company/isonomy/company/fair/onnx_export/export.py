@@ -1,0 +1,233 @@
+"""Write a fitted `FairClassifier` as one ONNX file: preprocessing, base model, proxy, tilt.
+
+    clf.to_onnx("model.onnx")
+    session = onnxruntime.InferenceSession("model.onnx")
+    decision, probabilities = session.run(None, inputs_of(X))
+
+| output | type | is |
+|---|---|---|
+| decision | (n,) the classes' own type | `clf.predict(X)` |
+| probabilities | (n, classes) double | `clf.predict_proba(X)` |
+
+Guarantees: the file is run on check rows before it is written, and is not written unless it
+decides as the classifier does. It appears whole or not at all, readable by its owner only: the
+model's constants are means and quantiles of the company's own data.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from isonomy.common.base.errors import ConfigError, VerificationError
+from isonomy.company.fair.inputs.columns import REST
+from isonomy.company.fair.onnx_export.schema import MATRIX, Schema
+
+if TYPE_CHECKING:
+    from isonomy.company.fair.estimator import FairClassifier
+    from isonomy.company.fair.inputs.columns import ColumnCoder
+
+CHECK_ROWS = 200
+AGREE = 1e-5  # of probabilities; doubles agree to 1e-12, parts in single precision to 1e-6
+OUTPUTS = ("decision", "probabilities")
+
+
+def export(classifier: FairClassifier, path: str | Path, X: Any = None) -> Path:
+    """Write `classifier` to `path`; an older file there is replaced in one step.
+
+    X: rows to check the file on (labels and attributes are not needed). Without them, rows are
+    made up from the columns' own means, deviations and levels.
+    """
+    path = Path(path)
+    content = onnx_bytes(classifier, X)
+    try:
+        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    except OSError as error:
+        raise ConfigError(f"{path.parent} cannot be written to") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(draft).replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written") from error
+    finally:
+        Path(draft).unlink(missing_ok=True)
+    return path
+
+
+def onnx_bytes(classifier: FairClassifier, X: Any = None) -> bytes:
+    """The checked model, serialised."""
+    _require_onnx()
+    check_is_fitted(classifier, "model_")
+    schema = _schema(classifier, X)
+    model = _build(classifier, schema)
+    content: bytes = model.SerializeToString()
+    _check(classifier, schema, content, X)
+    return content
+
+
+def _require_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            "ONNX export needs packages that are not installed: pip install 'isonomy[onnx]'"
+        ) from error
+
+
+def _schema(classifier: FairClassifier, X: Any) -> Schema:
+    known: Schema | None = getattr(classifier, "schema_", None)
+    schema = Schema.of(X) if X is not None else known
+    if schema is None:
+        raise ConfigError("this model does not know its columns' types; give some rows as X")
+    if known is not None and X is not None and schema.names != known.names:
+        raise ConfigError("X has other columns than the model was fitted on")
+    schema = schema if known is None else known
+    other = [name for name, kind in zip(schema.names, schema.kinds, strict=True) if kind == "other"]
+    if other:
+        raise ConfigError(
+            f"column {other[0]!r} holds neither numbers nor text only; ONNX has no such input"
+        )
+    taken = [name for name in schema.names if name in OUTPUTS]
+    if taken and not schema.one_matrix:
+        raise ConfigError(f"a column is called {taken[0]!r}, as an output is; rename it")
+    return schema
+
+
+def _build(classifier: FairClassifier, schema: Schema) -> Any:
+    from isonomy.company.fair.onnx_export.classifiers import class_probabilities
+    from isonomy.company.fair.onnx_export.graph import DOUBLE, Column, Graph, Matrix, Table
+    from isonomy.company.fair.onnx_export.rule import decided, tilted_margins, tilted_probabilities
+
+    graph = Graph()
+    value: Table | Matrix
+    if schema.one_matrix:
+        value = Matrix(graph.input(MATRIX, "number", len(schema.names)), len(schema.names))
+    else:
+        value = Table(
+            tuple(
+                Column(name, kind, graph.input(name, kind))
+                for name, kind in zip(schema.names, schema.kinds, strict=True)
+            )
+        )
+    rule, classes = classifier.model_, len(classifier.classes_)
+    base = class_probabilities(graph, classifier.base_estimator_, value)
+    score = graph.pick(base, [classes - 1])
+    fair = base
+    if rule.retrained:
+        fair = class_probabilities(graph, classifier.fair_estimator_, value)
+    margin = tilted_margins(graph, rule, value, fair, score, classes)
+    proba = tilted_probabilities(graph, fair, margin, classes) if rule.tilt.size else fair
+    names, element = _class_names(classifier.classes_)
+    decision = graph.op("Gather", graph.constant(names), decided(graph, margin, classes), axis=0)
+    return graph.model(
+        [
+            (OUTPUTS[0], decision, element, [None]),
+            (OUTPUTS[1], proba, DOUBLE, [None, classes]),
+        ],
+        {
+            "isonomy.notion": classifier.report_.notion,
+            "isonomy.tolerance": repr(classifier.report_.tolerance),
+            "isonomy.returned": classifier.report_.returned,
+        },
+    )
+
+
+def _class_names(classes: NDArray[Any]) -> tuple[NDArray[Any], int]:
+    from isonomy.company.fair.onnx_export.graph import BOOL, DOUBLE, INT64, STRING
+
+    kinds = {"i": INT64, "u": INT64, "f": DOUBLE, "b": BOOL, "U": STRING, "O": STRING, "T": STRING}
+    kind = classes.dtype.kind
+    text = kind in "OT" and all(isinstance(c, str) for c in classes)
+    if kind not in kinds or (kind in "OT" and not text):
+        raise ConfigError("only text, integer, float and boolean classes can be exported")
+    return (classes.astype(object) if kind in "UOT" else classes), kinds[kind]
+
+
+# --- Check -------------------------------------------------------------------------------------
+
+
+def _check(classifier: FairClassifier, schema: Schema, content: bytes, X: Any) -> None:
+    """Run the file on rows and compare. Decisions may differ only where two classes tie."""
+    rows = _some_of(X) if X is not None else _made_up(classifier, schema)
+    try:
+        expected, decisions = classifier.predict_proba(rows), classifier.predict(rows)
+    except Exception as error:
+        if X is not None:
+            raise
+        raise ConfigError(
+            "the model refuses made-up check rows; give some real ones as X"
+        ) from error
+    found_decisions, found = _run(content, schema.inputs(rows))
+    if found.shape != expected.shape or not np.allclose(found, expected, rtol=0, atol=AGREE):
+        raise VerificationError(
+            "the ONNX form of this model gives other probabilities than the model; not written"
+        )
+    top = np.sort(expected, axis=1)
+    clear = top[:, -1] - top[:, -2] > 4 * AGREE
+    if (np.asarray(found_decisions)[clear] != np.asarray(decisions)[clear]).any():
+        raise VerificationError("the ONNX form of this model decides otherwise; not written")
+
+
+def _run(content: bytes, feeds: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """By onnxruntime where it is installed, else by the slow evaluator that comes with onnx."""
+    import onnx
+
+    model = onnx.load_from_string(content)
+    found: Any
+    try:
+        onnx.checker.check_model(model, full_check=True)
+        try:
+            from onnxruntime import InferenceSession
+        except ImportError:
+            from onnx.reference import ReferenceEvaluator
+
+            found = ReferenceEvaluator(model).run(None, feeds)
+        else:
+            session = InferenceSession(content, providers=["CPUExecutionProvider"])
+            found = session.run(None, feeds)
+    except Exception as error:  # a runtime's own kinds
+        raise ConfigError(
+            f"the ONNX form of this model does not run: {str(error).splitlines()[0]}"
+        ) from error
+    return np.asarray(found[0]), np.asarray(found[1])
+
+
+def _some_of(X: Any) -> Any:
+    rows = X.toarray() if hasattr(X, "toarray") else X
+    return rows.iloc[:CHECK_ROWS] if hasattr(rows, "iloc") else np.asarray(rows)[:CHECK_ROWS]
+
+
+def _made_up(classifier: FairClassifier, schema: Schema) -> Any:
+    """Rows around the columns' means, with their levels; no person's."""
+    features = classifier.model_.features
+    coder: ColumnCoder | None = features.coder if features is not None else None
+    codes = {code.name: code for code in coder.codes} if coder is not None else {}
+    rng = np.random.default_rng(0)
+    columns: dict[str, Any] = {}
+    for name, kind in zip(schema.names, schema.kinds, strict=True):
+        code = codes.get(name)
+        if kind == "text":
+            known = code.levels if code else ()
+            levels = [level for level in known if level != REST] or ["made up"]
+            columns[name] = pd.Series(rng.choice(np.array(levels, dtype=object), CHECK_ROWS))
+        else:
+            shift, scale = (code.shift, code.scale) if code else (0.0, 1.0)
+            columns[name] = shift + 2 * scale * rng.standard_normal(CHECK_ROWS)
+    table = pd.DataFrame(columns)
+    for name, code in codes.items():
+        if code.missing:
+            table.loc[rng.random(CHECK_ROWS) < 0.2, name] = np.nan
+    return table if schema.named else table.to_numpy()
+
+
+__all__ = ["export", "onnx_bytes"]

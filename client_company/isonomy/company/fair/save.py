@@ -1,0 +1,248 @@
+"""Save and load a fitted `FairClassifier`: one folder, plain formats.
+
+    model.json            schema, classes, events, features' codes, report, fingerprints
+    arrays.safetensors    λ, proxy, features' constants
+    card.md, card.json    the model card
+    base.joblib           the base model, only with save(..., trust=True)
+    model.onnx            the whole decision, only with save(..., onnx=True)
+
+Loading reads JSON and safetensors and executes nothing. A base model is foreign code: it is loaded
+from base.joblib (a pickle) only with `load(..., trust=True)`, or handed over by the caller, fitted.
+Every file that belongs to the model is named with its SHA-256 in model.json and in the card; a file
+that is missing or another is refused on load.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+from sklearn.utils.validation import check_is_fitted
+
+from isonomy.common.base.errors import ConfigError, DataError, VerificationError
+from isonomy.company.fair.estimator import FairClassifier
+from isonomy.company.fair.inputs.features import FeatureMap
+from isonomy.company.fair.model_card import card_json, card_markdown
+from isonomy.company.fair.onnx_export import Schema, onnx_bytes
+from isonomy.company.fair.tilt.analysis import Proxy
+from isonomy.company.fair.tilt.model import TiltedModel
+from isonomy.company.fair.tilt.notions import Event
+from isonomy.company.fair.tilt.report import Report
+from isonomy.company.fair.tilt.rule import Tilt
+
+SCHEMA = 1
+MODEL, ARRAYS, BASE = "model.json", "arrays.safetensors", "base.joblib"
+ONNX = "model.onnx"
+
+
+def save(
+    classifier: FairClassifier,
+    folder: str | Path,
+    *,
+    trust: bool = False,
+    base_reference: str = "",
+    onnx: bool = False,
+    X: Any = None,
+) -> Path:
+    """Write a fitted classifier to a new folder.
+
+    `trust=True` also writes the base model as a pickle. Otherwise `base_reference` should say
+    where the base model is kept (a registry's name, a path, a hash); it is written down as it is.
+    `onnx=True` also writes the whole decision as ONNX, checked on the rows X (or made-up ones); a
+    model that does not convert is refused before anything is written.
+    """
+    check_is_fitted(classifier, "model_")
+    if classifier.model_.retrained and not trust:
+        raise ConfigError(
+            "a model trained with in_training=True needs two networks; save it with trust=True"
+        )
+    folder = Path(folder)
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} is not empty; give a new folder")
+    exported = onnx_bytes(classifier, X) if onnx else None
+    folder.mkdir(parents=True, exist_ok=True)
+    state, arrays = _model_state(classifier.model_)
+    save_file(arrays, folder / ARRAYS)
+    base: dict[str, Any] = {
+        "type": f"{type(classifier.base_estimator_).__module__}."
+        f"{type(classifier.base_estimator_).__qualname__}",
+        "reference": base_reference,
+        "sha256": None,
+    }
+    if trust:
+        joblib.dump((classifier.base_estimator_, classifier.fair_estimator_), folder / BASE)
+        base["sha256"] = _sha256(folder / BASE)
+    if exported is not None:
+        _write_bytes(folder / ONNX, exported)
+    schema: Schema | None = getattr(classifier, "schema_", None)
+    state |= {
+        "schema": SCHEMA,
+        "classes": _plain_classes(classifier.classes_),
+        "columns": int(classifier.n_features_in_),
+        "column_names": [str(n) for n in getattr(classifier, "feature_names_in_", [])],
+        "base": base,
+        "report": classifier.report_.to_json(),
+        "queries": list(classifier.releases_.queries) if classifier.releases_ else [],
+        "arrays_sha256": _sha256(folder / ARRAYS),
+        "schema_of_columns": schema.to_json() if schema is not None else None,
+        "onnx_sha256": _sha256(folder / ONNX) if exported is not None else None,
+    }
+    _write(folder / MODEL, json.dumps(state, indent=1, ensure_ascii=False))
+    card = card_json(classifier.report_, state, _sha256(folder / MODEL))
+    _write(folder / "card.json", json.dumps(card, indent=1, ensure_ascii=False))
+    _write(folder / "card.md", card_markdown(classifier.report_, card))
+    return folder
+
+
+def load(folder: str | Path, *, estimator: Any = None, trust: bool = False) -> FairClassifier:
+    """Read a saved classifier. It predicts; `frontier` and `at` need the training rows.
+
+    Give the fitted base model as `estimator`, or `trust=True` to unpickle the one in the folder:
+    do that only for folders that you made yourself, a pickle can run any code.
+    """
+    folder = Path(folder)
+    state = _read_state(folder)
+    if _sha256(folder / ARRAYS) != state["arrays_sha256"]:
+        raise VerificationError(f"{folder / ARRAYS} is not the file that {MODEL} describes")
+    _check_onnx(folder, state)
+    try:
+        arrays = load_file(folder / ARRAYS)
+    except SafetensorError as error:
+        raise DataError(f"{folder / ARRAYS} is not a safetensors file") from error
+    classifier = FairClassifier(estimator)
+    classifier.base_estimator_, classifier.fair_estimator_ = _base(
+        folder, state["base"], estimator, trust
+    )
+    try:
+        classifier.model_ = _model_from(state, arrays)
+        classifier.report_ = _report_from(state["report"])
+        classifier.classes_ = np.array(state["classes"])
+        classifier.n_features_in_ = int(state["columns"])
+        if state["column_names"]:
+            classifier.feature_names_in_ = np.array(state["column_names"], dtype=object)
+        columns = state.get("schema_of_columns")  # absent in folders of earlier versions
+        classifier.schema_ = Schema.from_json(columns) if columns else None
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{folder / MODEL} lacks or garbles a field: {error}") from error
+    classifier.releases_, classifier._outcome = None, None
+    own = getattr(classifier.base_estimator_, "classes_", classifier.classes_)
+    if [str(c) for c in own] != [str(c) for c in classifier.classes_]:
+        raise ConfigError("this estimator was fitted for other classes than the saved model")
+    return classifier
+
+
+def _check_onnx(folder: Path, state: dict[str, Any]) -> None:
+    """The ONNX file is what was saved with this model, or there is none on either side."""
+    expected = state.get("onnx_sha256")  # absent in folders of earlier versions
+    if expected is None:
+        if (folder / ONNX).exists():
+            raise VerificationError(f"{folder / ONNX} does not belong to this model")
+        return
+    if not (folder / ONNX).exists() or _sha256(folder / ONNX) != expected:
+        raise VerificationError(f"{folder / ONNX} is not the file that {MODEL} describes")
+
+
+def _base(folder: Path, base: dict[str, Any], estimator: Any, trust: bool) -> tuple[Any, Any]:
+    if estimator is not None:
+        check_is_fitted(estimator)
+        return estimator, estimator
+    if not trust:
+        where = f" ({base['reference']})" if base.get("reference") else ""
+        raise ConfigError(
+            f"give the fitted base model{where} as estimator=…, or trust=True to unpickle the one "
+            "in the folder; a pickle can run any code, so trust only what you saved yourself"
+        )
+    if not base.get("sha256") or not (folder / BASE).exists():
+        raise ConfigError("this folder holds no base model; give it as estimator=…")
+    if _sha256(folder / BASE) != base["sha256"]:
+        raise VerificationError(f"{folder / BASE} is not the file that {MODEL} describes")
+    first, second = joblib.load(folder / BASE)
+    return first, second
+
+
+def _model_state(model: TiltedModel) -> tuple[dict[str, Any], dict[str, Any]]:
+    state: dict[str, Any] = {
+        "events": [asdict(event) for event in model.events],
+        "retrained": model.retrained,
+        "offset": model.tilt.offset,
+        "features": None,
+        "blocks": [],
+    }
+    arrays = {"lam": np.ascontiguousarray(model.tilt.lam)}
+    if model.features is not None and model.proxy is not None:
+        state["features"], constants = model.features.to_state()
+        state["blocks"] = [[block.start, block.stop] for block in model.proxy.blocks]
+        arrays |= {f"features.{k}": np.ascontiguousarray(v) for k, v in constants.items()}
+        arrays |= {
+            "proxy.shares": np.ascontiguousarray(model.proxy.shares),
+            "proxy.beta": np.ascontiguousarray(model.proxy.beta),
+        }
+    return state, arrays
+
+
+def _model_from(state: dict[str, Any], arrays: dict[str, Any]) -> TiltedModel:
+    features = proxy = None
+    if state["features"] is not None:
+        prefix = "features."
+        own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+        features = FeatureMap.from_state(state["features"], own)
+        blocks = tuple(slice(int(a), int(b)) for a, b in state["blocks"])
+        proxy = Proxy(arrays["proxy.shares"], arrays["proxy.beta"], blocks)
+    events = tuple(Event(**event) for event in state["events"])
+    tilt = Tilt(arrays["lam"], float(state["offset"]))
+    return TiltedModel(features, proxy, tilt, events, bool(state["retrained"]))
+
+
+def _report_from(state: dict[str, Any]) -> Report:
+    known = {field.name: state[field.name] for field in fields(Report)}
+    for name in ("attributes", "groups", "interval", "notes"):
+        known[name] = tuple(known[name])
+    known["tilt"] = tuple(tuple(row) for row in known["tilt"])
+    return Report(**known)
+
+
+def _read_state(folder: Path) -> dict[str, Any]:
+    try:
+        state = json.loads((folder / MODEL).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder / MODEL} cannot be read as JSON") from error
+    if not isinstance(state, dict) or state.get("schema") != SCHEMA:
+        found = state.get("schema") if isinstance(state, dict) else None
+        raise ConfigError(f"{folder / MODEL} has schema {found!r}; this version reads {SCHEMA}")
+    return state
+
+
+def _plain_classes(classes: Any) -> list[Any]:
+    plain = classes.tolist()
+    if not all(isinstance(c, str | int | float | bool) for c in plain):
+        raise ConfigError("only text, integer, float and boolean classes can be saved")
+    return list(plain)
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read") from error
+
+
+def _write(path: Path, text: str) -> None:
+    _write_bytes(path, (text + "\n").encode())
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+__all__ = ["load", "save"]

@@ -1,0 +1,179 @@
+"""From releases to estimates: proxy, memberships, landscape. Post-processing; spends nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.company.fair.inputs.features import FeatureMap
+from isonomy.company.fair.inputs.people import People
+from isonomy.company.fair.inputs.proxy import Geometry, fit_posterior
+from isonomy.company.fair.tilt.audits import Audit, Knowledge, Stratum
+from isonomy.company.fair.tilt.notions import Event, centred
+from isonomy.company.fair.tilt.releases import Releases
+from isonomy.company.fair.tilt.rule import Tilt, costs
+from isonomy.company.fair.tilt.search import Landscape
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SLACK_FROM = 0.01  # rates known to better than a point get no slack
+SLACK = 2.0  # deviations beyond that: what is not significant is not chased
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The company's side: whose rows, labels, out-of-fold probabilities, events."""
+
+    people: People
+    y: Ints  # (rows,) class numbers
+    proba: Floats  # (rows, classes)
+    events: tuple[Event, ...]
+    keep_selection_rate: bool = False
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """g_a(x, y) for anybody: shares (strata, groups) and β (strata, free groups, d)."""
+
+    shares: Floats  # P(A = a, stratum)
+    beta: Floats
+    blocks: tuple[slice, ...]
+
+    def __call__(self, rows: Floats) -> Floats:
+        """(strata, n, groups) from rows φ(x), clipped to [0, 1], each attribute adding up to 1."""
+        within = self.shares / self.shares[:, self.blocks[0]].sum(axis=1, keepdims=True)
+        result = np.empty((len(self.beta), len(rows), self.shares.shape[1]))
+        for stratum, beta in enumerate(self.beta):
+            free = rows @ beta.T  # (n, free groups)
+            free += np.concatenate([within[stratum, block][:-1] for block in self.blocks])
+            g = np.clip(with_last(free, self.blocks), 0.0, 1.0)
+            for block in self.blocks:
+                result[stratum, :, block] = g[:, block] / g[:, block].sum(axis=1, keepdims=True)
+        return result
+
+
+def with_last(free: Floats, blocks: tuple[slice, ...]) -> Floats:
+    """(n, free groups) -> (n, groups): the last group of each attribute is 1 minus the others."""
+    columns, start = [], 0
+    for block in blocks:
+        own = free[:, start : start + block.stop - block.start - 1]
+        columns += [own, 1 - own.sum(axis=1, keepdims=True)]
+        start += own.shape[1]
+    return np.hstack(columns)
+
+
+class Analyst:
+    """Reads releases for one problem: proxy once, memberships after every audit."""
+
+    def __init__(self, problem: Problem, releases: Releases, features: FeatureMap, X: Any) -> None:
+        self.problem = problem
+        rows = features.rows(X, releases.score if features.bins else None)  # (rows, d)
+        folded = problem.people.fold(rows)  # (entries, d)
+        counts = releases.floored.T  # (strata, groups)
+        everybody = counts[:, releases.blocks[0]].sum(axis=1, keepdims=True)
+        label = problem.people.stratum if releases.strata > 1 else None
+        self.strata = []
+        for stratum in range(releases.strata):
+            own = np.arange(len(folded)) if label is None else np.flatnonzero(label == stratum)
+            geometry = Geometry.of(folded[own])
+            share = np.clip(counts[stratum] / everybody[stratum], 1e-4, 1 - 1e-4)
+            moments = features.columns(releases.moments[stratum])
+            posteriors = tuple(
+                fit_posterior(geometry, moments[g], float(share[g]), float(deviation))
+                for g, deviation in zip(
+                    releases.free, releases.moment_deviation[releases.free], strict=True
+                )
+            )
+            self.strata.append(Stratum(own, geometry, posteriors))
+        beta = np.stack([[p.beta for p in stratum.posteriors] for stratum in self.strata])
+        self.proxy = Proxy(counts / everybody.sum(), beta, releases.blocks)
+        self.cost = costs(problem.events, problem.proba, self.proxy(rows), self.proxy.shares)
+
+    def read(self, releases: Releases) -> View:
+        """All that is known after these releases."""
+        problem, free = self.problem, releases.free
+        audits = [
+            Audit(
+                problem.people.fold(
+                    centred(releases.events, decided, problem.y, problem.people.weight)[0]
+                ),
+                values[free],
+                deviation[free],
+            )
+            for decided, values, deviation in zip(
+                releases.decisions, releases.audits, releases.audit_deviation, strict=True
+            )
+        ]
+        knowledge = Knowledge(self.strata, problem.people.entries, audits)
+        member = with_last(knowledge.memberships, releases.blocks)
+        counts = releases.event_counts(problem.events)
+        land = Landscape(
+            events=problem.events,
+            blocks=releases.blocks,
+            y=problem.y,
+            weight=problem.people.weight,
+            proba=problem.proba,
+            cost=self.cost,
+            member=problem.people.unfold(member),
+            counts=counts,
+            slack=np.zeros_like(counts),
+        )
+        base, _ = land.decide(Tilt.none(*land.shape))
+        if problem.keep_selection_rate:
+            land = replace(land, keep_rate=float(land.weight @ base / land.weight.sum()))
+        view = View(land, knowledge, releases, problem.people)
+        if land.shape[0] == 2:
+            return view
+        slack = SLACK * np.maximum(0.0, view.rate_deviations(base) - SLACK_FROM)
+        return replace(view, land=replace(land, slack=slack))
+
+
+@dataclass(frozen=True)
+class View:
+    """Estimates of any decisions' rates, and how sure they are."""
+
+    land: Landscape
+    knowledge: Knowledge
+    releases: Releases
+    people: People
+
+    def rate_deviations(self, decided: Ints) -> Floats:
+        """(groups, events) standard deviation of the estimated rates."""
+        free = self._sum_deviations(decided)
+        rows, start = [], 0
+        for block in self.land.blocks:
+            own = free[start : start + block.stop - block.start - 1]
+            rows += [own, np.sqrt((own**2).sum(axis=0, keepdims=True))]
+            start += len(own)
+        relative = self.releases.count_deviation[:, None] / self.land.counts
+        return np.hypot(np.vstack(rows) / self.land.counts, self.land.rates(decided) * relative)
+
+    def violation(self, decided: Ints) -> tuple[float, float]:
+        """Estimated violation, and the deviation of the gap of the two groups that attain it."""
+        rates, free = self.land.rates(decided), self._sum_deviations(decided)
+        block, event = max(
+            ((b, e) for b in range(len(self.land.blocks)) for e in range(len(self.land.events))),
+            key=lambda be: float(np.ptp(rates[self.land.blocks[be[0]], be[1]])),
+        )
+        own = self.land.blocks[block]
+        values, counts = rates[own, event], self.land.counts[own, event]
+        last, start = own.stop - own.start - 1, own.start - block
+        top, bottom = int(values.argmax()), int(values.argmin())
+        weight = np.zeros(last)  # the gap as a linear function of the free groups' sums
+        for group, sign in ((top, 1.0), (bottom, -1.0)):
+            if group < last:
+                weight[group] += sign / counts[group]
+            else:
+                weight -= sign / counts[group]
+        noise = self.releases.count_deviation[own] / counts * values
+        variance = float(np.sum((weight * free[start : start + last, event]) ** 2))
+        variance += float(noise[top] ** 2 + noise[bottom] ** 2)
+        return float(values[top] - values[bottom]), float(np.sqrt(variance))
+
+    def _sum_deviations(self, decided: Ints) -> Floats:
+        """(free groups, events) deviation of the estimated sums of centred rows."""
+        return self.knowledge.deviations(self.people.fold(self.land.centred(decided)[0]))

@@ -1,0 +1,143 @@
+"""Audits: what the moment could not tell about hard decisions is measured, and then predicted.
+
+Decisions with event rates r_e give centred rows u_e = M_e·(z_e − r_e), which sum to zero. An audit
+releases q = Σ_{i: A_i=a} u_i + noise. Given the moment, such sums are jointly Gaussian (proxy.py)
+with covariance K, so q_t − prediction_t ~ N(0, K_tt' + s²1[t=t']): a Gaussian process over
+decisions. What we want is not the sum over these very people but what to expect of *new* people,
+
+    T(u) = Σ_i u_i E[ξ | x_i],      E[ξ | x_i] = φ_iᵀβ + r(x_i)
+
+r is what is not linear in φ: of variance (κ − 1)v outside the span of Φ, so that ξ has κv there; κ
+is set by marginal likelihood over all groups. Then, given the moment,
+
+    cov(T(u), q_t)  = Σ_j w_j w_tj τ² s² / D_j + (κ − 1)v·⟨u, u_t⟩_⊥
+    cov(T(u), T(u)) = Σ_j w_j² τ² (vℓ_j + s²) / D_j + (κ − 1)v·⟨u, u⟩_⊥
+
+Both are linear in u, so the conditioned estimate is again a weighted sum over people,
+Σ_i ĝ_a(i) u_i, and one matrix ĝ (entries, groups) holds all that the releases know:
+`Knowledge.memberships`. Aiming at these very people instead would chase their sampling noise, which
+for small groups is what the proxy overfits.
+
+The last group of an attribute is the public total minus the others; it needs no model of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.company.fair.inputs.proxy import Geometry, Posterior
+
+Floats = NDArray[np.float64]
+
+SCALE_FLOOR = 1.0  # κ − 1 at least: audits are never taken for mere sampling noise
+_SCALES = 1.0 + np.geomspace(SCALE_FLOOR, 1000.0, 31)
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """People with one label (or all of them), their geometry, and one posterior per group."""
+
+    people: NDArray[np.int64]  # indices of entries (people.py)
+    geometry: Geometry
+    posteriors: tuple[Posterior, ...]  # free groups: the last of each attribute is left out
+
+
+@dataclass(frozen=True)
+class Audit:
+    """One released audit: the centred rows asked about and the answer for the free groups."""
+
+    rows: Floats  # (entries, events)
+    values: Floats  # (free groups, events)
+    deviation: Floats  # (free groups,)
+
+
+class Knowledge:
+    """Everything that is known about T(u) = Σ_i u_i P(A = a | x_i) for the free groups."""
+
+    def __init__(self, strata: Sequence[Stratum], entries: int, audits: Sequence[Audit]) -> None:
+        self.strata, self.entries = tuple(strata), entries
+        self.groups = len(strata[0].posteriors)
+        self.scale = float(_SCALES[0])
+        self.memberships = self._spread([[p.rule for p in s.posteriors] for s in strata])
+        self._solved: Floats = np.zeros((self.groups, 0, 0))
+        asked = np.hstack([np.zeros((entries, 0)), *(audit.rows for audit in audits)])
+        used = np.flatnonzero(np.abs(asked).sum(axis=0) > 0)  # a constant event tells nothing
+        self.asked = asked[:, used]  # (entries, t)
+        if not len(used):
+            return
+        values = np.hstack([audit.values for audit in audits])[:, used]  # (groups, t)
+        noise = np.hstack([np.repeat(a.deviation[:, None], a.rows.shape[1], 1) for a in audits])
+        noise = noise[:, used] ** 2
+        fit = self._spread([[p.inside for p in s.posteriors] for s in strata])
+        residual = values - fit.T @ self.asked
+        inside, outside = self._kernels(self.asked, self.asked, "uncertainty")
+        self.scale = _likeliest_scale(residual, inside, outside, noise)
+        kernel = inside + self.scale * outside + noise[:, :, None] * np.eye(len(used))
+        self._solved = np.asarray(np.linalg.inv(kernel), np.float64)  # (groups, t, t)
+        weights = np.einsum("gst,gt->gs", self._solved, residual)
+        self.memberships = self.memberships + self._correction(weights)
+
+    def deviations(self, u: Floats) -> Floats:
+        """(groups, events) standard deviation of the estimated T(u), u (entries, events)."""
+        inside, outside = self._kernels(u, u, "spread")
+        variance = np.einsum("gee->ge", inside + (self.scale - 1) * outside).copy()
+        inside, outside = self._kernels(self.asked, u, "shared")
+        cross = inside + (self.scale - 1) * outside  # (groups, t, events)
+        variance -= np.einsum("gte,gts,gse->ge", cross, self._solved, cross)
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
+
+    def _spread(self, coefficients: Sequence[Sequence[Floats]]) -> Floats:
+        """(entries, groups) share + φᵀ coefficients, for each stratum and group."""
+        fit = np.zeros((self.entries, self.groups))
+        for stratum, own in zip(self.strata, coefficients, strict=True):
+            shares = np.array([p.share for p in stratum.posteriors])
+            fit[stratum.people] += shares + stratum.geometry.spread(np.column_stack(own))
+        return fit
+
+    def _kernels(self, left: Floats, right: Floats, factor: str) -> tuple[Floats, Floats]:
+        """(groups, l, r) Σ_j w_j w'_j factor_j, and v·⟨u, u'⟩_⊥."""
+        shape = (self.groups, left.shape[1], right.shape[1])
+        inside, outside = np.zeros(shape), np.zeros(shape)
+        for stratum in self.strata:
+            a, b = left[stratum.people], right[stratum.people]
+            wa, wb = stratum.geometry.moments(a), stratum.geometry.moments(b)
+            off = a.T @ b - wa.T @ (wb / stratum.geometry.eigenvalues[:, None])
+            for group, posterior in enumerate(stratum.posteriors):
+                inside[group] += wa.T @ (wb * getattr(posterior, factor)[:, None])
+                outside[group] += posterior.variance * off
+        return inside, outside
+
+    def _correction(self, weights: Floats) -> Floats:
+        """(entries, groups) Σ_t weight_t · cov(T(e_i), q_t): the audits' surprise, spread out.
+
+        weights: (groups, t).
+        """
+        spread = np.zeros((self.entries, self.groups))
+        for stratum in self.strata:
+            asked = self.asked[stratum.people]  # (n_s, t)
+            w = stratum.geometry.moments(asked)  # (r, t)
+            for group, posterior in enumerate(stratum.posteriors):
+                own = weights[group]
+                off = (self.scale - 1) * posterior.variance
+                along = posterior.shared - off / stratum.geometry.eigenvalues  # (r,)
+                inner = stratum.geometry.spread(((w @ own) * along)[:, None])[:, 0]
+                spread[stratum.people, group] += off * (asked @ own) + inner
+        return spread
+
+
+def _likeliest_scale(residual: Floats, inside: Floats, outside: Floats, noise: Floats) -> float:
+    """κ on a grid: argmax Σ_groups ln N(residual; 0, inside + κ·outside + noise)."""
+    best, best_cost = float(_SCALES[0]), np.inf
+    for scale in _SCALES:
+        cost = 0.0
+        for group in range(len(residual)):
+            kernel = inside[group] + scale * outside[group] + np.diag(noise[group])
+            _, log_det = np.linalg.slogdet(kernel)
+            cost += log_det + residual[group] @ np.linalg.solve(kernel, residual[group])
+        if cost < best_cost - 1e-9:
+            best, best_cost = float(scale), float(cost)
+    return best

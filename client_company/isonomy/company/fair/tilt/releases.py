@@ -1,0 +1,240 @@
+"""What was paid for: counts, moments and audits, in one frozen object.
+
+Everything else in `tilt` is post-processing of this object and of the company's own data. Keep it:
+another tolerance, another notion's rule on the same events, or another base model cost nothing
+more (`FairClassifier(..., releases=clf.releases_)`).
+
+Shares of the μ² that may be spent: counts 4 %, moments 56 %, audits 40 % in T equal parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.base.canonical import hash_bytes
+from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.privacy.accounting import Split
+from isonomy.common.sums.oracle import GroupOracle, Release
+from isonomy.company.fair.inputs.features import FeatureMap
+from isonomy.company.fair.inputs.people import People
+from isonomy.company.fair.tilt.notions import Event
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+AUDITS = 4
+COUNT_SHARE, MOMENT_SHARE, AUDIT_SHARE = 0.04, 0.56, 0.40
+FLOOR = 4.0  # counts are never taken to be below this many noise deviations
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Shares of the plan's budget for each query."""
+
+    counts: float
+    moments: float
+    audit: float
+
+    @classmethod
+    def of(cls, oracle: GroupOracle, units: int, audits: int) -> Prices:
+        """Split `units` so that all queries together never cost more."""
+        split = Split(
+            {
+                "counts": (1, COUNT_SHARE),
+                "moments": (1, MOMENT_SHARE),
+                "audits": (audits, AUDIT_SHARE),
+            }
+        ).units_per_query(units)
+        cap = oracle.budget.cap_units
+        return cls(split["counts"] / cap, split["moments"] / cap, split["audits"] / cap)
+
+
+@dataclass(frozen=True)
+class Releases:
+    """Released numbers with their deviations, and the public rows that they are sums of.
+
+    | name | shape | meaning |
+    |---|---|---|
+    | attributes, groups | | the attributes asked for; all group labels, attribute by attribute |
+    | sizes | | number of groups of each attribute |
+    | events | | what the audits counted |
+    | classes | | number of classes |
+    | counts, count_deviation | (groups, strata), (groups,) | people per group and label |
+    | moments, moment_deviation | (strata, groups, d), (groups,) | Σ φ per group and label |
+    | decisions | (audits, rows) | the hard decisions that were audited |
+    | audits, audit_deviation | (audits, groups, events), (audits, groups) | their centred sums |
+    | features, score | , (rows,) | φ and the score it was given |
+    | fingerprint | | hash of people and labels: the releases fit no other rows |
+    | units, queries | | μ² paid, in the ledger's units; ids of the ledger's records |
+    """
+
+    attributes: tuple[str, ...]
+    groups: tuple[str, ...]
+    sizes: tuple[int, ...]
+    events: tuple[Event, ...]
+    classes: int
+    counts: Floats
+    count_deviation: Floats
+    moments: Floats
+    moment_deviation: Floats
+    decisions: Ints
+    audits: Floats
+    audit_deviation: Floats
+    features: FeatureMap
+    score: Floats
+    fingerprint: bytes
+    units: int
+    queries: tuple[str, ...]
+
+    @property
+    def blocks(self) -> tuple[slice, ...]:
+        """The groups of each attribute."""
+        ends = np.cumsum(self.sizes).tolist()
+        return tuple(slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True))
+
+    @property
+    def free(self) -> Ints:
+        """All groups but the last of each attribute, which is the total minus the others."""
+        return np.concatenate([np.arange(b.start, b.stop - 1) for b in self.blocks])
+
+    @property
+    def strata(self) -> int:
+        return int(self.counts.shape[1])
+
+    @property
+    def floored(self) -> Floats:
+        """(groups, strata) counts, never below a few noise deviations."""
+        return np.maximum(self.counts, np.maximum(1.0, FLOOR * self.count_deviation)[:, None])
+
+    def event_counts(self, events: Sequence[Event]) -> Floats:
+        """(groups, events) people of each group among an event's members."""
+        return np.column_stack(
+            [
+                self.floored.sum(axis=1)
+                if event.label is None or self.strata == 1
+                else self.floored[:, event.label]
+                for event in events
+            ]
+        )
+
+    def check(self, people: People, y: Ints, events: Sequence[Event]) -> None:
+        """Refuse rows or notions that these releases say nothing about."""
+        if fingerprint(people, y) != self.fingerprint:
+            raise DataError(
+                "these releases belong to other people or labels; fit on the same rows in the "
+                "same order, or pay for new releases"
+            )
+        if any(event.by_label for event in events) and self.strata == 1:
+            raise ConfigError(
+                "these releases know nothing by label; this notion needs releases that were made "
+                "for a notion with labels (equalized_odds, …)"
+            )
+
+    def with_audit(self, decided: Ints, release: Release) -> Releases:
+        """These releases and one more audit."""
+        return replace(
+            self,
+            decisions=np.vstack([self.decisions, decided[None]]),
+            audits=np.concatenate([self.audits, release.values[None]]),
+            audit_deviation=np.vstack([self.audit_deviation, release.deviation[None]]),
+            units=self.units + (release.receipt.units if release.receipt else 0),
+            queries=self.queries + ((release.receipt.query_id,) if release.receipt else ()),
+        )
+
+
+def fingerprint(people: People, y: Ints) -> bytes:
+    """Identity of the rows: positions in the cohort and labels."""
+    return hash_bytes(
+        "isonomy/tilt-rows/v1",
+        people.position[people.entry].astype("<i8").tobytes(),
+        y.astype("<i8").tobytes(),
+    )
+
+
+def buy_counts_and_moments(
+    oracle: GroupOracle,
+    people: People,
+    y: Ints,
+    rows: Floats,
+    *,
+    features: FeatureMap,
+    score: Floats,
+    events: tuple[Event, ...],
+    classes: int,
+    attributes: tuple[str, ...],
+    prices: Prices,
+) -> Releases:
+    """The two releases before the audits. rows: (entries, d) φ, folded.
+
+    People of one label are asked about in a query of their own: each person still pays once.
+    """
+    strata = int(people.stratum.max()) + 1 if any(e.by_label for e in events) else 1
+    cells = people.fold(np.eye(strata)[people.stratum[people.entry]])
+    given, positions = people.by_person(cells)
+    counts = oracle.open_sum(
+        given,
+        norm=1.0,
+        attribute=list(attributes),
+        people=positions,
+        share=prices.counts,
+        purpose="tilt: people per group",
+    )
+    moments = []
+    for label in range(strata):
+        inside = people.stratum == label
+        moments.append(
+            oracle.blind_sum(
+                rows[inside],
+                norm=1.0,
+                attribute=list(attributes),
+                people=people.position[inside],
+                share=prices.moments,
+                purpose="tilt: moment of the features",
+            )
+        )
+    receipts = [r.receipt for r in (counts, *moments) if r.receipt is not None]
+    spent = receipts[0].units + max(receipt.units for receipt in receipts[1:])
+    groups = counts.groups
+    return Releases(
+        attributes=attributes,
+        groups=groups,
+        sizes=tuple(len(oracle.labels(attribute)) for attribute in attributes),
+        events=events,
+        classes=classes,
+        counts=counts.values,
+        count_deviation=counts.deviation,
+        moments=np.stack([moment.values for moment in moments]),
+        moment_deviation=moments[0].deviation,
+        decisions=np.zeros((0, len(y)), dtype=np.int64),
+        audits=np.zeros((0, len(groups), len(events))),
+        audit_deviation=np.zeros((0, len(groups))),
+        features=features,
+        score=score,
+        fingerprint=fingerprint(people, y),
+        units=spent,
+        queries=tuple(receipt.query_id for receipt in receipts),
+    )
+
+
+def buy_audit(
+    oracle: GroupOracle, people: People, centred: Floats, attributes: tuple[str, ...], share: float
+) -> Release:
+    """One audit: Σ of centred rows per group. centred: (rows, events).
+
+    Centring lowers the norm to max(r, 1 − r) per event and takes the counts' noise out of the
+    rates to first order: the pooled rate is public.
+    """
+    rows, positions = people.by_person(people.fold(centred))
+    norm = float(np.linalg.norm(rows, axis=1).max())
+    return oracle.open_sum(
+        rows,
+        norm=norm or 1.0,
+        attribute=list(attributes),
+        people=positions,
+        share=share,
+        purpose="tilt: audit of decisions",
+    )

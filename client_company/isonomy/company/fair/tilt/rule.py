@@ -1,0 +1,112 @@
+"""The tilted rule: what it costs each group to choose a class, and the decision.
+
+    h(x) = argmax_j  f_j(x) − Σ_{a,e} λ_ae C_aej(x) (+ offset for j = 1)
+
+f_j = P(Y = j | x) from the base model; C_aej is the part of event e's rate in group a that choosing
+class j for x brings about, by the proxy g_a(x, y) and the shares p:
+
+| event e | C_aej |
+|---|---|
+| class c chosen, everybody | 1[j = c] · Σ_y f_y g_a(x, y) / p_a |
+| class c chosen, label l | 1[j = c] · f_l g_a(x, l) / p_al |
+| wrong, everybody | Σ_{y ≠ j} f_y g_a(x, y) / p_a |
+
+With two classes, W_ae = C_ae1 − C_ae0 and the rule is TILT.md's
+
+    h(x) = 1[ 2f(x) − 1 − Σ λ_ae W_ae(x) > 0 ].
+
+Neither attribute nor label is used. Costs are kept relative to class 0, so two classes need one
+column per (group, event) pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.company.fair.tilt.notions import Event
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tilt:
+    """λ (groups, events), each event's column adding up to 0 within an attribute, and an offset.
+
+    The offset (two classes only) is 0 unless the selection rate is kept.
+    """
+
+    lam: Floats
+    offset: float = 0.0
+
+    @classmethod
+    def none(cls, groups: int, events: int) -> Tilt:
+        return cls(np.zeros((groups, events)))
+
+    def times(self, factor: float) -> Tilt:
+        return Tilt(self.lam * factor, self.offset * factor)
+
+    @property
+    def size(self) -> float:
+        return float(np.abs(self.lam).max(initial=0.0))
+
+
+def costs(events: Sequence[Event], proba: Floats, proxy: Floats, shares: Floats) -> Floats:
+    """C relative to class 0: (classes − 1, n, groups · events), group-major.
+
+    proba: (n, classes). proxy: (strata, n, groups), one stratum or one per class.
+    shares: (strata, groups), P(A = a, stratum).
+    """
+    classes, strata = proba.shape[1], len(proxy)
+    given = proba.T[:, :, None] if strata > 1 else np.ones((1, len(proba), 1))
+    joint = given * proxy  # (strata, n, groups) P(A = a, Y = y | x)
+    columns = np.zeros((classes - 1, len(proba), proxy.shape[2], len(events)))
+    total = joint.sum(axis=0) / shares.sum(axis=0)
+    for e, event in enumerate(events):
+        if event.statistic == "wrong":
+            for j in range(1, classes):  # choosing j is wrong for y ≠ j, choosing 0 for y ≠ 0
+                columns[j - 1, :, :, e] = (joint[0] - joint[j]) / shares.sum(axis=0)
+            continue
+        weight = total if event.label is None else joint[event.label] / shares[event.label]
+        if event.chosen == 0:
+            columns[:, :, :, e] = -weight
+        else:
+            columns[event.chosen - 1, :, :, e] = weight
+    return columns.reshape(classes - 1, len(proba), -1)
+
+
+def margins(proba: Floats, cost: Floats, tilt: Tilt) -> Floats:
+    """(n, classes − 1) score of each class less that of class 0."""
+    tilted = proba[:, 1:] - proba[:, :1] - (cost @ tilt.lam.reshape(-1)).T
+    return np.asarray(tilted + tilt.offset if tilt.offset else tilted)
+
+
+def decide(margin: Floats) -> Ints:
+    """Class numbers; a tie goes to the lower class, as in 1[margin > 0]."""
+    if margin.shape[1] == 1:
+        return np.asarray(margin[:, 0] > 0, dtype=np.int64)
+    return np.asarray(np.argmax(np.hstack([np.zeros((len(margin), 1)), margin]), axis=1), np.int64)
+
+
+def probabilities(proba: Floats, margin: Floats) -> Floats:
+    """Tilted scores as probabilities: the point of the simplex nearest to them.
+
+    Keeps the order of the classes, hence the decision; equals `proba` where nothing is tilted.
+    For two classes it is f − ΣλW/2, clipped to [0, 1].
+    """
+    shift = margin - (proba[:, 1:] - proba[:, :1])  # (n, K − 1) what the tilt added
+    change = np.hstack([np.zeros((len(proba), 1)), shift])
+    return _onto_simplex(proba + change - change.mean(axis=1, keepdims=True))
+
+
+def _onto_simplex(scores: Floats) -> Floats:
+    ordered = -np.sort(-scores, axis=1)
+    excess = np.cumsum(ordered, axis=1) - 1.0
+    ranks = np.arange(1, scores.shape[1] + 1)
+    support = (ordered - excess / ranks > 0).sum(axis=1)
+    level = excess[np.arange(len(scores)), support - 1] / support
+    return np.asarray(np.maximum(scores - level[:, None], 0.0))

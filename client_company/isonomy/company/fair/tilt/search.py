@@ -1,0 +1,250 @@
+"""λ: the smallest tilt whose estimated violation is within the tolerance.
+
+Two groups, one event, two classes: the estimated gap falls with λ; bisection. Otherwise the convex
+dual of "least error subject to the tolerances", smoothed with temperature T,
+
+    D(λ) = mean_i T·ln(1 + Σ_j e^{margin_ij(λ)/T}) − Σ λ_ae o_ae + Σ b_ae |λ_ae| − offset·rate
+
+whose gradient in λ_ae is −(rate of e in a, by the proxy) − o_ae ± b_ae. The offsets o_ae make up
+for the difference between soft proxy rates and the audited estimates of the *hard* decisions; they
+are re-fitted a few times. b_ae = γ_e/2 + slack_ae lets rates differ by γ, and more where the budget
+cannot measure. Last, a derivative-free polish of error + 2·(excess over the tolerance).
+
+Everything here is post-processing of releases and public numbers: it costs no privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, logsumexp
+
+from isonomy.company.fair.tilt.notions import Event, centred
+from isonomy.company.fair.tilt.rule import Tilt, decide, margins
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+TEMPERATURE = 0.02
+EXCHANGE = 2.0  # polish: one point of excess violation weighs two points of error
+_BISECTIONS = 40
+_OFFSETS = 6
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """All that the search needs, for the people of the releases.
+
+    | name | shape | meaning |
+    |---|---|---|
+    | events, blocks | | events; the groups of each attribute, as slices |
+    | y, weight | (rows,) | labels; weight of each row |
+    | proba | (rows, classes) | out-of-fold probabilities |
+    | cost | (classes − 1, rows, groups · events) | rule.costs |
+    | member | (rows, groups) | ĝ: what the releases know, times weight |
+    | counts | (groups, events) | people of each group among an event's members |
+    | slack | (groups, events) | what cannot be measured |
+    | keep_rate | | share of positives to keep, or None |
+    """
+
+    events: tuple[Event, ...]
+    blocks: tuple[slice, ...]
+    y: Ints
+    weight: Floats
+    proba: Floats
+    cost: Floats
+    member: Floats
+    counts: Floats
+    slack: Floats
+    keep_rate: float | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.counts.shape[0], len(self.events)
+
+    def centred(self, decided: Ints) -> tuple[Floats, Floats]:
+        """(rows, events) u = M·(z − pooled rate), and the pooled rates (events,)."""
+        return centred(self.events, decided, self.y, self.weight)
+
+    def rates(self, decided: Ints) -> Floats:
+        """(groups, events) estimated rates, less the pooled rate."""
+        u, _ = self.centred(decided)
+        return np.asarray(self.member.T @ u / self.counts)
+
+    def decide(self, tilt: Tilt) -> tuple[Ints, Tilt]:
+        """Decisions, and the tilt with the offset that keeps the selection rate, if asked for."""
+        if self.keep_rate is None or not tilt.size:
+            return decide(margins(self.proba, self.cost, tilt)), tilt
+        margin = margins(self.proba, self.cost, Tilt(tilt.lam))
+        kept = Tilt(tilt.lam, -weighted_quantile(margin[:, 0], self.weight, 1 - self.keep_rate))
+        return decide(margin + kept.offset), kept
+
+    def error(self, decided: Ints) -> float:
+        return float(self.weight @ (decided != self.y) / self.weight.sum())
+
+    def violation(self, rates: Floats) -> float:
+        """Largest difference of two groups' rates."""
+        return max(float(np.ptp(rates[block], axis=0).max()) for block in self.blocks)
+
+    def excess(self, rates: Floats) -> float:
+        """By how much the tolerances (and slack) are exceeded; may be negative."""
+        tolerance = np.array([event.tolerance for event in self.events])
+        high, low = rates - self.slack, rates + self.slack
+        return max(
+            float((high[block].max(axis=0) - low[block].min(axis=0) - tolerance).max())
+            for block in self.blocks
+        )
+
+    def beyond_tolerance(self, rates: Floats) -> float:
+        """The same without slack: by how much the tolerances as given are exceeded."""
+        tolerance = np.array([event.tolerance for event in self.events])
+        return max(float((np.ptp(rates[block], axis=0) - tolerance).max()) for block in self.blocks)
+
+    @property
+    def simple(self) -> bool:
+        return self.shape == (2, 1) and self.proba.shape[1] == 2
+
+
+def weighted_quantile(values: Floats, weight: Floats, level: float) -> float:
+    """The smallest value with at least `level` of the weight at or below it."""
+    order = np.argsort(values, kind="stable")
+    share = np.cumsum(weight[order]) / weight.sum()
+    first = int(np.searchsorted(share, level - 1e-12))
+    return float(values[order[min(first, len(order) - 1)]])
+
+
+def search(land: Landscape, start: Tilt | None = None) -> Tilt:
+    """The tilt for this landscape; `start` is an earlier one to go on from."""
+    none = Tilt.none(*land.shape)
+    if land.excess(land.rates(land.decide(none)[0])) <= 0:
+        return none
+    if land.simple:
+        return bisect(land)
+    return polish(land, solve_dual(land, start or none))
+
+
+def bisect(land: Landscape) -> Tilt:
+    """Two groups, one event: λ = s·(1, −1)·t, t ≥ 0 the smallest with gap ≤ γ."""
+    tolerance = land.events[0].tolerance + float(land.slack.sum())
+
+    def gap(t: float) -> float:
+        rates = land.rates(land.decide(Tilt(t * direction))[0])
+        return float(sign * (rates[0, 0] - rates[1, 0]))
+
+    sign, direction = 1.0, np.zeros((2, 1))
+    sign = float(np.sign(gap(0.0))) or 1.0
+    direction = sign * np.array([[1.0], [-1.0]])
+    low, high = 0.0, 0.05
+    while gap(high) > tolerance:
+        low, high = high, 2 * high
+        if high > 100.0:  # no tilt of this proxy closes the gap: the one that comes nearest
+            steps = np.geomspace(0.01, 100.0, 60)
+            return land.decide(Tilt(steps[np.argmin([abs(gap(t)) for t in steps])] * direction))[1]
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gap(middle) > tolerance else (low, middle)
+        if high - low < 1e-6 * high:
+            break
+    # Where the gap jumps (every person of a cell flips at once) the near side may be the better.
+    either = (Tilt(high * direction), Tilt(low * direction))
+    return land.decide(min(either, key=lambda tilt: merit(land, tilt)))[1]
+
+
+def solve_dual(land: Landscape, start: Tilt) -> Tilt:
+    """Offset iterations around L-BFGS; the best of all iterates by `merit`."""
+    offsets = np.zeros(land.shape)
+    best, best_merit = start, merit(land, start)
+    current = start
+    for _ in range(_OFFSETS):
+        current, soft = _minimise(land, offsets, current)
+        decided, current = land.decide(current)
+        value = merit(land, current)
+        if value < best_merit:
+            best, best_merit = current, value
+        hard = land.rates(decided) + land.centred(decided)[1]
+        offsets = offsets + 0.7 * (hard - soft - offsets)
+    return best
+
+
+def _minimise(land: Landscape, offsets: Floats, start: Tilt) -> tuple[Tilt, Floats]:
+    """argmin D for these offsets, and the soft proxy rates (groups, events) there."""
+    groups, events = land.shape
+    free = _free_basis(land.blocks, groups)  # (groups, free): columns add up to 0 in a block
+    bound = np.array([event.tolerance / 2 for event in land.events]) + land.slack
+    share = land.weight / land.weight.sum()
+    base = land.proba[:, 1:] - land.proba[:, :1]
+    kept = land.keep_rate is not None
+
+    def soft_choice(lam: Floats, offset: float) -> tuple[float, list[Floats]]:
+        margin = base - (land.cost @ lam.reshape(-1)).T + offset
+        if margin.shape[1] == 1:  # two classes: the same, faster
+            m = margin[:, 0] / TEMPERATURE
+            return TEMPERATURE * float(share @ np.logaddexp(0.0, m)), [share * expit(m)]
+        scaled = np.hstack([np.zeros((len(margin), 1)), margin / TEMPERATURE])
+        top = logsumexp(scaled, axis=1)
+        value = TEMPERATURE * float(share @ top)
+        return value, [share * np.exp(scaled[:, j] - top) for j in range(1, scaled.shape[1])]
+
+    def proxy_rates(choice: Sequence[Floats]) -> Floats:
+        total = sum(c @ cost for c, cost in zip(choice, land.cost, strict=True))
+        return np.asarray(total).reshape(groups, events)
+
+    def dual(x: Floats) -> tuple[float, Floats]:
+        lam = free @ x[: free.shape[1] * events].reshape(-1, events)
+        offset = float(x[-1]) if kept else 0.0
+        value, choice = soft_choice(lam, offset)
+        smooth = np.sqrt(lam**2 + 1e-8)
+        value += float(np.sum(bound * smooth) - np.sum(lam * offsets))
+        slope = free.T @ (bound * lam / smooth - offsets - proxy_rates(choice))
+        gradient = slope.reshape(-1)
+        if kept:
+            value -= offset * float(land.keep_rate or 0.0)
+            gradient = np.append(gradient, sum(c.sum() for c in choice) - (land.keep_rate or 0.0))
+        return value, gradient
+
+    x = (np.linalg.pinv(free) @ start.lam).reshape(-1)
+    x = np.append(x, start.offset) if kept else x
+    found = minimize(dual, x, jac=True, method="L-BFGS-B", options={"maxiter": 100}).x
+    lam = free @ found[: free.shape[1] * events].reshape(-1, events)
+    offset = float(found[-1]) if kept else 0.0
+    return Tilt(lam, offset), proxy_rates(soft_choice(lam, offset)[1])
+
+
+def _free_basis(blocks: Sequence[slice], groups: int) -> Floats:
+    """(groups, groups − attributes): λ of the last group is minus the sum of the others."""
+    columns = []
+    for block in blocks:
+        for group in range(block.start, block.stop - 1):
+            column = np.zeros(groups)
+            column[group], column[block.stop - 1] = 1.0, -1.0
+            columns.append(column)
+    return np.column_stack(columns)
+
+
+def merit(land: Landscape, tilt: Tilt) -> float:
+    """Error plus twice the excess: what the polish makes small."""
+    decided, _ = land.decide(tilt)
+    return land.error(decided) + EXCHANGE * max(0.0, land.excess(land.rates(decided)))
+
+
+def polish(land: Landscape, tilt: Tilt) -> Tilt:
+    """Nelder–Mead around the dual's solution, on the hard estimates."""
+    free = _free_basis(land.blocks, land.shape[0])
+    x = (np.linalg.pinv(free) @ tilt.lam).reshape(-1)
+
+    def tilt_of(x: Floats) -> Tilt:
+        return Tilt(free @ x.reshape(-1, land.shape[1]), tilt.offset)
+
+    steps = np.vstack([x] + [x + 0.05 * max(tilt.size, 0.02) * e for e in np.eye(len(x))])
+    found = minimize(
+        lambda x: merit(land, tilt_of(x)),
+        x,
+        method="Nelder-Mead",
+        options={"initial_simplex": steps, "maxfev": 40 * len(x), "xatol": 1e-5, "fatol": 1e-6},
+    ).x
+    best = min((tilt_of(found), tilt), key=lambda t: merit(land, t))
+    return land.decide(best)[1]

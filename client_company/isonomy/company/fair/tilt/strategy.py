@@ -1,0 +1,145 @@
+"""`tilt`, the default strategy, on one page.
+
+    h(x) = 1[ 2 f(x) − 1 − Σ_{a,e} λ_ae W_ae(x) > 0 ],    Σ_a λ_ae = 0 for each event e
+
+f is the base model (out-of-fold on the people of the releases), W comes from the proxy g(x[, y]).
+
+    1. counts      people per group (and label)                           4 % of μ²
+    2. moments     Σ φ(x) per group (and label) → proxy (proxy.py)       56 %
+    3. audits      hard decisions: the base model's, then each tilt's     40 % in T parts
+                   → memberships ĝ that estimate any decisions' rates (audits.py)
+    4. λ           smallest tilt with estimated violation ≤ γ (search.py), after each audit
+
+Safeguards: a base model within γ + 2 deviations is returned unchanged; at most 0.75 points of
+error are paid per point of violation removed, else the tilt shrinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.sums.oracle import GroupOracle
+from isonomy.company.fair.inputs.features import FeatureMap
+from isonomy.company.fair.tilt.analysis import Analyst, Problem, Proxy, View
+from isonomy.company.fair.tilt.releases import Prices, Releases, buy_audit, buy_counts_and_moments
+from isonomy.company.fair.tilt.rule import Tilt
+from isonomy.company.fair.tilt.search import Landscape, search
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+PRICE = 0.75  # points of error per point of violation removed, at most
+SHRINK = (1.0, 0.75, 0.5, 0.25)
+DEVIATIONS = 2.0
+
+Returned = Literal["base", "tilt", "shrunk"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the strategy found; `view` estimates any other decisions for free."""
+
+    tilt: Tilt
+    returned: Returned
+    view: View
+    proxy: Proxy
+    features: FeatureMap
+    base_view: View  # of the base model; the same as `view` unless the twin retrained it
+
+    @property
+    def retrained(self) -> bool:
+        return self.base_view is not self.view and self.returned != "base"
+
+    @property
+    def releases(self) -> Releases:
+        return self.view.releases
+
+
+def run(
+    oracle: GroupOracle,
+    problem: Problem,
+    X: Any,
+    features: FeatureMap,
+    score: Floats,
+    *,
+    attributes: tuple[str, ...],
+    prices: Prices,
+    audits: int,
+    retrain: Callable[[View], Problem] | None = None,
+) -> Outcome:
+    """Buy and analyse. `retrain`: the in-training twin, given what is known of the base model."""
+    releases = buy_counts_and_moments(
+        oracle,
+        problem.people,
+        problem.y,
+        problem.people.fold(features.rows(X, score)),
+        features=features,
+        score=score,
+        events=problem.events,
+        classes=problem.proba.shape[1],
+        attributes=attributes,
+        prices=prices,
+    )
+    base = analyst = Analyst(problem, releases, features, X)
+    view = analyst.read(releases)
+    tilt = Tilt.none(*view.land.shape)
+    for turn in range(audits):
+        decided, _ = view.land.decide(tilt)
+        release = buy_audit(
+            oracle, problem.people, view.land.centred(decided)[0], attributes, prices.audit
+        )
+        releases = releases.with_audit(decided, release)
+        view = analyst.read(releases)
+        if turn == 0 and base_is_fair(view):
+            break
+        if turn == 0 and retrain is not None:
+            analyst = Analyst(retrain(view), releases, features, X)
+            view = analyst.read(releases)
+        tilt = search(view.land, tilt)
+    base_view = view if analyst is base else base.read(releases)
+    return Outcome(*settle(view, tilt, base_view), view, analyst.proxy, features, base_view)
+
+
+def reuse(problem: Problem, X: Any, releases: Releases, features: FeatureMap) -> Outcome:
+    """Another tolerance, notion or base model on releases already paid for."""
+    releases.check(problem.people, problem.y, problem.events)
+    analyst = Analyst(problem, releases, features, X)
+    view = analyst.read(releases)
+    tilt = Tilt.none(*view.land.shape) if base_is_fair(view) else search(view.land)
+    return Outcome(*settle(view, tilt, view), view, analyst.proxy, features, view)
+
+
+def base_is_fair(view: View) -> bool:
+    """The audited base model is within every tolerance, give or take two deviations."""
+    base, _ = view.land.decide(Tilt.none(*view.land.shape))
+    _, deviation = view.violation(base)
+    return view.land.beyond_tolerance(view.land.rates(base)) <= DEVIATIONS * deviation
+
+
+def settle(view: View, tilt: Tilt, base_view: View) -> tuple[Tilt, Returned]:
+    """The largest part of the tilt that costs at most 0.75 points of error per point removed.
+
+    For a model that was retrained, no tilt at all is still a change and must be worth it too.
+    """
+    land, retrained = view.land, base_view is not view
+    none = Tilt.none(*land.shape)
+    if not tilt.size and not retrained:
+        return none, "base"
+    base = base_view.land
+    error, violation = _error_and_violation(base, none)
+    for factor in (*SHRINK, 0.0) if retrained else SHRINK:
+        _, part = land.decide(tilt.times(factor))
+        cost, left = _error_and_violation(land, part)
+        if cost - error <= PRICE * (violation - left):
+            return part, "tilt" if factor == 1.0 else "shrunk"
+    return none, "base"
+
+
+def _error_and_violation(land: Landscape, tilt: Tilt) -> tuple[float, float]:
+    decided, _ = land.decide(tilt)
+    return land.error(decided), land.violation(land.rates(decided))

@@ -1,0 +1,128 @@
+"""`tilt`'s in-training twin: the Lagrangian with the proxy's memberships in place of attributes.
+
+    L(θ, λ) = cross-entropy(θ) + Σ_ae λ_ae · r_ae(θ)
+    r_ae(θ) = Σ_i ĝ_a(i) M_e(i) (s_e(i; θ) − pooled) / n_ae        soft rate of event e in group a
+    λ ← λ + step/√epoch · (gap beyond the tolerance of the *hard* decisions), Σ_a λ_ae = 0
+
+s_e is the model's own probability that the event happens (class chosen, or wrong). ĝ comes from
+releases already paid for, so training costs no privacy. The tilt then corrects what is left, with
+the audits that remain.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedKFold
+
+from isonomy.common.base.errors import ConfigError
+from isonomy.company.fair.tilt.analysis import View
+from isonomy.company.fair.tilt.rule import decide
+from isonomy.company.fair.tilt.search import Landscape
+from isonomy.company.fair.torch_adapter import TorchClassifier
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+STEP = 2.0  # λ moves by this times the gap, per epoch
+
+
+class Lagrangian:
+    """Multipliers and penalty for the rows `own` of a landscape."""
+
+    def __init__(self, land: Landscape, own: Ints, step: float = STEP) -> None:
+        self.events, self.blocks, self.step = land.events, land.blocks, step
+        self.y, self.weight = land.y[own], land.weight[own]
+        self.lam = np.zeros(land.shape)
+        share = len(own) / len(land.y)
+        # (rows, groups, events) ĝ M / n, scaled so that a batch's mean estimates the rate
+        members = np.column_stack([event.members(self.y) for event in land.events])
+        scale = len(own) / (land.counts * share)  # (groups, events)
+        self.rates = land.member[own][:, :, None] * members[:, None, :] * scale
+        self._rates = torch.tensor(self.rates, dtype=torch.float32)
+        self._y = torch.tensor(self.y)
+
+    def penalty(self, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Σ λ_ae · (batch estimate of the soft rate r_ae)."""
+        chosen = torch.softmax(logits, dim=1)
+        lam = torch.tensor(self.lam, dtype=torch.float32)
+        total = torch.zeros(())
+        for e, event in enumerate(self.events):
+            if event.statistic == "wrong":
+                soft = 1 - chosen[torch.arange(len(rows)), self._y[rows]]
+            else:
+                soft = chosen[:, event.chosen]
+            centred = soft - soft.detach().mean()
+            total = total + ((self._rates[rows, :, e] @ lam[:, e]) * centred).mean()
+        return total
+
+    def ascend(self, decided: Ints, epoch: int) -> None:
+        """λ ← λ + step/√epoch·(rate − middle), clipped to the part beyond the tolerance."""
+        for e, event in enumerate(self.events):
+            z, members = event.happened(decided, self.y), event.members(self.y)
+            z = np.where(members, z - z[members].mean(), 0.0)
+            rates = np.mean(self.rates[:, :, e] * z[:, None], axis=0)  # (groups,)
+            for block in self.blocks:
+                own = rates[block]
+                middle = (own.max() + own.min()) / 2
+                beyond = np.sign(own - middle) * np.maximum(
+                    0.0, np.abs(own - middle) - event.tolerance / 2
+                )
+                self.lam[block, e] += self.step / np.sqrt(epoch) * (beyond - beyond.mean())
+
+
+def train_fairly(
+    model: TorchClassifier,
+    X: Any,
+    y: Any,
+    land: Landscape,
+    own: Ints | None = None,
+    path: list[Floats] | None = None,
+) -> tuple[TorchClassifier, list[Floats]]:
+    """A fresh copy of `model`, trained with the Lagrangian, and λ after each epoch.
+
+    own: which rows of `land` X is. path: follow these multipliers instead of ascending, so that
+    the folds of one training are models of the same kind as the whole.
+    """
+    lagrangian = Lagrangian(land, np.arange(len(land.y)) if own is None else own)
+    fresh: TorchClassifier = clone(model)
+    seen: list[Floats] = []
+
+    def after_epoch(current: TorchClassifier) -> None:
+        if path is not None:
+            lagrangian.lam = path[len(seen)]
+        else:
+            proba = current.predict_proba(X)
+            lagrangian.ascend(decide(proba[:, 1:] - proba[:, :1]), len(seen) + 1)
+        seen.append(lagrangian.lam.copy())
+
+    return fresh.fit(X, y, penalty=lagrangian.penalty, after_epoch=after_epoch), seen
+
+
+def check_trainable(base: object) -> None:
+    """Only a model whose loss is ours to change can be trained fairly."""
+    if not isinstance(base, TorchClassifier):
+        raise ConfigError(
+            "in_training=True trains with the fairness term in the loss and needs a "
+            f"TorchClassifier; got {type(base).__name__}"
+        )
+
+
+def retrain(base: Any, X: Any, y: Any, view: View, cv: int) -> tuple[TorchClassifier, Floats]:
+    """The fairly trained model and its out-of-fold probabilities."""
+    land, target = view.land, np.asarray(y)
+    whole, path = train_fairly(base, X, target, land)
+    proba = np.empty((len(target), land.proba.shape[1]))
+    folds = StratifiedKFold(cv, shuffle=True, random_state=0)
+    for train, test in folds.split(np.zeros(len(target)), target):
+        fold, _ = train_fairly(base, _take(X, train), target[train], land, train, path)
+        proba[test] = fold.predict_proba(_take(X, test))
+    return whole, proba
+
+
+def _take(X: Any, rows: Ints) -> Any:
+    return X.iloc[rows] if hasattr(X, "iloc") else np.asarray(X)[rows]

@@ -1,0 +1,61 @@
+"""Find the people whom the company and the regulator both know, through an approved alignment.
+
+    from isonomy.company.federation.align import align_records
+
+    people = align_records("alignment.json", ids, home="company")
+
+Neither side learns who else is on the other's list. The result is a `Cohort` in an order that both
+sides share; `isonomy-company plan --people` takes its file, and the regulator finds the same people
+in its own home by the plan's Merkle root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from isonomy.common.alignment.alignment import AlignmentPlan, Progress, checked_ids
+from isonomy.common.alignment.session import align
+from isonomy.common.base.session_errors import SessionClosed
+from isonomy.common.node.bridge_server import Callers
+from isonomy.common.people.cohort import Cohort
+from isonomy.common.session.stream import Timing
+from isonomy.company.federation.home import Home
+from isonomy.company.federation.joining import Attendee
+
+
+def align_records(
+    alignment: AlignmentPlan | Path | str,
+    ids: Sequence[object],
+    *,
+    home: Path | str,
+    socket: Path | str | None = None,
+    group: str | None = None,
+    wait_s: float = 3600.0,
+    absence_s: float = 600.0,
+    progress: Progress | None = None,
+) -> Cohort:
+    """Take part in the next session of an approved alignment; returns the common people.
+
+    `ids` are checked before anything is sent. `progress(stage, done, total)` is called as the work
+    goes on. Interrupted, it is simply run again: nothing is spent.
+    """
+    own = Home(Path(home).resolve())
+    named = (
+        alignment if isinstance(alignment, AlignmentPlan) else AlignmentPlan.load(Path(alignment))
+    )
+    plan = own.alignments.require(named.hash)
+    mine = checked_ids(ids, limit=plan.company_people)
+    attendee = Attendee(plan, own, Timing(absence_s=absence_s))
+    try:
+        attendee.listen(Path(socket or own.socket), Callers(group))
+        common = align(attendee.session(wait_s), mine, progress=progress)
+        own.alignments.save(plan.hash, common)
+    except BaseException as error:
+        attendee.end(error if isinstance(error, Exception) else SessionClosed("interrupted"))
+        raise
+    attendee.end()
+    return common
+
+
+__all__ = ["align_records"]

@@ -1,0 +1,290 @@
+"""Audit any model's decisions on the aligned people: rates by group with honest intervals.
+
+    found = audit(oracle, decisions, target, ids=ids, name="after", share=0.03)
+    print(found)                          # rates, impact ratios, differences, with 95 % intervals
+
+One open query is asked (report.audit_cells); the regulator sees the noised answer too and
+puts it into its report. The price is known beforehand: `price(oracle, share=0.03)`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
+from isonomy.common.people.cohort import INTERSECTION
+from isonomy.common.pooled.oracle import JointOracle
+from isonomy.common.privacy.accounting import epsilon_of
+from isonomy.common.privacy.queries import cost_of, noise_deviation
+from isonomy.common.report.audit import SMALLEST_GROUP, NoisedCounts, Table, check_shown
+from isonomy.common.report.audit_cells import CELL_NAMES, AuditPurpose, Cells
+from isonomy.common.report.audit_intervals import Estimate
+from isonomy.common.sums.oracle import Budget, GroupOracle, Receipt
+
+SHARE = 0.05
+MAX_NOISE = 0.1  # noise deviation of an average group's size, as part of it: beyond, useless
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Price:
+    """What an audit costs and what it can tell, known before anything is asked."""
+
+    share: float
+    epsilon_alone: float  # of this audit, were it the only release
+    delta: float
+    count_deviation: float  # privacy noise of an average group's size, in people
+    half_width: float  # of the 95 % interval of an average group's rate near 1/2
+
+    def __str__(self) -> str:
+        return (
+            f"This audit takes {self.share:.1%} of the plan's budget (alone: ε = "
+            f"{self.epsilon_alone:.3g} at δ = {self.delta:g}). Group sizes carry noise of ± "
+            f"{self.count_deviation:.1f} people; a rate of an average group will be known to about "
+            f"± {100 * self.half_width:.1f} points."
+        )
+
+
+def price(
+    oracle: GroupOracle,
+    *,
+    share: float = SHARE,
+    attribute: str | None = None,
+    people: int | None = None,
+    labelled: bool = True,
+) -> Price:
+    """State an audit's cost and use. Asks nothing, spends nothing."""
+    if not 0 < share <= 1:
+        raise ConfigError(f"share is a part of the plan's budget between 0 and 1; got {share}")
+    groups = len(oracle.labels(_expression(oracle, attribute)))
+    cost = cost_of("groups", (groups,), oracle.params)
+    units = int(oracle.budget.cap_units * share)
+    sigma = noise_deviation("gaussian", cost.sigma_for(units)) / oracle.params.row_bound
+    cells = 4 if labelled else 2
+    average = (people or len(oracle.cohort)) / groups
+    # x − n/2 over 4 cells is half the sum of ±cells: its noise is σ·√cells/2.
+    rate = np.sqrt(average / 4 + sigma**2 * cells / 4) / average
+    return Price(
+        share=share,
+        epsilon_alone=epsilon_of(units, oracle.budget.delta),
+        delta=oracle.budget.delta,
+        count_deviation=float(sigma * np.sqrt(cells)),
+        half_width=float(1.96 * rate),
+    )
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """An audit as the company sees it. `tables` are by attribute, then by intersection."""
+
+    name: str
+    selected: str
+    counts: NoisedCounts
+    tables: tuple[Table, ...]
+    totals: tuple[float, ...]
+    decisions_sha256: str
+    receipt: Receipt
+    price: Price
+
+    def table(self, attribute: str | None = None) -> Table:
+        """The table of one attribute or intersection; None: the finest."""
+        for own in self.tables:
+            if own.attribute == (attribute or self.counts.expression):
+                return own
+        known = ", ".join(own.attribute for own in self.tables)
+        raise ConfigError(f"this audit has no table by {attribute!r}; there are {known}")
+
+    def fields(self, budget: Budget) -> dict[str, object]:
+        """For machines: value, low and high of every rate, ratio and difference."""
+        return {
+            "name": self.name,
+            "selected": self.selected,
+            "query_id": self.receipt.query_id,
+            "epsilon_spent": budget.spent_epsilon,
+            "tables": [_table_fields(table) for table in self.tables],
+        }
+
+    def __str__(self) -> str:
+        lines = [f"Audit {self.name!r}; selected means decision = {self.selected}."]
+        for table in self.tables:
+            lines += ["", f"By {table.attribute}, with 95 % intervals:", *_table_lines(table)]
+        return "\n".join(lines)
+
+
+def audit(
+    oracle: GroupOracle,
+    decisions: ArrayLike,
+    target: ArrayLike | None = None,
+    *,
+    ids: Sequence[object] | None = None,
+    name: str = "decisions",
+    attribute: str | Sequence[str] | None = None,
+    share: float = SHARE,
+    selected: Any = None,
+    smallest_group: float = SMALLEST_GROUP,
+) -> AuditResult:
+    """Have hard decisions audited; spends `share` of the plan's budget, once.
+
+    | parameter | meaning |
+    |---|---|
+    | decisions, target | one decision (and one label) per row; without labels: selection rates |
+    | ids | whose row it is; None: the rows are the cohort in order |
+    | name | how report and ledger call it: "before", "after", … |
+    | attribute | an attribute, or several to be crossed (all coarser tables come free) |
+    | selected | the class that counts as selected; None: 1, for decisions that are 0 or 1 |
+    | smallest_group | smaller groups (by noised size) are pooled or withheld |
+    """
+    expression = _expression(oracle, attribute)
+    check_shown(expression, oracle.groups)
+    cells, rows, chosen = _rows(decisions, target, selected)
+    positions = np.arange(len(oracle.cohort)) if ids is None else oracle.cohort.positions(ids)
+    if len(positions) != len(rows):
+        raise DataError(f"{len(rows)} decisions for {len(positions)} people")
+    persons, whose = np.unique(positions, return_inverse=True)
+    folded = np.zeros((len(persons), rows.shape[1]))
+    np.add.at(folded, whose, rows)
+    folded /= folded.sum(axis=1, keepdims=True)  # a person with several rows counts once
+    cost = price(
+        oracle,
+        share=share,
+        attribute=expression,
+        people=len(persons),
+        labelled=cells == "yd",
+    )
+    _check_useful(cost, len(persons), len(oracle.labels(expression)))
+    joint = isinstance(oracle, JointOracle)
+    totals = tuple(float(total) for total in folded.sum(axis=0).round(3))
+    release = oracle.open_sum(
+        folded,
+        norm=1.0,
+        attribute=expression,
+        people=persons,
+        share=share,
+        purpose=str(AuditPurpose(name, cells, None if joint else totals, chosen)),
+    )
+    if release.receipt is None:
+        raise DataError("the oracle answered an audit without a record")
+    counts = NoisedCounts(
+        expression, oracle.groups, cells, release.values, float(release.deviation[0])
+    )
+    if joint:
+        totals = tuple(float(total) for total in release.values.sum(axis=0).round(3))
+    return AuditResult(
+        name=name,
+        selected=chosen,
+        counts=counts,
+        tables=tuple(counts.tables(smallest_group)),
+        totals=totals,
+        decisions_sha256=_fingerprint(oracle, positions, rows),
+        receipt=release.receipt,
+        price=cost,
+    )
+
+
+def _expression(oracle: GroupOracle, attribute: str | Sequence[str] | None) -> str:
+    if attribute is None:
+        return INTERSECTION.join(oracle.groups)
+    return attribute if isinstance(attribute, str) else INTERSECTION.join(attribute)
+
+
+def _rows(
+    decisions: ArrayLike, target: ArrayLike | None, selected: Any
+) -> tuple[Cells, NDArray[np.float64], str]:
+    """One-hot rows of (label, decision) cells; `selected` counts as 1, everything else as 0."""
+    decided = np.asarray(decisions)
+    if decided.ndim != 1 or not decided.size:
+        raise DataError("decisions must be one hard decision per row")
+    labels = None if target is None else np.asarray(target)
+    if labels is not None and labels.shape != decided.shape:
+        raise DataError(f"{len(decided)} decisions, but labels of shape {labels.shape}")
+    if selected is None:
+        values = set(np.unique(decided).tolist()) | (
+            set() if labels is None else set(np.unique(labels).tolist())
+        )
+        if not values <= {0, 1}:
+            raise ConfigError(
+                "the decisions are not 0 or 1: say which class counts as selected "
+                "(selected=…). Several classes are audited one at a time, each on its own share."
+            )
+        selected = 1
+    d = (decided == selected).astype(np.int64)
+    if labels is None:
+        return "d", np.eye(2)[d], str(selected)
+    return "yd", np.eye(4)[2 * (labels == selected).astype(np.int64) + d], str(selected)
+
+
+def _check_useful(cost: Price, people: int, groups: int) -> None:
+    average = people / groups
+    if cost.count_deviation > MAX_NOISE * average:
+        needed = min(cost.share * (cost.count_deviation / (MAX_NOISE * average)) ** 2, 99.0)
+        raise BudgetExceeded(
+            f"a share of {cost.share:.2%} would tell nothing: group sizes would carry noise of ± "
+            f"{cost.count_deviation:.0f} people, for {average:.0f} people in an average group. "
+            f"Nothing was asked. About {needed:.1%} of this plan's budget is needed; or audit more "
+            "people, or fewer groups at a time."
+        )
+
+
+def _fingerprint(oracle: GroupOracle, positions: Ints, rows: NDArray[np.float64]) -> str:
+    """SHA-256 over cohort, people and their cells: names the audited decisions, shows none."""
+    digest = hashlib.sha256(oracle.cohort.root)
+    digest.update(positions.astype("<i8").tobytes())
+    digest.update(rows.argmax(axis=1).astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def _table_lines(table: Table) -> list[str]:
+    found = table.findings()
+    lines = []
+    for number, group in enumerate(table.groups):
+        size = float(table.given.people()[number])
+        shown = [f"{_words(name)} {_show(own[number])}" for name, own in found.rates.items()]
+        shown.append(f"impact ratio {_show(found.impact_ratios[number])}")
+        lines.append(f"  {group.label} (about {size:,.0f} people): " + "; ".join(shown))
+    for label in table.withheld:
+        lines.append(f"  {label}: withheld, too few people")
+    for notion, own in found.differences.items():
+        lines.append(f"  largest difference, {_words(notion)}: {_show(own)}")
+    return lines
+
+
+def _table_fields(table: Table) -> dict[str, object]:
+    found, people = table.findings(), table.given.people()
+    return {
+        "attribute": table.attribute,
+        "withheld": list(table.withheld),
+        "groups": [
+            {
+                "label": group.label,
+                "people": float(people[number]),
+                **{name: _triple(own[number]) for name, own in found.rates.items()},
+                "impact_ratio": _triple(found.impact_ratios[number]),
+            }
+            for number, group in enumerate(table.groups)
+        ],
+        "differences": {notion: _triple(own) for notion, own in found.differences.items()},
+    }
+
+
+def _triple(own: Estimate | None) -> list[float] | None:
+    return None if own is None else [own.value, own.low, own.high]
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _show(own: Estimate | None) -> str:
+    if own is None:
+        return "drowned by noise"
+    return f"{own.value:.3f} [{own.low:.3f}, {own.high:.3f}]"
+
+
+__all__ = ["CELL_NAMES", "AuditResult", "Price", "audit", "price"]

@@ -1,0 +1,97 @@
+"""The company's home folder: where its keys, approvals and openings lie.
+
+keys/      identity and sealing key, card.json      plans/     what its owner approved
+tls/       from the server's operator               openings/  rows and seeds, per plan, until
+node/      the Flower node's key and files                     the inspection deadline
+run/       the local socket                         state/     how far a session got
+alignments/  approved alignments and the people found    few-shot/  approved few-shot plans
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from isonomy.common.agreements.agreement import Agreement
+from isonomy.common.agreements.approvals import Approvals
+from isonomy.common.agreements.plan import Plan
+from isonomy.common.alignment.store import Alignments
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.few_shot.rounds.approvals import FewShotApprovals
+from isonomy.common.keys.certificates import TlsFiles
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.sums.openings import FolderOpenings, delete_openings
+
+
+@dataclass(frozen=True)
+class Home:
+    """Paths below one folder; nothing is made before it is needed."""
+
+    folder: Path
+
+    @property
+    def keys_folder(self) -> Path:
+        return self.folder / "keys"
+
+    @property
+    def tls(self) -> TlsFiles:
+        return TlsFiles.of(self.folder / "tls")
+
+    @property
+    def node_folder(self) -> Path:
+        return self.folder / "node"
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "run" / "company.sock"
+
+    @property
+    def approvals(self) -> Approvals:
+        return Approvals(self.folder / "plans")
+
+    @property
+    def alignments(self) -> Alignments:
+        return Alignments(self.folder / "alignments")
+
+    @property
+    def few_shot(self) -> FewShotApprovals:
+        return FewShotApprovals(self.folder / "few-shot")
+
+    def require(self, agreement_hash: bytes) -> Agreement:
+        """The approved plan, alignment or few-shot plan of that hash, or PlanNotApproved."""
+        if self.few_shot.approved(agreement_hash):
+            return self.few_shot.require(agreement_hash)
+        if self.alignments.approved(agreement_hash):
+            return self.alignments.require(agreement_hash)
+        plan, _ = self.approvals.require(agreement_hash)
+        return plan
+
+    def keys(self) -> PartyKeys:
+        return PartyKeys.load(self.keys_folder)
+
+    def openings(self, plan: Plan) -> FolderOpenings:
+        """What is kept of each query; with the columns, if there is an auditor to show them to."""
+        folder = self.folder / "openings" / plan.hash.hex()
+        return FolderOpenings(folder, columns=bool(plan.auditor))
+
+    def delete_openings(self, today: date, *, keep: bytes = b"") -> list[str]:
+        """Delete rows, seeds and columns of plans whose inspection deadline has passed.
+
+        Returns the hashes of those plans. The plan `keep` is left alone: it is about to run.
+        """
+        done = []
+        for folder in sorted((self.folder / "openings").glob("*")):
+            try:
+                plan, _ = self.approvals.require(bytes.fromhex(folder.name))
+            except (ConfigError, ValueError):
+                continue  # not ours to judge: without the plan nobody knows its deadline
+            over = date.fromisoformat(plan.inspection_deadline) < today
+            if over and plan.hash != keep and delete_openings(folder):
+                done.append(folder.name)
+        return done
+
+    def state(self, plan: Agreement) -> Path:
+        folder = self.folder / "state" / plan.hash.hex()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder

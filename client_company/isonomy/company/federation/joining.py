@@ -1,0 +1,243 @@
+"""`join`: a company's script or notebook takes part in a session and gets a remote oracle.
+
+    from isonomy.company import join
+
+    with join("plan.json", home="company") as oracle:
+        FairClassifier(model, oracle=oracle).fit(X, y, ids=ids)
+
+`join` listens for the ticket that the server sends through this company's Flower node, opens the
+session and returns its oracle. Rows, seeds and requests are stored in the home folder before
+anything leaves. A script that died is started again as it was: it gets the same answers to the
+questions it asked before, at no cost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.agreements.agreement import Agreement
+from isonomy.common.agreements.plan import Plan
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.session_errors import (
+    CertificateError,
+    PartyTimeout,
+    SessionClosed,
+    TokenRefused,
+    error_code,
+    error_text,
+)
+from isonomy.common.node.attendance import Attendance
+from isonomy.common.node.bridge import Message
+from isonomy.common.node.bridge_server import BridgeServer, Callers
+from isonomy.common.pooled.oracle import JointOracle
+from isonomy.common.remote.remote import RemoteOracle
+from isonomy.common.session.connection import Session
+from isonomy.common.session.links import Frame
+from isonomy.common.session.stream import Timing
+from isonomy.common.session.tickets import Ticket
+from isonomy.common.sums.oracle import Asked, Budget, Receipt
+from isonomy.company.federation.home import Home
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What a progress display wants to know after each answer."""
+
+    number: int
+    purpose: str
+    seconds: float
+    bytes: int
+    budget: Budget
+
+
+class CountingSession(Session):
+    """A session that knows how many bytes of frames crossed it."""
+
+    bytes = 0
+
+    def send(self, recipient: str, frame: Frame, **options: Any) -> None:
+        """Send, and count."""
+        self.bytes += len(frame.payload)
+        super().send(recipient, frame, **options)
+
+    def receive(self, sender: str | None = None, **options: Any) -> Frame:
+        """Receive, and count."""
+        frame = super().receive(sender, **options)
+        self.bytes += len(frame.payload)
+        return frame
+
+
+class Attendee:
+    """This process at its local socket: waits for a ticket, holds the session, reports its end."""
+
+    def __init__(self, plan: Agreement, home: Home, timing: Timing) -> None:
+        self._plan, self._home, self._keys, self._timing = plan, home, home.keys(), timing
+        self._opened, self._ended = threading.Event(), threading.Event()
+        self._session: CountingSession | None = None
+        self._failure: Exception | None = None
+        self._bridge: BridgeServer | None = None
+        self.exchanges = 0
+
+    def listen(self, socket: Path, callers: Callers) -> None:
+        """Open the local socket."""
+        self._home.tls.read()  # say now what is wrong with them, not in a session
+        socket.parent.mkdir(parents=True, exist_ok=True)
+        handler = Attendance(self._open, self._attend).handle
+        self._bridge = BridgeServer(socket, handler, callers=callers)
+        self._bridge.start()
+
+    def session(self, wait_s: float) -> CountingSession:
+        """Wait for the session; raises what keeps it from coming."""
+        if not self._opened.wait(wait_s):
+            raise self._failure or PartyTimeout(
+                f"no ticket came within {wait_s:g} s. Is the Flower node up, does it know this "
+                "socket, and was the run started (`isonomy-server run`)?"
+            )
+        if self._session is None:
+            raise self._failure or SessionClosed("the session was closed on this side")
+        return self._session
+
+    def end(self, error: Exception | None = None) -> None:
+        """End the session, tell the others why, free the socket. Harmless when repeated."""
+        if self._session is not None and not self._ended.is_set():
+            if error is None:
+                self._session.close()
+            else:
+                self._session.close(error_code(error), error_text(error))
+        self._failure = self._failure or error
+        self._ended.set()
+        if self._bridge is not None:
+            self._bridge.finish()
+            self._bridge = None
+
+    def _open(self, ticket: Ticket) -> Session:
+        self._home.require(ticket.plan_hash)
+        if ticket.plan_hash != self._plan.hash:
+            raise ConfigError("the ticket is for another approved plan than the one joined here")
+        state = self._home.state(self._plan)
+        tls, keys = self._home.tls, self._keys
+        return CountingSession(ticket, tls, keys, self._plan, state, timing=self._timing)
+
+    def _attend(self, session: Session) -> Message:
+        try:
+            session.start()
+        except (TokenRefused, CertificateError, PartyTimeout) as error:
+            # Code that came with a run may hand over any ticket, to any address: what a false one
+            # leads to is no reason to give up. Wait on for a good one; `session` tells the reason.
+            self._failure = error
+            raise
+        except Exception as error:
+            self._failure = error
+            self._opened.set()
+            raise
+        self._failure = None
+        self._session = session if isinstance(session, CountingSession) else None
+        self._opened.set()
+        self._ended.wait()
+        if self._failure is not None:
+            raise self._failure
+        return {"exchanges": self.exchanges, "reconnects": max(session.reconnects, 0)}
+
+
+class _Joined(RemoteOracle):
+    """What a joined oracle can do beyond asking: tell about its progress, and end."""
+
+    _attendee: Attendee
+    _on_exchange: Callable[[Exchange], None] | None = None
+
+    def close(self, error: Exception | None = None) -> None:
+        """End the session; the others are told the error, if there is one."""
+        self._attendee.end(error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if value is not None and not isinstance(value, Exception):
+            value = SessionClosed("the company's script was interrupted")
+        self.close(value)
+
+    def _exchange(self, asked: Asked) -> tuple[NDArray[np.int64], Receipt]:
+        session = self._attendee.session(0.0)
+        began, before = time.monotonic(), session.bytes
+        values, receipt = super()._exchange(asked)
+        self._attendee.exchanges += 1
+        if self._on_exchange is not None:
+            spent = int(self._spent.max()) + receipt.units
+            self._on_exchange(
+                Exchange(
+                    number=self._attendee.exchanges,
+                    purpose=asked.query.purpose,
+                    seconds=time.monotonic() - began,
+                    bytes=session.bytes - before,
+                    budget=Budget(self._cap_units, spent, self._delta),
+                )
+            )
+        return values, receipt
+
+
+class JoinedOracle(_Joined):
+    """The oracle of a company that is alone in its plan."""
+
+
+class JoinedJointOracle(_Joined, JointOracle):
+    """The oracle of one of several companies: answers are about all companies' people."""
+
+
+def join(
+    plan: Plan | Path | str,
+    *,
+    home: Path | str,
+    socket: Path | str | None = None,
+    group: str | None = None,
+    wait_s: float = 3600.0,
+    absence_s: float = 600.0,
+    on_exchange: Callable[[Exchange], None] | None = None,
+) -> JoinedOracle | JoinedJointOracle:
+    """Take part in the next session of an approved plan; returns its oracle once it is open.
+
+    | argument | meaning |
+    |---|---|
+    | plan | the plan, or its file; its hash must be approved in `home` |
+    | home | the company's home folder (keys, tls, plans, openings) |
+    | socket | where this company's Flower node calls; None: home/run/company.sock |
+    | group | a group that the Flower node's user shares, if it is another user |
+    | wait_s | how long to wait for the session |
+    | absence_s | how long regulator or relay may stay away before the session is given up |
+    | on_exchange | called after each answer, for a progress display |
+    """
+    own = Home(Path(home).resolve())
+    today = datetime.now(UTC).date()
+    given = plan if isinstance(plan, Plan) else Plan.load(Path(plan))
+    approved, cohort = own.approvals.require(given.hash)
+    own.delete_openings(today, keep=approved.hash)
+    attendee = Attendee(approved, own, Timing(absence_s=absence_s))
+    kind = JoinedOracle if len(approved.companies) == 1 else JoinedJointOracle
+    try:
+        attendee.listen(Path(socket or own.socket), Callers(group))
+        session = attendee.session(wait_s)
+        session.generation(approved.regulator.name)  # waits until the regulator is there too
+        oracle = kind(session, cohort, openings=own.openings(approved))
+    except BaseException as error:
+        attendee.end(error if isinstance(error, Exception) else SessionClosed("interrupted"))
+        raise
+    oracle._attendee, oracle._on_exchange = attendee, on_exchange
+    return oracle
+
+
+__all__ = ["Exchange", "JoinedJointOracle", "JoinedOracle", "join"]

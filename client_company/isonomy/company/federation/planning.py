@@ -1,0 +1,117 @@
+"""A new plan from the company's wishes, and the three files that go out with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+from isonomy.common.agreements.plan import MILLION, Plan
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import write_private
+from isonomy.common.base.session_errors import OverlappingPeople
+from isonomy.common.crypto.params import DEFAULT_PARAMETERS
+from isonomy.common.keys.party import Card
+from isonomy.common.people.cohort import Cohort
+
+INSPECTION_DAYS = 90
+
+
+@dataclass(frozen=True)
+class PlanFiles:
+    """What a plan consists of on disk: for both owners, for the regulator, for the server."""
+
+    plan: Path
+    people: Path
+    public: Path
+
+    @classmethod
+    def beside(cls, plan: Path) -> PlanFiles:
+        stem = plan.with_suffix("")
+        return cls(plan, stem.with_suffix(".people"), stem.with_suffix(".public.json"))
+
+
+def make_plan(
+    *,
+    name: str,
+    companies: Sequence[tuple[Card, Cohort]],
+    regulator: Card,
+    relay_name: str,
+    groups: Mapping[str, Sequence[str]],
+    notion: str,
+    strategy: str,
+    tolerance: str,
+    epsilon: str,
+    delta: str,
+    auditor: str = "",
+    auditor_signing: str = "",
+    inspection_rate: str = "0",
+    inspection_waits: bool = True,
+    deadline: str | None = None,
+    individual_filter: bool = False,
+    record_privacy: bool = False,
+) -> tuple[Plan, Cohort]:
+    """Put a plan together; numbers come as text, because they are kept exactly."""
+    cohort = _all_people([own for _, own in companies])
+    later = datetime.now(UTC).date() + timedelta(days=INSPECTION_DAYS)
+    shares = [{"people": len(c), "cohort_root": c.root.hex()} for _, c in companies]
+    plan = Plan.of(
+        {
+            "name": name,
+            "companies": [card for card, _ in companies],
+            "regulator": regulator,
+            "relay_name": relay_name,
+            "cohort_root": cohort.root.hex(),
+            "cohort_size": len(cohort),
+            "shares": shares if len(shares) > 1 else [],
+            "groups": {attribute: list(labels) for attribute, labels in groups.items()},
+            "notion": notion,
+            "strategy": strategy,
+            "tolerance_millionths": millionths("tolerance", tolerance),
+            "epsilon_millionths": millionths("epsilon", epsilon),
+            "delta": delta,
+            "parameters": DEFAULT_PARAMETERS.name,
+            "auditor": auditor,
+            "auditor_signing": auditor_signing,
+            "inspection_millionths": millionths("inspection rate", inspection_rate),
+            "inspection_waits": inspection_waits,
+            "inspection_deadline": deadline or later.isoformat(),
+            "individual_filter": individual_filter,
+            "record_privacy": record_privacy,
+        }
+    )
+    return plan, cohort
+
+
+def write_plan(plan: Plan, cohort: Cohort, path: Path) -> PlanFiles:
+    """Write plan, list of people and public part beside each other."""
+    files = PlanFiles.beside(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_private(files.people, "".join(f"{person}\n" for person in cohort.ids).encode())
+    files.public.write_bytes(plan.public().to_json())
+    plan.save(path)
+    return files
+
+
+def millionths(what: str, text: str) -> int:
+    """'0.05' → 50000, exactly; more than six decimals are refused rather than rounded."""
+    try:
+        scaled = Decimal(text) * MILLION
+        whole = int(scaled)
+    except (InvalidOperation, ValueError, OverflowError):
+        raise ConfigError(f"{what} must be a number such as 0.05, got {text!r}") from None
+    if whole != scaled:
+        raise ConfigError(f"{what} {text} has more than six decimals; plans are exact to that")
+    return whole
+
+
+def _all_people(cohorts: Sequence[Cohort]) -> Cohort:
+    everybody = [person for cohort in cohorts for person in cohort.ids]
+    if len(set(everybody)) != len(everybody):
+        raise OverlappingPeople(
+            f"{len(everybody) - len(set(everybody))} people stand in the lists of two companies; "
+            "a person belongs to one company of a plan"
+        )
+    return Cohort.of(everybody)

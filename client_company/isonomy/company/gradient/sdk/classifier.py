@@ -1,0 +1,304 @@
+"""scikit-learn's interface around the trainer.
+
+    clf = GradientFairClassifier("logistic", oracle=oracle, notion="demographic_parity")
+    clf.fit(X, y, ids=ids)
+    clf.predict(X_new); clf.history_.table()
+
+| module | network |
+|---|---|
+| "logistic" | one linear layer |
+| "mlp" | two hidden layers of 64 |
+| a function (inputs, outputs) -> nn.Module | yours, built anew at each fit |
+| an nn.Module | a copy of it is trained; its outputs are logits |
+
+Tables are coded by `ColumnCoder` (text and gaps are fine), or by `encoder`, any transformer of
+scikit-learn. Arrays with more than two axes (images) and torch tensors go to the module as they
+are.
+
+Under `record_privacy` nothing may be fitted to the table, for means and rare values tell about
+records: `encoder` is then "passthrough" or a ready `ColumnCoder`, made from a data dictionary
+(`ColumnCoder.public`) or fitted to other people.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.sums.oracle import GroupOracle
+from isonomy.company.fair.inputs.checks import checked_oracle, class_numbers, warn_of_attributes
+from isonomy.company.fair.inputs.columns import ColumnCoder
+from isonomy.company.gradient.record.privacy import RecordPrivacy
+from isonomy.company.gradient.run.notions import Notion
+from isonomy.company.gradient.run.strategy import Strategy, logits_of
+from isonomy.company.gradient.training.trainer import Trainer
+
+Floats = NDArray[np.float64]
+_HIDDEN = 64
+
+
+def logistic(inputs: int, outputs: int) -> nn.Module:
+    """Logistic regression; two classes take one logit."""
+    return nn.Linear(inputs, 1 if outputs == 2 else outputs)
+
+
+def mlp(inputs: int, outputs: int) -> nn.Module:
+    """Two hidden layers of 64."""
+    return nn.Sequential(
+        nn.Linear(inputs, _HIDDEN),
+        nn.ReLU(),
+        nn.Linear(_HIDDEN, _HIDDEN),
+        nn.ReLU(),
+        nn.Linear(_HIDDEN, 1 if outputs == 2 else outputs),
+    )
+
+
+_MODULES: dict[str, Callable[[int, int], nn.Module]] = {"logistic": logistic, "mlp": mlp}
+_TRAINER: dict[str, dict[str, Any]] = {
+    "logistic": {"rounds": 15, "local_steps": 10, "warmup_steps": 200, "average": 0.3},
+    "mlp": {"rounds": 15, "local_steps": 1, "warmup_steps": 200, "average": 0.3},
+}
+_STEP = 1.5  # dual, "logistic": with 1 multipliers do not arrive in 15 rounds (docs/gradient.md)
+_FREE = {"rounds": 150, "local_steps": 1}  # F-LD asks nobody: many short rounds
+_RATES = {"logistic": 0.02, "mlp": 2e-3}
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedLoss:
+    """1/b Σ_i c_{y_i}·(cross-entropy of row i). Not a weighted mean: that would give a row alone,
+    as under record privacy, the weight 1."""
+
+    weights: Tensor  # (classes,)
+
+    @classmethod
+    def of(cls, given: Mapping[Any, float], classes: NDArray[Any]) -> WeightedLoss:
+        known = classes.tolist()
+        for label, weight in given.items():
+            if label not in known or not 0 < weight < float("inf"):
+                raise ConfigError(
+                    f"class_weight takes positive numbers for {known}; got {label!r}: {weight!r}"
+                )
+        return cls(torch.tensor([float(given.get(label, 1.0)) for label in known]))
+
+    def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
+        each = nn.functional.cross_entropy(logits, target, reduction="none")
+        return (each * self.weights.to(each)[target]).mean()
+
+
+def _pf_ld(notion: str | Notion, options: Mapping[str, Any]) -> Strategy:
+    from isonomy.company.gradient.pf_ld.pf_ld import PFLD
+
+    return PFLD(notion, **options)
+
+
+def _f_ld(notion: str | Notion, options: Mapping[str, Any]) -> Strategy:
+    from isonomy.company.gradient.pf_ld.f_ld import FLD
+
+    return FLD(notion, **options)
+
+
+def _dp_fermi(notion: str | Notion, options: Mapping[str, Any]) -> Strategy:
+    from isonomy.company.gradient.fermi.fermi import DpFermi
+
+    if not isinstance(notion, str):
+        raise ConfigError("DP-FERMI takes a notion by name")
+    return DpFermi(notion, **options)
+
+
+GRADIENT_STRATEGIES: dict[str, Callable[[str | Notion, Mapping[str, Any]], Strategy]] = {
+    "pf_ld": _pf_ld,
+    "f_ld": _f_ld,
+    "dp_fermi": _dp_fermi,
+}
+
+
+class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A torch classifier trained fair to groups whose members it never sees.
+
+    | parameter | meaning |
+    |---|---|
+    | module | what is trained, see above |
+    | strategy | a name (GRADIENT_STRATEGIES), or a `Strategy` |
+    | notion | a name of notions.NAMES, or your own `Notion` |
+    | oracle, attribute | the handle to the regulator's attributes, and which |
+    | learning_rate, weight_decay | of Adam; None: by module |
+    | class_weight | what a row of a class counts in the loss, {class: weight}; others count 1 |
+    | encoder | None: `ColumnCoder`; "passthrough"; a ready `ColumnCoder`; or a transformer |
+    | record_privacy | `RecordPrivacy(epsilon=…)`: protect whole records from who sees the model |
+    | strategy_options | further arguments of the strategy (epsilon, step, …) |
+    | trainer_options | further arguments of `Trainer` (rounds, chunk_size, checkpoint, …) |
+
+    After `fit`: `module_`, `history_`, `stopped_` ("rounds", "budget" or "callback"), `classes_`,
+    `epsilons_` (cap, spent, as in the papers).
+    """
+
+    def __init__(
+        self,
+        module: str | nn.Module | Callable[[int, int], nn.Module] = "logistic",
+        *,
+        strategy: str | Strategy = "pf_ld",
+        notion: str | Notion = "demographic_parity",
+        oracle: GroupOracle | None = None,
+        attribute: str | Sequence[str] | None = None,
+        learning_rate: float | None = None,
+        weight_decay: float = 0.0,
+        class_weight: Mapping[Any, float] | None = None,
+        encoder: Any = None,
+        record_privacy: RecordPrivacy | None = None,
+        strategy_options: Mapping[str, Any] | None = None,
+        trainer_options: Mapping[str, Any] | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.module = module
+        self.strategy = strategy
+        self.notion = notion
+        self.oracle = oracle
+        self.attribute = attribute
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.class_weight = class_weight
+        self.encoder = encoder
+        self.record_privacy = record_privacy
+        self.strategy_options = strategy_options
+        self.trainer_options = trainer_options
+        self.random_state = random_state
+
+    def __sklearn_clone__(self) -> GradientFairClassifier:
+        """A clone asks the same oracle: a copied budget would be a second budget."""
+        settings = self.get_params(deep=False)
+        shared = {"oracle": settings.pop("oracle")}
+        return type(self)(**shared, **{k: clone(v, safe=False) for k, v in settings.items()})
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        ids: Sequence[object] | None = None,
+        resume: Any = None,
+    ) -> GradientFairClassifier:
+        """Train; all that can be wrong with the input is found before anything is spent."""
+        oracle = checked_oracle(self.oracle, records=self.record_privacy is not None)
+        strategy = self._strategy()
+        if "record_privacy" in (self.trainer_options or {}):
+            raise ConfigError("give record_privacy to the classifier, not among trainer_options")
+        warn_of_attributes(oracle, list(getattr(X, "columns", ())))
+        self.coder_ = self._fitted_coder(X)
+        inputs = self._inputs(X)
+        self.classes_, labels = class_numbers(y, len(inputs))
+        self.n_features_in_ = int(np.prod(inputs.shape[1:]))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.random_state)
+            self.module_ = self._module(self.n_features_in_)
+        kind = self.module if isinstance(self.module, str) else "mlp"
+        settings = {**_TRAINER[kind], "seed": self.random_state}
+        settings |= (_FREE if strategy.name == "f_ld" else {}) | dict(self.trainer_options or {})
+        unknown = set(settings) - set(inspect.signature(Trainer).parameters)
+        if unknown:
+            raise ConfigError(f"the trainer has no option {', '.join(sorted(unknown))}")
+        rate = _RATES[kind] if self.learning_rate is None else self.learning_rate
+        settings.setdefault(
+            "optimiser", partial(torch.optim.Adam, lr=rate, weight_decay=self.weight_decay)
+        )
+        if self.class_weight is not None:
+            settings.setdefault("loss", WeightedLoss.of(self.class_weight, self.classes_))
+        settings["record_privacy"] = self.record_privacy
+        trainer = Trainer(self.module_, strategy, oracle, self.attribute, **settings)
+        result = trainer.fit(inputs, torch.from_numpy(labels), ids=ids, resume=resume)
+        self.history_, self.stopped_ = result.history, result.stopped
+        self.epsilons_ = result.epsilons
+        return self
+
+    def predict_proba(self, X: Any) -> Floats:
+        """(n, classes) softmax of the logits."""
+        check_is_fitted(self, "module_")
+        inputs = self._inputs(X)
+        device = next(self.module_.parameters()).device
+        self.module_.eval()
+        with torch.no_grad():
+            parts = [
+                logits_of(self.module_(part.to(device)), len(self.classes_)).double().cpu()
+                for part in torch.split(inputs, 65_536)
+            ]
+        return np.asarray(torch.softmax(torch.cat(parts), dim=1).numpy())
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    # --- Parts ---------------------------------------------------------------------------------
+
+    def _strategy(self) -> Strategy:
+        options = dict(self.strategy_options or {})
+        if not isinstance(self.strategy, str):
+            if options:
+                raise ConfigError("strategy_options go with a strategy's name, not with an object")
+            return copy.deepcopy(self.strategy)  # a strategy keeps state; a refit starts anew
+        if self.strategy not in GRADIENT_STRATEGIES:
+            raise ConfigError(
+                f"unknown strategy {self.strategy!r}; there are {', '.join(GRADIENT_STRATEGIES)}"
+            )
+        if (self.strategy, self.module) == ("pf_ld", "logistic"):
+            options.setdefault("step", _STEP)
+        try:
+            return GRADIENT_STRATEGIES[self.strategy](self.notion, options)
+        except TypeError as error:
+            raise ConfigError(f"{self.strategy} does not take these options: {error}") from None
+
+    def _module(self, inputs: int) -> nn.Module:
+        if isinstance(self.module, nn.Module):
+            return copy.deepcopy(self.module)
+        if isinstance(self.module, str):
+            if self.module not in _MODULES:
+                raise ConfigError(
+                    f"unknown module {self.module!r}; there are {', '.join(_MODULES)}"
+                )
+            return _MODULES[self.module](inputs, len(self.classes_))
+        return self.module(inputs, len(self.classes_))
+
+    def _fitted_coder(self, X: Any) -> Any:
+        if _is_raw(X) or (isinstance(self.encoder, str) and self.encoder == "passthrough"):
+            return None
+        if isinstance(self.encoder, ColumnCoder):
+            return self.encoder
+        if self.record_privacy is not None:
+            raise ConfigError(
+                "under record privacy the coding of the columns may not be fitted to the records "
+                'it protects. Give encoder="passthrough", or a ColumnCoder made without them: '
+                "ColumnCoder.public(ranges, levels) from a data dictionary, or one fitted to other "
+                "people."
+            )
+        return ColumnCoder.fit(X) if self.encoder is None else clone(self.encoder).fit(X)
+
+    def _inputs(self, X: Any) -> Tensor:
+        if isinstance(X, Tensor):
+            return X
+        if self.coder_ is None:
+            try:
+                return torch.as_tensor(np.asarray(X, dtype=np.float32))
+            except (TypeError, ValueError) as error:
+                raise DataError(
+                    f'encoder="passthrough" takes numbers only: {error}. Leave encoder out to code '
+                    "text."
+                ) from None
+        own = isinstance(self.coder_, ColumnCoder)
+        coded = self.coder_.code(X) if own else self.coder_.transform(X)
+        return torch.as_tensor(np.asarray(coded, dtype=np.float32))
+
+
+def _is_raw(X: Any) -> bool:
+    return isinstance(X, Tensor) or (isinstance(X, np.ndarray) and X.ndim > 2)
+
+
+__all__ = ["GRADIENT_STRATEGIES", "GradientFairClassifier", "logistic", "mlp"]

@@ -1,0 +1,420 @@
+"""The training loop for any torch classifier and any gradient strategy.
+
+    trainer = Trainer(model, PFLD(), oracle=oracle, rounds=15)
+    result = trainer.fit(inputs, target, ids=ids)
+    result.history.table()
+
+    warm-up: loss steps without constraint                      free: no attribute is touched
+    for each round:                                             asks about each person once
+        for each chunk:  g ← strategy                           a private release
+                         local_steps times  θ ← opt(∇J(θ) + g)  several local steps per release
+        passes − 1 times: the same with the round's mean g      the last release reused
+        strategy.end_round → history, callbacks, checkpoint
+
+With `record_privacy` the company's own steps are releases too: loss steps, warm-up included, are
+DP-SGD on Poisson samples, and g is about a fresh Poisson sample instead of a fixed chunk (people in
+a chunk on average: `chunk_size`). What that guarantees to whom is in record_privacy.py.
+
+A budget that runs out ends the run with the model as it then is. A break between two rounds, or in
+the middle of one, is made good by `fit(..., resume=folder)`: the answers asked for twice are the
+stored ones, so the result is the same as without the break.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from isonomy.common.base.errors import BudgetExceeded, ConfigError
+from isonomy.common.sums.oracle import GroupOracle
+from isonomy.company.federation.progress import progress_bar
+from isonomy.company.gradient.per_sample.chain import set_training
+from isonomy.company.gradient.record.privacy import RecordPrivacy, RecordStrategy
+from isonomy.company.gradient.run.history import History
+from isonomy.company.gradient.run.paper_epsilon import PaperEpsilon, as_in_papers
+from isonomy.company.gradient.run.strategy import (
+    Chunk,
+    RoundRecord,
+    Run,
+    Strategy,
+    logits_of,
+    trainable,
+)
+from isonomy.company.gradient.sums.deferred import Deferred, LineStep, back_propagate
+from isonomy.company.gradient.training import checkpoint
+from isonomy.company.gradient.training.checks import (
+    check_finite_loss,
+    check_finite_parameters,
+    check_model,
+    check_step,
+    checked_optimiser,
+    move_to_device,
+    plan_record,
+    prepare_run,
+)
+
+Optimiser = Callable[[Iterable[nn.Parameter]], Optimizer]
+Loss = Callable[[Tensor, Tensor], Tensor]  # (logits (b, classes), target (b,)) -> mean loss
+Callback = Callable[["Trainer", RoundRecord], bool | None]  # True: stop here
+_CROSS_ENTROPY = nn.functional.cross_entropy
+
+
+def adam(parameters: Iterable[nn.Parameter]) -> Optimizer:
+    """The default optimiser."""
+    return torch.optim.Adam(parameters, lr=0.02)
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """A callback: stop when the *released* violation was small enough `patience` times running."""
+
+    violation: float
+    patience: int = 2
+
+    def __call__(self, trainer: Trainer, record: RoundRecord) -> bool:
+        last = trainer.history.records[-self.patience :]
+        return len(last) == self.patience and all(r.violation <= self.violation for r in last)
+
+
+@dataclass(frozen=True)
+class Epsilons:
+    """The figures of a run.
+
+    | name | meaning |
+    |---|---|
+    | cap | guaranteed for attributes, to the company and everybody else |
+    | spent | so far, of the cap: company's view, exact; under record privacy the cap |
+    | as_in_papers | for comparison with published figures; a guarantee only for whole records |
+    """
+
+    cap: float
+    spent: float
+    delta: float
+    as_in_papers: PaperEpsilon
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The trained model. `stopped`: "rounds", "budget" or "callback"."""
+
+    model: nn.Module
+    history: History
+    stopped: str
+    epsilons: Epsilons
+
+
+@dataclass
+class Trainer:
+    """Trains `model` in place under a strategy.
+
+    | parameter | meaning |
+    |---|---|
+    | attribute | an attribute, an intersection "sex*race", or several; None: the only one |
+    | optimiser | makes an optimiser from parameters |
+    | rounds | how often every person is asked about |
+    | chunk_size | people per private sum; None: all at once if the model is small, else 1,024 |
+    | local_steps | loss steps per constraint gradient |
+    | passes | passes over the chunks per round; only the first asks, the rest reuse the mean |
+    | loss_batch | rows per loss step, drawn anew; None: the chunk's own rows |
+    | warmup_steps | loss steps before the first question |
+    | average | part of the last rounds whose parameters are averaged into the result |
+    | device | None: a GPU if there is one |
+    | checkpoint | folder written after every round |
+    | record_privacy | `RecordPrivacy(epsilon=…)`: protect whole records from who sees the model |
+    """
+
+    model: nn.Module
+    strategy: Strategy
+    oracle: GroupOracle
+    attribute: str | Sequence[str] | None = None
+    optimiser: Optimiser = adam
+    rounds: int = 15
+    chunk_size: int | None = None
+    local_steps: int = 10
+    passes: int = 1
+    loss_batch: int | None = None
+    warmup_steps: int = 0
+    average: float = 0.0
+    loss: Loss = _CROSS_ENTROPY
+    device: str | torch.device | None = None
+    seed: int = 0
+    callbacks: Sequence[Callback] = ()
+    progress: bool = False
+    checkpoint: str | Path | None = None
+    record_privacy: RecordPrivacy | None = None
+    history: History = field(default_factory=History, init=False)
+
+    def __post_init__(self) -> None:
+        for name, least in (("rounds", 1), ("local_steps", 1), ("passes", 1), ("warmup_steps", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
+        if not isinstance(self.average, int | float) or not 0 <= self.average < 1:
+            raise ConfigError(f"average is a part of the rounds, 0 to below 1; got {self.average}")
+        for name in ("chunk_size", "loss_batch"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigError(f"{name} must be an integer of at least 1, got {value!r}")
+        if not isinstance(self.strategy, Strategy):
+            raise ConfigError(f"strategy is an object such as PFLD(), got {self.strategy!r}")
+        if not isinstance(self.callbacks, Sequence) or not all(map(callable, self.callbacks)):
+            raise ConfigError("callbacks is a list of functions (trainer, record) -> stop or not")
+        if self.record_privacy is not None and not isinstance(self.record_privacy, RecordPrivacy):
+            raise ConfigError(
+                f"record_privacy takes RecordPrivacy(epsilon=…), got {self.record_privacy!r}"
+            )
+        check_model(self.model)
+
+    def fit(
+        self,
+        inputs: Any,
+        target: Any,
+        *,
+        ids: Sequence[object] | None = None,
+        resume: str | Path | None = None,
+    ) -> TrainingResult:
+        """Train; `resume` names a checkpoint folder of the same run."""
+        generator = torch.Generator().manual_seed(self.seed)
+        move_to_device(self.model, self.device)
+        run = prepare_run(self, inputs, target, ids, generator)
+        check_step(self, run)
+        if self.checkpoint is not None:
+            checkpoint.check_folder(Path(self.checkpoint))
+        optimiser = checked_optimiser(self, self.model)
+        self.history = History()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            averaged = _Average(self.model, self.rounds - math.ceil(self.average * self.rounds))
+            if resume is not None:
+                self.history = checkpoint.restore(
+                    Path(resume), self, run, optimiser, averaged.state
+                )
+            else:
+                if run.record is not None:
+                    plan_record(run, self.strategy)
+                self._warm_up(run, optimiser)
+            stopped = self._train(run, optimiser, averaged, fresh=resume is None)
+        self.model.eval()
+        return TrainingResult(self.model, self.history, stopped, epsilons_of(run))
+
+    # --- The loop ------------------------------------------------------------------------------
+
+    def _warm_up(self, run: Run, optimiser: Optimizer) -> None:
+        self.model.train()
+        for number in range(self.warmup_steps):
+            chunk = run.chunks[number % len(run.chunks)]
+            self._descend(run, optimiser, chunk, None)
+        self.model.eval()
+        with torch.no_grad():
+            for part in torch.split(torch.arange(len(run.target)), 8192):
+                check_finite_loss(self.loss(run.outputs(part), run.target[part].to(run.device)))
+
+    def _train(self, run: Run, optimiser: Optimizer, averaged: _Average, *, fresh: bool) -> str:
+        if fresh:
+            self.model.eval()
+            self.strategy.prepare(run)  # a budget too small for this is an error, not an end
+            self._label(run)
+            self._save(run, optimiser, averaged)
+        with progress_bar(shown=self.progress) as bar:
+            task = bar.add_task(self.strategy.name, total=self.rounds, completed=run.round)
+            try:
+                while run.round < self.rounds:
+                    stop = self._round(run, optimiser, averaged)
+                    bar.advance(task)
+                    self._save(run, optimiser, averaged)
+                    if stop:
+                        averaged.apply(self.model)
+                        return "callback"
+            except BudgetExceeded:
+                averaged.apply(self.model)
+                return "budget"
+        return "rounds"
+
+    def _round(self, run: Run, optimiser: Optimizer, averaged: _Average) -> bool:
+        begin, losses = time.perf_counter(), []
+        kept: list[list[Tensor]] = []
+        for number in range(self.passes):
+            order = torch.randperm(len(run.chunks), generator=run.generator).tolist()
+            for index in order:
+                chunk = run.chunks[index]
+                if number == 0 and run.record is not None:
+                    chunk = run.record.draw_chunk(run, index)
+                if number == 0:
+                    set_training(self.model, False)
+                    constraint = self.strategy.constraint_gradient(run, chunk)
+                    if constraint is not None and self.passes > 1:
+                        kept.append(list(constraint))
+                else:
+                    constraint = _mean(kept)
+                set_training(self.model, True)
+                for _ in range(self.local_steps):
+                    losses.append(self._descend(run, optimiser, chunk, constraint))
+        run.round += 1
+        averaged.add(self.model, run.round)
+        if run.round == self.rounds:
+            averaged.apply(self.model)  # so that the last release is about the result
+        self.model.eval()
+        released = self.strategy.end_round(run)
+        record = replace(
+            released,
+            round=run.round,
+            loss=sum(losses) / len(losses),
+            epsilon_spent=_spent(run),
+            seconds=time.perf_counter() - begin,
+            extra={**released.extra, **_figures(run)},
+        )
+        self.history.append(record)
+        wishes = [callback(self, record) for callback in self.callbacks]  # every one is called
+        return any(wishes)
+
+    def _loss_rows(self, run: Run, chunk: Chunk) -> Tensor:
+        if self.loss_batch is None:
+            return chunk.rows
+        return torch.randint(len(run.target), (self.loss_batch,), generator=run.generator)
+
+    def _descend(
+        self, run: Run, optimiser: Optimizer, chunk: Chunk, constraint: Sequence[Tensor] | None
+    ) -> float:
+        """One step, private or not; the loss, where it may be told."""
+        if run.record is not None:
+            return self._private_step(run, optimiser, constraint)
+        return self._step(run, optimiser, self._loss_rows(run, chunk), constraint)
+
+    def _step(
+        self, run: Run, optimiser: Optimizer, rows: Tensor, constraint: Sequence[Tensor] | None
+    ) -> float:
+        """One optimiser step on ∇J + constraint; the model stays finite or the run ends.
+
+        In one pass with the constraint where its own forward pass can be shared (deferred.py).
+        """
+        target = run.target[rows].to(run.device)
+        shared = None
+        if isinstance(constraint, Deferred):
+            shared = constraint.take_pass(self.model, rows)
+        if shared is not None:
+            constraint = None
+            if self.loss is _CROSS_ENTROPY and run.classes == 2:
+                line = LineStep.of(shared, target)
+                if line is not None:
+                    value = check_finite_loss(line.loss)
+                    for parameter in (p for own in optimiser.param_groups for p in own["params"]):
+                        if not parameter.requires_grad:  # frozen since: it must not go on moving
+                            parameter.grad = None
+                    line.back_propagate()
+                    optimiser.step()
+                    return value
+            loss = self.loss(logits_of(shared.outputs, run.classes), target)
+        else:
+            loss = self.loss(run.outputs(rows), target)
+        value = check_finite_loss(loss)
+        optimiser.zero_grad()
+        if shared is not None:
+            back_propagate(loss, shared)
+        else:
+            loss.backward()  # type: ignore[no-untyped-call]
+        if constraint is not None:
+            for parameter, extra in zip(trainable(self.model), constraint, strict=True):
+                extra = extra.to(parameter)
+                parameter.grad = extra if parameter.grad is None else parameter.grad + extra
+        optimiser.step()
+        return value
+
+    def _private_step(
+        self, run: Run, optimiser: Optimizer, constraint: Sequence[Tensor] | None
+    ) -> float:
+        """The same by DP-SGD. What the loss was is not released, so nobody is told: NaN."""
+        if run.record is None or not isinstance(self.strategy, RecordStrategy):
+            raise ConfigError(f"{self.strategy.name} cannot run under record privacy")
+        self.model.eval()
+        own = self.strategy.own_terms(run)
+        gradient = run.record.loss_gradient(run, self.loss, own)
+        optimiser.zero_grad()
+        for number, parameter in enumerate(trainable(self.model)):
+            extra = 0.0 if constraint is None else constraint[number].to(parameter)
+            parameter.grad = gradient[number] + extra
+        optimiser.step()
+        check_finite_parameters(self.model)
+        return math.nan
+
+    def _label(self, run: Run) -> None:
+        """Names for the history's columns, where the strategy has them."""
+        describe = getattr(self.strategy, "describe", None)
+        if describe is not None:
+            self.history.groups, self.history.events = describe(run)
+            self.history.symbol = getattr(self.strategy, "symbol", "λ")
+
+    def _save(self, run: Run, optimiser: Optimizer, averaged: _Average) -> None:
+        if self.checkpoint is not None:
+            checkpoint.save(Path(self.checkpoint), self, run, optimiser, averaged.state)
+
+
+class _Average:
+    """The mean of the parameters at the ends of the last rounds."""
+
+    def __init__(self, model: nn.Module, after: int) -> None:
+        self.after = after  # rounds that do not enter
+        self.state: dict[str, Tensor] = {}
+
+    def add(self, model: nn.Module, number: int) -> None:
+        weight = 1.0 / max(number - self.after, 1)
+        if number <= self.after:
+            return
+        for name, parameter in model.named_parameters():
+            own = parameter.detach().double()
+            old = self.state.get(name, own)
+            self.state[name] = old + weight * (own - old)
+
+    def apply(self, model: nn.Module) -> None:
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name in self.state:
+                    parameter.copy_(self.state[name])
+
+
+def epsilons_of(run: Run) -> Epsilons:
+    """Cap, spent, and the papers' figure: under record privacy that of the planned run."""
+    budget, record = run.oracle.budget, run.record
+    papers = as_in_papers(run.oracle) if record is None else record.epsilon()
+    return Epsilons(budget.cap_epsilon, _spent(run), budget.delta, papers)
+
+
+def _spent(run: Run) -> float:
+    """ε for attributes so far. What it really is tells who was drawn and who has which label, and
+    neither is released: under record privacy it is the cap."""
+    budget = run.oracle.budget
+    return budget.spent_epsilon if run.record is None else budget.cap_epsilon
+
+
+def _figures(run: Run) -> dict[str, float]:
+    """ε as in the papers so far; under record privacy ε for records so far."""
+    if run.record is None:
+        return {"epsilon_as_in_papers": as_in_papers(run.oracle).epsilon}
+    return {"epsilon_records": run.record.epsilon(run.record.used).epsilon}
+
+
+def _mean(kept: list[list[Tensor]]) -> list[Tensor] | None:
+    """The round's constraint gradients, averaged over its chunks."""
+    if not kept:
+        return None
+    return [torch.stack(parts).mean(dim=0) for parts in zip(*kept, strict=True)]
+
+
+__all__ = [
+    "Callback",
+    "EarlyStopping",
+    "Epsilons",
+    "Loss",
+    "Optimiser",
+    "Trainer",
+    "TrainingResult",
+    "adam",
+    "epsilons_of",
+]

@@ -1,0 +1,134 @@
+"""A user's own table: a CSV or Parquet file with a target column and an attribute column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from isonomy.common.base.errors import DataError
+from isonomy.common.people.cohort import INTERSECTION
+from isonomy.company.rehearsal.datasets.dataset import Dataset, numbered
+from isonomy.company.rehearsal.datasets.source import read_csv
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet")
+MAX_GROUPS = 50
+# Pairs whose favourable label needs no telling; any other pair does.
+KNOWN_PAIRS = (
+    {"0", "1"}, {"0.0", "1.0"}, {"false", "true"}, {"no", "yes"}, {"n", "y"},
+)  # fmt: skip
+POSITIVE_LABELS = ("1", "1.0", "true", "yes", "y")
+
+
+def is_file_name(name: str) -> bool:
+    """Is this a path to a table rather than the name of a data set?"""
+    return name.lower().endswith(SUFFIXES)
+
+
+def from_file(
+    path: Path,
+    *,
+    target: str | None,
+    attribute: str | None,
+    positive: str | None = None,
+    id_column: str | None = None,
+) -> Dataset:
+    """A table with one row per person, or several if `id_column` names whose row it is.
+
+    `attribute` is a column, or several joined by "*"; it is never a feature. Rows without a target
+    are dropped; a missing attribute value stays missing.
+    """
+    frame = _read(path)
+    if not target or not attribute:
+        raise DataError(f"{path}: name the columns with --target and --attribute")
+    names = tuple(attribute.split(INTERSECTION))
+    wanted = [target, *names, *([id_column] if id_column else [])]
+    absent = [name for name in wanted if name not in frame.columns]
+    if absent:
+        raise DataError(
+            f"{path} has no column {', '.join(map(repr, absent))}; it has "
+            f"{', '.join(map(str, frame.columns[:20]))}"
+        )
+    if len(set(wanted)) != len(wanted):
+        raise DataError("target, attribute and id must be different columns")
+    labelled = frame[frame[target].notna()].reset_index(drop=True)
+    ids, first, people = _people(labelled, id_column, path.name.split(".")[0])
+    attributes = {name: _labels(labelled, name, first, people) for name in names}
+    return Dataset(
+        name=path.name,
+        features=labelled.drop(columns=wanted),
+        target=_target(labelled[target], positive),
+        attributes=attributes,
+        groups={
+            name: tuple(sorted({value for value in values if value is not None}))
+            for name, values in attributes.items()
+        },
+        ids=ids,
+        people=people,
+        notes=f"{len(frame) - len(labelled):,} rows without a target dropped.",
+        source=str(path),
+    )
+
+
+def _read(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise DataError(f"{path} does not exist")
+    try:
+        if path.suffix.lower() == ".parquet":
+            return pd.read_parquet(path)
+        return read_csv(path)
+    except (OSError, ValueError, EOFError, ImportError) as error:
+        raise DataError(f"{path} cannot be read as a table ({type(error).__name__})") from None
+
+
+def _people(
+    frame: pd.DataFrame, id_column: str | None, stem: str
+) -> tuple[tuple[str, ...], NDArray[np.int64], NDArray[np.int64] | None]:
+    """Ids, the first row of each person, and whose each row is (None: one row each)."""
+    if id_column is None:
+        return numbered(stem, len(frame)), np.arange(len(frame)), None
+    if frame[id_column].isna().any():
+        raise DataError(f"column {id_column!r} has rows without an id")
+    ids, first, people = np.unique(
+        frame[id_column].astype(str).str.strip().to_numpy(dtype=object).astype(str),
+        return_index=True,
+        return_inverse=True,
+    )
+    whose = None if len(ids) == len(frame) and (people == np.arange(len(ids))).all() else people
+    return tuple(map(str, ids)), first, whose
+
+
+def _labels(
+    frame: pd.DataFrame, name: str, first: NDArray[np.int64], people: NDArray[np.int64] | None
+) -> list[str | None]:
+    column = frame[name]
+    values = [None if pd.isna(value) else str(value) for value in column]
+    own = [values[row] for row in first]
+    if people is not None and any(own[whose] != v for whose, v in zip(people, values, strict=True)):
+        raise DataError(f"rows of one person have different values of {name!r}")
+    found = {value for value in own if value is not None}
+    if not 2 <= len(found) <= MAX_GROUPS:
+        raise DataError(
+            f"attribute {name!r} has {len(found)} values; groups need 2 to {MAX_GROUPS}: bin a "
+            "numeric column first"
+        )
+    return own
+
+
+def _target(column: pd.Series, positive: str | None) -> NDArray[np.int64]:
+    values = column.astype(str).str.strip()
+    found = sorted(values.unique())
+    if len(found) != 2:
+        raise DataError(f"target {column.name!r} needs two classes, it has {len(found)}")
+    if positive is None:
+        if {value.lower() for value in found} not in KNOWN_PAIRS:
+            raise DataError(
+                f"target {column.name!r} is {found[0]!r} or {found[1]!r}: say with --positive "
+                "which one is the favourable outcome"
+            )
+        positive = next(value for value in found if value.lower() in POSITIVE_LABELS)
+    if positive not in found:
+        raise DataError(f"target {column.name!r} is never {positive!r}; it is {' or '.join(found)}")
+    return np.asarray((values == positive).to_numpy(), dtype=np.int64)

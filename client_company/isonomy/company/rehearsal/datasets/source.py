@@ -1,0 +1,137 @@
+"""Where raw tables come from: a folder of (gzipped) CSV files, or an online name.
+
+Every file has a checksum that survives re-compression: rows, columns and the share of positives.
+A table that fails it is refused, because results on it could not be compared with anything.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from isonomy.common.base.errors import DataError, TransportError
+
+RATE_TOLERANCE = 5e-5  # rates below are given to four decimals
+ONLINE_TOLERANCE = 0.02  # online copies may be another sample of the same population
+
+
+@dataclass(frozen=True)
+class Table:
+    """One file of a set and what must be true of it."""
+
+    path: str  # inside the data folder
+    rows: int
+    columns: tuple[str, ...]
+    rate: float  # share of rows with a positive target
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files of a set, where they come from, and how to tell a positive row."""
+
+    name: str
+    tables: tuple[Table, ...]
+    origin: str  # for people: where to get the files, licence
+    positive: Callable[[pd.DataFrame], pd.Series]
+    fetch: Callable[[], pd.DataFrame] | None  # None: no online copy with the same columns
+
+    def read(self, data_dir: Path | None) -> pd.DataFrame:
+        """All files of the set as one table of original values; '?' is missing."""
+        if data_dir is None:
+            return self._online()
+        if not data_dir.is_dir():
+            raise DataError(
+                f"the data folder {data_dir} does not exist; it should hold "
+                f"{', '.join(table.path for table in self.tables)} ({self.origin})"
+            )
+        frames = [self._table(data_dir, table) for table in self.tables]
+        return pd.concat(frames, ignore_index=True)
+
+    def _table(self, data_dir: Path, table: Table) -> pd.DataFrame:
+        path = self._find(data_dir, table)
+        try:
+            frame = read_csv(path)
+        except (OSError, EOFError, ValueError, zlib.error, pd.errors.ParserError) as error:
+            raise DataError(
+                f"{path} cannot be read as a CSV table ({type(error).__name__}); "
+                f"get it again: {self.origin}"
+            ) from None
+        self._check(str(path), frame, table, RATE_TOLERANCE)
+        return frame
+
+    def _find(self, data_dir: Path, table: Table) -> Path:
+        path = data_dir / table.path
+        for candidate in (path, path.with_suffix("")):  # x.csv.gz, or unpacked x.csv
+            if candidate.is_file():
+                return candidate
+        raise DataError(
+            f"{path} is missing: {self.name} needs it, {table.rows:,} rows × "
+            f"{len(table.columns)} columns. Get it: {self.origin}"
+        )
+
+    def _online(self) -> pd.DataFrame:
+        names = ", ".join(table.path for table in self.tables)
+        if self.fetch is None:
+            raise DataError(
+                f"{self.name} has no online copy that loads by itself; get {names} ({self.origin}) "
+                "and name its folder with --data-dir"
+            )
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # retries; what matters is said below
+                frame = self.fetch()
+        # Whatever goes wrong on the way, the reader needs one thing: how to go on without it.
+        except Exception as error:
+            raise TransportError(
+                f"{self.name} could not be fetched online ({type(error).__name__}); with no "
+                f"connection, put {names} ({self.origin}) in a folder and name it with --data-dir"
+            ) from None
+        whole = self.tables[0]
+        self._check(f"the online copy of {self.name}", frame, whole, ONLINE_TOLERANCE, online=True)
+        return frame
+
+    def _check(
+        self, where: str, frame: pd.DataFrame, table: Table, tolerance: float, online: bool = False
+    ) -> None:
+        missing = sorted(set(table.columns) - set(frame.columns))
+        if missing:
+            raise DataError(
+                f"{where}: expected the columns of {self.name}, missing {', '.join(missing[:5])}; "
+                f"get it again: {self.origin}"
+            )
+        rate = float(self.positive(frame).mean())
+        rows_differ = not online and len(frame) != table.rows
+        if rows_differ or abs(rate - table.rate) > tolerance:
+            raise DataError(
+                f"{where}: expected {table.rows:,} rows with {table.rate:.2%} positive, found "
+                f"{len(frame):,} rows with {rate:.2%}; get it again: {self.origin}"
+            )
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """A CSV file with a header, gzipped or not; '?' and nothing are missing."""
+    return pd.read_csv(path, na_values=["?", ""], keep_default_na=False, skipinitialspace=True)
+
+
+def openml(data_id: int) -> pd.DataFrame:
+    """An OpenML table by number, target included. Needs internet once; then it is cached."""
+    from sklearn.datasets import fetch_openml
+
+    bunch = fetch_openml(data_id=data_id, as_frame=True, parser="auto", n_retries=1, delay=0.5)
+    frame: pd.DataFrame = bunch.frame
+    return frame
+
+
+def renamed_like(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
+    """OpenML writes `Jitter(%)` as `Jitter...`: match names by letters and digits alone."""
+    plain = {_letters(column): column for column in columns}
+    return frame.rename(columns={own: plain.get(_letters(own), own) for own in frame.columns})
+
+
+def _letters(name: str) -> str:
+    return "".join(character for character in name.lower() if character.isalnum())

@@ -1,0 +1,271 @@
+"""What a strategy gets in a rehearsal, what it gives back, and the strategies there are.
+
+A strategy is a function from `Rehearsal` to `Trained`. To add one, put it in `STRATEGIES`:
+
+    def my_strategy(rehearsal: Rehearsal) -> Trained: ...
+    STRATEGIES["my_strategy"] = my_strategy
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from isonomy.common.agreements.plan import MILLION
+from isonomy.common.base.canonical import hash_bytes
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.keys.identity import Identity
+from isonomy.common.ledger.ledger import Ledger
+from isonomy.common.people.cohort import AttributeTable, Cohort
+from isonomy.common.privacy.accounting import laplace_units, units_for
+from isonomy.common.sums.company_half import EncryptedOracle
+from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.local import LocalOracle, scratch_folder
+from isonomy.common.sums.oracle import GroupOracle
+from isonomy.common.sums.regulator_half import RegulatorHalf
+
+if TYPE_CHECKING:
+    from isonomy.company.gradient.run.paper_epsilon import PaperEpsilon
+
+TOLERANCE = 0.01  # the violation that tilt aims at if nobody says otherwise
+GRADIENT = ("pf_ld", "f_ld", "dp_fermi")
+PRIVATE_GRADIENT = ("pf_ld", "dp_fermi")
+Decide = Callable[[pd.DataFrame], NDArray[np.int64]]
+DecideByGroup = Callable[[pd.DataFrame, NDArray[np.int64]], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsal:
+    """The company's side of one run. The attributes are behind the oracle."""
+
+    estimator: Any  # unfitted, with predict_proba
+    features: pd.DataFrame  # (rows, columns), training people only
+    target: NDArray[np.int64]  # (rows,) 0 or 1
+    ids: Sequence[str]  # (rows,) whose row it is
+    oracle: GroupOracle
+    attribute: str
+    notion: str
+    tolerance: float
+    seed: int
+    keep_selection_rate: bool
+    options: Mapping[str, Any] = field(default_factory=dict)  # the strategy's own, by name
+    stop_within: float | None = None  # a tolerance that was asked for: gradient runs end at it
+    record_epsilon: float | None = None  # protect whole records, too
+    others: pd.DataFrame | None = None  # features of people who are not in training
+
+    def options_among(self, *names: str) -> dict[str, Any]:
+        """The options, all of which must be among `names`."""
+        strange = sorted(set(self.options) - set(names))
+        if strange:
+            raise ConfigError(
+                f"no option {', '.join(strange)}; this strategy has {', '.join(names) or 'none'}"
+            )
+        return dict(self.options)
+
+    def true_groups(self, who: str) -> NDArray[np.int64]:
+        """(rows,) true groups, for baselines that no regulator would answer."""
+        if not isinstance(self.oracle, LocalOracle):
+            raise ConfigError(
+                f"{who} needs the true attributes: it is a comparison for rehearsals without "
+                "encryption, never a protocol"
+            )
+        codes = self.oracle.unsafe_true_groups(self.attribute)
+        return np.asarray(codes[self.oracle.cohort.positions(self.ids)])
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Hard decisions of the result and of the base model; `returned` says which it is."""
+
+    decide: Decide
+    base_decide: Decide
+    returned: str  # "base", "tilt" or "shrunk"; other strategies: their own name
+    decide_by_group: DecideByGroup | None = None  # used instead: needs everybody's attribute
+    epsilon_spent: float | None = None  # where the ledger's sum is not the figure to show
+    accounting: str = ""  # what the guarantee is, where it is not the ledger's (ε, δ)
+    papers: PaperEpsilon | None = None  # ε for records, where these are protected
+
+
+def tilt(rehearsal: Rehearsal) -> Trained:
+    """The default: a private proxy tilts the base model's decision (TILT.md)."""
+    from isonomy.company.fair.estimator import FairClassifier
+
+    rehearsal.options_among()
+    model = FairClassifier(
+        rehearsal.estimator,
+        notion=rehearsal.notion,
+        tolerance=rehearsal.tolerance,
+        oracle=rehearsal.oracle,
+        attribute=rehearsal.attribute,
+        random_state=rehearsal.seed,
+        keep_selection_rate=rehearsal.keep_selection_rate,
+    )
+    model.fit(rehearsal.features, rehearsal.target, ids=rehearsal.ids)
+    return Trained(_decider(model), _decider(model.base_estimator_), str(model.report_.returned))
+
+
+def unconstrained(rehearsal: Rehearsal) -> Trained:
+    """The base model as it is. Asks the oracle nothing."""
+    rehearsal.options_among()
+    model = clone(rehearsal.estimator).fit(rehearsal.features, rehearsal.target)
+    return Trained(_decider(model), _decider(model), "base")
+
+
+def pf_ld(rehearsal: Rehearsal) -> Trained:
+    """Tran et al., private: a torch model under Lagrangian multipliers (docs/gradient.md)."""
+    from isonomy.company.rehearsal.gradient import train
+
+    return train("pf_ld", rehearsal)
+
+
+def f_ld(rehearsal: Rehearsal) -> Trained:
+    """Tran et al., Algorithm 1: not private, for comparison; refuses encrypted oracles."""
+    from isonomy.company.rehearsal.gradient import train
+
+    return train("f_ld", rehearsal)
+
+
+def dp_fermi(rehearsal: Rehearsal) -> Trained:
+    """Lowy et al., private: a torch model under an ERMI penalty (docs/fermi.md)."""
+    from isonomy.company.rehearsal.gradient import train
+
+    return train("dp_fermi", rehearsal)
+
+
+def _comparison(module: str, function: str) -> Callable[[Rehearsal], Trained]:
+    """A rival's method, from the room above (isonomy.company.compare), loaded when it runs."""
+
+    def train(rehearsal: Rehearsal) -> Trained:
+        room = import_module(f"isonomy.company.compare.{module}")
+        trained: Trained = getattr(room, function)(rehearsal)
+        return trained
+
+    return train
+
+
+STRATEGIES: dict[str, Callable[[Rehearsal], Trained]] = {
+    "tilt": tilt,
+    "pf_ld": pf_ld,
+    "f_ld": f_ld,
+    "dp_fermi": dp_fermi,
+    "dp_postprocess": _comparison("jagielski.rehearse", "postprocess"),
+    "dp_oracle": _comparison("jagielski.rehearse", "oracle_learner"),
+    "unconstrained": unconstrained,
+    "exponentiated_gradient": _comparison("baselines.fairlearn_reductions", "train"),
+    "zafar": _comparison("baselines.zafar", "train"),
+    "randomised_response": _comparison("baselines.randomised", "train"),
+    "dp_sgd_penalty": _comparison("baselines.dp_sgd", "train"),
+}
+
+_ODDS = ("equalized_odds", "equal_fpr", "equal_opportunity")
+_USUAL = ("demographic_parity", "equalized_odds")
+NOTIONS_OF: dict[str, tuple[str, ...]] = {  # strategies that are not listed check by themselves
+    "dp_postprocess": _ODDS,
+    "dp_oracle": _ODDS,
+    "exponentiated_gradient": _USUAL,
+    "zafar": _USUAL,
+    "randomised_response": _USUAL,
+    "dp_sgd_penalty": _USUAL,
+}
+
+
+def check_notion(strategy: str, notion: str) -> None:
+    """ConfigError for a notion that the strategy does not know, before anything is spent."""
+    known = NOTIONS_OF.get(strategy)
+    if known is not None and notion not in known:
+        raise ConfigError(f"{strategy} is for {', '.join(known)}; got notion {notion!r}")
+
+
+def is_pure(strategy: str, options: Mapping[str, Any]) -> bool:
+    """Does the strategy make one release of pure ε and nothing else?
+
+    A pure ε is stronger than (ε, δ). In the ledger's μ² it counts for several times its ε, because
+    there it must compose with anything; alone it must not be handicapped by that in a comparison.
+    """
+    if strategy == "dp_postprocess":
+        return bool(options.get("mechanism", "laplace") == "laplace")
+    return strategy == "randomised_response"
+
+
+def _decider(model: Any) -> Decide:
+    def decide(features: pd.DataFrame) -> NDArray[np.int64]:
+        return np.asarray(model.predict(features), dtype=np.int64)
+
+    return decide
+
+
+# --- Oracles over known attributes -----------------------------------------------------------
+
+
+@contextmanager
+def rehearsal_oracle(
+    ids: Sequence[str],
+    attributes: Mapping[str, Sequence[str | None]],
+    groups: Mapping[str, Sequence[str]],
+    *,
+    epsilon: float,
+    delta: float,
+    encrypted: bool = False,
+    pure: bool = False,
+    stretch: float | None = None,
+) -> Iterator[GroupOracle]:
+    """An oracle over known attributes with a ledger of its own, gone when the block is left.
+
+    `encrypted`: the real exchange, both halves in this process; otherwise the same noise and
+    ledger without encryption. `pure`: the budget is that of one release of pure ε. `stretch`: under
+    an individual filter (gradient.filters), everybody's cap reserved once.
+    """
+    millionths = max(1, int(epsilon * MILLION))
+    cap_units = laplace_units(millionths, MILLION) if pure else units_for(epsilon, delta)
+    table = AttributeTable(Cohort.of(ids), attributes, groups)
+    plan = hash_bytes("isonomy/rehearsal/v1", os.urandom(32))
+    with (
+        tempfile.TemporaryDirectory(prefix="isonomy-rehearsal-", dir=scratch_folder()) as folder,
+        Ledger.create(Path(folder) / "ledger.jsonl", cap_units=cap_units, delta=delta) as ledger,
+    ):
+        custodian = Custodian(table, ledger, plan=plan, member_key=os.urandom(32))
+        custodian.reserve(cap_units, individual=stretch is not None)
+        regulator = Identity.generate()
+        oracle: GroupOracle = LocalOracle(
+            table, custodian, plan=plan, cap_units=cap_units, delta=delta
+        )
+        if encrypted:
+            oracle = EncryptedOracle(
+                RegulatorHalf(custodian, regulator),
+                table.cohort,
+                table.groups,
+                plan=plan,
+                cap_units=cap_units,
+                delta=delta,
+                regulator_key=regulator.public,
+            )
+        if stretch is not None:
+            from isonomy.company.gradient.run.filters import FilteredOracle
+
+            oracle = FilteredOracle(oracle, stretch=stretch)
+        yield oracle
+
+
+__all__ = [
+    "GRADIENT",
+    "NOTIONS_OF",
+    "PRIVATE_GRADIENT",
+    "STRATEGIES",
+    "TOLERANCE",
+    "Rehearsal",
+    "Trained",
+    "check_notion",
+    "is_pure",
+    "rehearsal_oracle",
+]

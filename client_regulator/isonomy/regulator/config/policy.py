@@ -1,0 +1,147 @@
+"""The regulator's policy: what its officer lets companies ask, beyond what any one plan says.
+
+It is checked twice: when a plan is to be approved, and again by the daemon for every query, so that
+a policy which was tightened after an approval holds from the daemon's next start on.
+
+| rule | checked on |
+|---|---|
+| who may ask, strategies, notions, δ, inspection and auditor | the plan |
+| ε per run | the plan's reservation |
+| ε over all runs, by cohort | the plan's reservation, with everything else set aside |
+| ε per query, queries per run, kinds of queries | each query |
+| smallest group | each query: about how many people it is (a public number) |
+
+All numbers that decide are public or the plan's own: a refusal tells nothing about anybody.
+
+The smallest group holds for blind queries and for weighted sums too: the company learns the same
+from them, and a sum with the weights (1, 0) is a group's sum. It keeps honest questions coarse; it
+is not what protects. Rows are hidden, so people can be named and given rows of zeros: what protects
+one person is the noise, and the debit that goes with it.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal as Exact
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from isonomy.common.agreements.plan import MILLION, Plan
+from isonomy.common.base.errors import PolicyRefused
+from isonomy.common.keys.party import fingerprint
+from isonomy.common.privacy.accounting import epsilon_of, units_for
+from isonomy.common.privacy.queries import Query
+
+STRATEGIES = (
+    "tilt",
+    "pf_ld",
+    "f_ld",
+    "dp_fermi",
+    "dp_postprocess",
+    "dp_oracle",
+    "few_shot",
+    "audit",
+)
+NOTIONS = (
+    "demographic_parity",
+    "equalized_odds",
+    "equal_opportunity",
+    "equal_fpr",
+    "accuracy_parity",
+)
+
+
+def _positive(text: str) -> str:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ValueError("must be a positive number, written as text such as '1e-6'")
+    return text
+
+
+def _share(text: str) -> str:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise ValueError("must be a number from 0 to 1, written as text such as '0.05'")
+    return text
+
+
+# Numbers that end up in promises are text, kept as it was written.
+Decimal = Annotated[str, AfterValidator(_positive)]
+Share = Annotated[str, AfterValidator(_share)]
+Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}( [0-9a-f]{4}){7}$")]
+Auditor = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64})?$")]
+
+
+class Policy(BaseModel):
+    """The table [policy]. Empty lists and absent limits mean that the rule is not set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    companies: tuple[Fingerprint, ...] = ()
+    strategies: tuple[str, ...] = ()
+    notions: tuple[str, ...] = ()
+    kinds: tuple[Literal["blind", "open"], ...] = ("blind", "open")
+    epsilon_per_run: Decimal | None = None
+    epsilon_per_query: Decimal | None = None
+    queries_per_run: Annotated[int, Field(ge=1)] = 100_000
+    smallest_group: Annotated[int, Field(ge=1)] = 10
+    screening_ratio: Share = "0.8"
+    inspection_rate: Share = "0"
+    auditor: Auditor = ""
+    apply_rules: bool = False
+
+    def refusals(self, plan: Plan, delta: str) -> list[str]:
+        """Every rule that the plan breaks, in words; none: it may be approved."""
+        found = []
+        strangers = [c.name for c in plan.companies if fingerprint(c) not in self.companies]
+        if self.companies and strangers:
+            found.append(f"{', '.join(strangers)} may not ask (policy.companies)")
+        for what, value, allowed in (
+            ("strategy", plan.strategy, self.strategies),
+            ("notion", plan.notion, self.notions),
+        ):
+            if allowed and value not in allowed:
+                found.append(f"{what} {value!r} is not among {', '.join(allowed)}")
+        if float(plan.delta) > float(delta):
+            found.append(f"δ = {plan.delta} is above the policy's {delta}")
+        if self.epsilon_per_run is not None and plan.cap_units > self._units(
+            self.epsilon_per_run, delta
+        ):
+            asked = plan.epsilon_millionths / MILLION
+            found.append(f"ε = {asked:g} is above the {self.epsilon_per_run} of one run")
+        if plan.inspection_millionths < Exact(self.inspection_rate) * MILLION:
+            found.append(f"the policy wants {self.inspection_rate} of the queries inspected")
+        if self.auditor and plan.auditor != self.auditor:
+            found.append("the plan names another auditor than the policy, or none")
+        return found
+
+    def check_query(
+        self, query: Query, units: int, *, people: int, answered: int, delta: str
+    ) -> None:
+        """Raise PolicyRefused unless a query of this cost about so many people may be answered."""
+        if query.kind not in self.kinds:
+            raise PolicyRefused(f"the regulator's policy allows no {query.kind} queries")
+        if answered >= self.queries_per_run:
+            raise PolicyRefused(f"the regulator answers {self.queries_per_run} queries per run")
+        if self.epsilon_per_query is not None and units > self._units(
+            self.epsilon_per_query, delta
+        ):
+            raise PolicyRefused(
+                f"the query costs ε = {epsilon_of(units, float(delta)):.4g}; the regulator's "
+                f"policy allows {self.epsilon_per_query} per query. Ask with more noise"
+            )
+        if people < self.smallest_group:
+            raise PolicyRefused(
+                f"a query about {people} people; the regulator's policy asks for at least "
+                f"{self.smallest_group}. Ask about more at a time (gradients: a larger chunk_size)"
+            )
+
+    @staticmethod
+    def _units(epsilon: str, delta: str) -> int:
+        return units_for(float(epsilon), float(delta))

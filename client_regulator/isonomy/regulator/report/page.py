@@ -1,0 +1,166 @@
+"""report.html: one self-contained page for people, made from report.json and nothing else.
+
+An appendix (figures of a demonstration, say) may be added. It comes as plain data, is escaped like
+everything else, and stands under a heading that says that it is not the regulator's finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from isonomy.common.keys.party import fingerprint
+from isonomy.common.report.audit_cells import MEASURES, NOTIONS
+from isonomy.common.report.schema import Audit, Limits, ReportFile, ShownTable
+from isonomy.regulator.report import svg, words
+from isonomy.regulator.report.appendix import Appendix
+
+
+def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
+    """The page. A pure function of the report and the appendix."""
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(
+        percent=words.percent,
+        points=words.points,
+        day=words.day,
+        attribute=words.attribute_words,
+        limits=_limits,
+        people=_people,
+        purpose=words.purpose_words,
+    )
+    source = files("isonomy.regulator.report") / "templates" / "report.html.j2"
+    template = environment.from_string(source.read_text(encoding="utf-8"))
+    usable = [own for own in report.audits if own.tables]
+    last = usable[-1] if usable else None
+    page = template.render(
+        report=report,
+        headline=words.headline(report),
+        notion=words.main_notion(report),
+        summary=_summary(report, usable),
+        figures=_figures(usable),
+        usable=usable,
+        problems=[own for own in report.audits if own.problem],
+        last=last,
+        screening=words.four_fifths(report, last) if last else [],
+        law144=_law144(last) if last else [],
+        meaning=words.privacy_meaning(report),
+        inspections=words.inspection_words(report),
+        rate_words=words.RATE_WORDS,
+        fingerprint=fingerprint,
+        appendix=appendix.sections() if appendix else [],
+        appendix_title=appendix.title if appendix else "",
+    )
+    return page.encode("utf-8")
+
+
+def _summary(report: ReportFile, usable: Sequence[Audit]) -> list[dict[str, Any]]:
+    """One line per audit and attribute: the largest difference and the smallest impact ratio."""
+    notion, lines = words.main_notion(report), []
+    for audit in usable:
+        for table in words.single_tables(audit):
+            ratios = [own for own in table.impact_ratios if own is not None]
+            lines.append(
+                {
+                    "name": audit.name,
+                    "by": table.attribute,
+                    "people": audit.people,
+                    "difference": table.differences.get(notion),
+                    "ratio": min(ratios) if ratios else None,
+                    "accuracy": _overall_accuracy(audit),
+                }
+            )
+    return lines
+
+
+def _overall_accuracy(audit: Audit) -> int | None:
+    """Accuracy over all people, from the company's totals: no noise, the company's word."""
+    if audit.cells != "yd" or not audit.totals:
+        return None
+    return round(1_000_000 * (audit.totals[0] + audit.totals[3]) / max(sum(audit.totals), 1))
+
+
+def _figures(usable: Sequence[Audit]) -> list[dict[str, Any]]:
+    """Per attribute: a plot of each rate, and of impact ratios, all audits side by side."""
+    attributes = list(dict.fromkeys(t.attribute for own in usable for t in own.tables))
+    return [_figure(attribute, usable) for attribute in attributes]
+
+
+def _figure(attribute: str, usable: Sequence[Audit]) -> dict[str, Any]:
+    shown = [(own, t) for own in usable for t in own.tables if t.attribute == attribute]
+    labels = list(dict.fromkeys(g.label for _, table in shown for g in table.groups))
+    plots = []
+    for name in dict.fromkeys(m.name for own, _ in shown for m in MEASURES[own.cells]):
+        series = [
+            svg.Series(own.name, _marks(labels, table, table.rates.get(name, ())))
+            for own, table in shown
+        ]
+        plots.append((words.RATE_WORDS[name], Markup(svg.intervals(labels, series))))  # noqa: S704
+    return {
+        "attribute": attribute,
+        "legend": Markup(svg.legend([own.name for own, _ in shown])),  # noqa: S704
+        "plots": [(title, plot) for title, plot in plots if plot],
+        "tables": shown,
+        "rates": [n for n in words.RATE_WORDS if any(n in table.rates for _, table in shown)],
+        "notions": [n for n in NOTIONS if any(n in table.differences for _, table in shown)],
+    }
+
+
+def _marks(
+    labels: Sequence[str], table: ShownTable, found: Sequence[Limits | None]
+) -> list[svg.Mark | None]:
+    by_label = {
+        group.label: own for group, own in zip(table.groups, found, strict=False) if own is not None
+    }
+    return [_mark(by_label.get(label)) for label in labels]
+
+
+def _mark(found: Limits | None) -> svg.Mark | None:
+    return None if found is None else svg.Mark(found[0] / 1e6, found[1] / 1e6, found[2] / 1e6)
+
+
+def _law144(audit: Audit) -> list[dict[str, Any]]:
+    """Number of people, selected, selection rate and impact ratio, for each table."""
+    selected = next(m for m in MEASURES[audit.cells] if m.name == "selection_rate").hits
+    return [
+        {
+            "attribute": table.attribute,
+            "withheld": table.withheld,
+            "rows": [
+                {
+                    "label": group.label,
+                    "people": sum(group.counts),
+                    "selected": sum(group.counts[cell] for cell in selected),
+                    "rate": rate,
+                    "ratio": ratio,
+                }
+                for group, rate, ratio in zip(
+                    table.groups, table.rates["selection_rate"], table.impact_ratios, strict=True
+                )
+            ],
+        }
+        for table in audit.tables
+    ]
+
+
+def _limits(found: Limits | None, kind: str = "percent") -> Markup:
+    """A value over its interval, for a cell of a table."""
+    if found is None:
+        return Markup('<span class="small">too noisy</span>')
+    scale, digits = (1e6, 2) if kind == "ratio" else (1e4, 1)
+    value, low, high = (f"{own / scale:.{digits}f}" for own in found)
+    unit = " %" if kind == "percent" else ""
+    return Markup(f'{value}{unit} <span class="ci">{low}–{high}</span>')  # noqa: S704  (numbers)
+
+
+def _people(count: int) -> str:
+    """Millionths of people, as a whole number: the noise is larger than one person anyway."""
+    return f"{round(count / 1e6):,}"
+
+
+__all__ = ["render"]

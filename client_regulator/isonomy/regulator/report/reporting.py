@@ -1,0 +1,93 @@
+"""Write a report: from the home's plan and ledger to three files, signed.
+
+    report.json   canonical, signed        report.html   for people        report.sig   signatures
+
+The ledger is read without its lock, so a report can be written while the daemon serves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, field
+from decimal import Decimal
+from importlib.metadata import version
+from pathlib import Path
+
+from isonomy.common.agreements.plan import MILLION, Plan
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.report.from_ledger import plan_history
+from isonomy.common.report.report import build_report
+from isonomy.common.report.schema import OfficerWord, ReportFile, Settings
+from isonomy.common.report.sign import save_signatures, sign_report, write_whole
+from isonomy.common.report.statement import Statement
+from isonomy.common.report.verify import ReportPaths
+from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.plans.plan_files import named_plan
+from isonomy.regulator.report.appendix import Appendix
+from isonomy.regulator.report.page import render
+
+
+@dataclass(frozen=True)
+class Words:
+    """What is said beside the numbers, and by whom."""
+
+    officer: OfficerWord = field(default_factory=OfficerWord)
+    statement: Statement | None = None
+    appendix: Appendix | None = None
+
+
+def find_run(config: RegulatorConfig, run: str) -> Plan:
+    """A run by its folder, its plan's file, or the beginning of its plan's hash."""
+    folder = Path(run)
+    if folder.is_dir():
+        if not (folder / "plan.json").is_file():
+            raise ConfigError(f"{folder} holds no plan.json; name the run by its plan's hash")
+        run = str(folder / "plan.json")
+    return named_plan(config, run)
+
+
+def settings_of(config: RegulatorConfig) -> Settings:
+    """The policy's rules for reports."""
+    return Settings(
+        smallest_group=config.policy.smallest_group,
+        four_fifths=int(Decimal(config.policy.screening_ratio) * MILLION),
+    )
+
+
+def write_report(
+    config: RegulatorConfig, plan: Plan, out: Path, words: Words | None = None
+) -> tuple[ReportPaths, ReportFile]:
+    """Build, render, sign, and write all three files into a folder."""
+    said = words or Words()
+    keys = PartyKeys.load(config.keys_folder)
+    if keys.card() != plan.regulator:
+        raise ConfigError(
+            "the plan names another regulator's keys than those of this home. A report is signed "
+            "with the key that the plan pins: write reports before rotating the identity"
+        )
+    if said.statement is not None and said.statement.plan != plan.hash.hex():
+        raise ConfigError("the company's statement is about another plan")
+    report = build_report(
+        plan,
+        plan_history(config.ledger.path, plan.hash),
+        created=int(time.time()),
+        software=f"isonomy {version('isonomy')}",
+        settings=settings_of(config),
+        officer=said.officer,
+        company=said.statement.word() if said.statement else None,
+        told=said.statement.totals if said.statement else None,
+    )
+    page = render(report, said.appendix)
+    report = report.model_copy(update={"html_sha256": hashlib.sha256(page).hexdigest()})
+    data = report.to_json()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot use the folder {out}: {error.strerror}") from None
+    paths = ReportPaths(out / "report.json")
+    write_whole(paths.html, page)
+    write_whole(paths.report, data)
+    save_signatures(sign_report(data, keys), paths.signatures)
+    return paths, report

@@ -1,0 +1,108 @@
+"""Making a regulator's home, once: nothing in it is ever overwritten.
+
+regulator.toml   policy and settings      vault.bin      people and attributes, encrypted
+keys/            identity, sealing and    ledger.jsonl   from the first approval on
+                 member key, card.json    witness.json   how far the ledger had got
+node/            the Flower node's key    plans/         what was approved; closed/: what ended
+tls/             certificate and key      deletions/     signed records of what was forgotten
+run/             socket for the node      state/         how far sessions got
+tasks/           few-shot samples, sealed few-shot/      approved few-shot plans
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import write_private
+from isonomy.common.keys.certificates import make_request
+from isonomy.common.keys.party import PartyKeys, fingerprint
+from isonomy.common.node.node import make_node_key
+from isonomy.regulator.config.config import FILE_NAME, RegulatorConfig
+from isonomy.regulator.config.policy_template import policy_text
+from isonomy.regulator.vault.member_key import make_member_key
+from isonomy.regulator.vault.unlock import new_secret
+from isonomy.regulator.vault.vault import Vault
+
+
+@dataclass(frozen=True)
+class NewHome:
+    """What the officer wants."""
+
+    name: str
+    epsilon: str
+    delta: str
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    group: str | None = None
+    unlock_file: Path | None = None
+    tls_request: bool = True
+
+
+@dataclass(frozen=True)
+class Made:
+    """What there is now, and what goes to whom."""
+
+    config: RegulatorConfig
+    policy: Path
+    card: Path
+    fingerprint: str
+    node_key: Path
+    tls_request: Path | None
+
+
+def make_home(folder: Path, wish: NewHome) -> Made:
+    """Make everything that a regulator needs before it enrolls people."""
+    folder = folder.resolve()
+    policy = folder / FILE_NAME
+    if folder.exists() and any(not path.is_dir() for path in (folder, *folder.rglob("*"))):
+        raise ConfigError(f"{folder} is not an empty folder; nothing in it was touched")
+    unlock = wish.unlock_file and wish.unlock_file.absolute()
+    text = policy_text(
+        name=wish.name,
+        epsilon=wish.epsilon,
+        delta=wish.delta,
+        groups=wish.groups,
+        group=wish.group,
+        unlock_file=_relative(unlock, folder) if unlock else None,
+    )
+    _check(text)  # before anything is made, and before a passphrase is asked for
+    secret = new_secret(unlock)
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    config = RegulatorConfig.model_validate(tomllib.loads(text))._resolved(folder)
+    keys = PartyKeys.create(config.keys_folder, wish.name, "regulator")
+    make_member_key(config)
+    for own in (config.node_folder, config.socket.parent):
+        own.mkdir(parents=True, exist_ok=True)
+    node_key = make_node_key(config.node_folder / "node.key")
+    request = make_request(config.tls_folder, wish.name, "regulator") if wish.tls_request else None
+    Vault.create(config.vault.path, secret)
+    write_private(policy, text.encode())  # last: a folder without it is no home
+    return Made(
+        config=config,
+        policy=policy,
+        card=config.keys_folder / "card.json",
+        fingerprint=fingerprint(keys.card()),
+        node_key=node_key,
+        tls_request=request,
+    )
+
+
+def _check(text: str) -> None:
+    try:
+        RegulatorConfig.model_validate(tomllib.loads(text))
+    except ValidationError as error:
+        reasons = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise ConfigError(f"this home cannot be made: {reasons}") from None
+
+
+def _relative(path: Path, folder: Path) -> str:
+    """A path below the home stays good when the home is moved."""
+    inside = os.path.commonpath([path, folder]) == str(folder)
+    return str(path.relative_to(folder)) if inside else str(path)

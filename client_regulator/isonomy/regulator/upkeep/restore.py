@@ -1,0 +1,199 @@
+"""Restoring a home without rolling anybody's budget back.
+
+Rules, in order:
+    (1) the backup decrypts, and its ledger holds;
+    (2) of the home's own ledger (if there is one) and the backup's, the longer one counts, and it
+        must contain the shorter: two ledgers that went different ways are refused;
+    (3) every head that is known from elsewhere lies in it: heads from signed answers (--head), head
+        witnesses (--witness, the home's own, its copies elsewhere); with no such word and no ledger
+        left, nobody can tell how old the backup is, and nothing is restored. A copy below the home
+        travels in the backup, so it cannot vouch for it and counts for nothing;
+    (4) of two vaults the newer one counts, and none older than witnessed comes back;
+    (5) what was forgotten since the backup stays forgotten: plans that ended, their state, lists
+        with somebody who is no longer enrolled. What came since is carried over.
+Then the folder is put in place in one step; what was there before is kept beside it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from isonomy.common.base.errors import ConfigError, StorageError
+from isonomy.common.base.private_files import fsync_folder
+from isonomy.common.ledger.file import read_ledger
+from isonomy.regulator.config.config import FILE_NAME, RegulatorConfig
+from isonomy.regulator.config.faults import RollbackRefused
+from isonomy.regulator.serving.officer import ask, daemon_status
+from isonomy.regulator.serving.witness import Witness, check_vault, vault_generation
+from isonomy.regulator.upkeep.backup import unpack
+from isonomy.regulator.upkeep.carry_over import stay_forgotten
+from isonomy.regulator.upkeep.remains import shred_folder
+from isonomy.regulator.vault.unlock import Secret
+from isonomy.regulator.vault.vault import Vault
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What is in place now."""
+
+    home: Path
+    records: int
+    ledger_from: str  # "backup" or "home"
+    vault_from: str
+    before: Path | None
+
+
+def restore(
+    file: Path,
+    home: Path,
+    secret: Secret,
+    *,
+    heads: Sequence[bytes] = (),
+    witnesses: Sequence[Path] = (),
+) -> Restored:
+    """Put a backup in place; raises before anything is changed."""
+    home = home.resolve()
+    old = _present(home)
+    staging = home.with_name(f".{home.name}.restoring-{secrets.token_hex(4)}")
+    try:
+        file_id = unpack(file, staging, secret)  # (1)
+        new = RegulatorConfig.load(staging)
+        ledger_from = _choose_ledger(old, new)  # (1), (2)
+        known = _known_witnesses(old, new, home, witnesses)
+        _check_known(new, heads, known, alone=ledger_from == "backup" and not _has_ledger(old))
+        vault_from = _choose_vault(old, new)  # (4)
+        for witness in known:
+            check_vault(new, witness)
+        stay_forgotten(old, new, Vault(new.vault.path, secret), newer=ledger_from)  # (5)
+        records = _read(new.ledger.path).records if new.ledger.path.exists() else 0
+        (new.home / "run").mkdir(exist_ok=True)
+        before = _swap(staging, home)
+    finally:
+        shred_folder(staging)  # keys and lists in plain text, if nothing came of it
+    config = RegulatorConfig.load(home)
+    if config.ledger.path.exists():
+        ask(config, {"type": "note", "kind": "restore", "event": {"backup": file_id}})
+    return Restored(home, records, ledger_from, vault_from, before)
+
+
+@dataclass(frozen=True)
+class _Chain:
+    ledger_id: bytes
+    records: int
+    head: bytes
+    heads: frozenset[bytes]
+
+
+def _read(path: Path) -> _Chain:
+    heads: set[bytes] = set()
+    with path.open("rb") as file:
+        found = read_ledger(path, file, on_record=lambda sealed, state: heads.add(sealed.hash))
+    opening = found.state.opening
+    own = opening.ledger_id if opening else b""
+    return _Chain(own, found.state.records, found.state.head, frozenset(heads))
+
+
+def _present(home: Path) -> RegulatorConfig | None:
+    if not (home / FILE_NAME).exists():
+        if home.exists() and any(home.iterdir()):
+            raise ConfigError(f"{home} is neither a regulator's home nor empty; nothing was done")
+        return None
+    config = RegulatorConfig.load(home)
+    if daemon_status(config) is not None:
+        raise ConfigError("the daemon of this home is running; stop it first")
+    return config
+
+
+def _known_witnesses(
+    old: RegulatorConfig | None, new: RegulatorConfig, home: Path, given: Sequence[Path]
+) -> list[Witness]:
+    """Witnesses that were not in the backup.
+
+    Signed by an identity in the backup: the home's own keys may be what was lost.
+    """
+    copies = {path.resolve() for own in (old, new) if own for path in own.witness_copies}
+    inside = (home, new.home.resolve())
+    paths = [path for path in sorted(copies) if not set(inside) & set(path.parents)]
+    paths += [old.witness] if old else []
+    return [Witness.load(path, new) for path in (*given, *(own for own in paths if own.exists()))]
+
+
+def _has_ledger(config: RegulatorConfig | None) -> bool:
+    return config is not None and config.ledger.path.exists()
+
+
+def _choose_ledger(old: RegulatorConfig | None, new: RegulatorConfig) -> str:
+    if old is None or not old.ledger.path.exists():
+        return "backup"
+    present = _read(old.ledger.path)
+    if not new.ledger.path.exists():
+        shutil.copy2(old.ledger.path, new.ledger.path)
+        return "home"
+    saved = _read(new.ledger.path)
+    if saved.head in present.heads:
+        shutil.copy2(old.ledger.path, new.ledger.path)
+        return "home"
+    if present.head in saved.heads:
+        return "backup"
+    raise RollbackRefused(
+        f"the ledger in {old.home} and the one in the backup went different ways: neither contains "
+        "the other. Nothing was restored; compare them with the companies' heads"
+    )
+
+
+def _check_known(
+    new: RegulatorConfig, heads: Sequence[bytes], witnesses: Sequence[Witness], *, alone: bool
+) -> None:
+    if not new.ledger.path.exists():
+        if heads or witnesses:
+            raise RollbackRefused("the backup was made before there was a ledger")
+        return
+    if alone and not heads and not witnesses:
+        raise RollbackRefused(
+            "there is no ledger left to compare with, so nobody can tell whether this backup is "
+            "the newest state. Ask each company for the head in its last signed answer "
+            "(`isonomy-company head PLAN`) and give it with --head, or name a copy of witness.json "
+            "with --witness"
+        )
+    chain = _read(new.ledger.path)
+    missing = [head for head in heads if head not in chain.heads]
+    missing += [
+        own.head
+        for own in witnesses
+        if own.head not in chain.heads or own.ledger_id != chain.ledger_id
+    ]
+    if missing:
+        raise RollbackRefused(
+            f"this ledger lacks {len(missing)} head(s) that are known to have been signed (first: "
+            f"{missing[0].hex()[:16]}…): budgets would be spent twice. Find a newer copy"
+        )
+
+
+def _choose_vault(old: RegulatorConfig | None, new: RegulatorConfig) -> str:
+    if old is None or not old.vault.path.exists():
+        return "backup"
+    if vault_generation(old) <= vault_generation(new):
+        return "backup"
+    shutil.copy2(old.vault.path, new.vault.path)
+    return "home"
+
+
+def _swap(staging: Path, home: Path) -> Path | None:
+    before = None
+    try:
+        if home.exists() and any(home.iterdir()):
+            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            before = home.with_name(f"{home.name}.before-restore-{stamp}")
+            home.rename(before)
+        elif home.exists():
+            home.rmdir()
+        staging.rename(home)
+        fsync_folder(home)
+    except OSError as error:
+        raise StorageError(f"cannot put {home} in place: {error.strerror}") from None
+    return before

@@ -1,0 +1,55 @@
+"""From the vault to what answers a plan: the plan's attributes, of its people, in its order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isonomy.common.agreements.plan import Plan
+from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.people.cohort import AttributeTable, Cohort
+from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.vault.vault import VaultTable
+
+
+def load_table(
+    config: RegulatorConfig, vault: VaultTable, plan: Plan, cohort: Cohort
+) -> AttributeTable:
+    """The attributes that the plan asks for; everybody enrolled, groups as they were declared."""
+    check_declared(config, vault)
+    for name, labels in plan.groups.items():
+        declared = vault.groups.get(name)
+        if declared != tuple(labels):
+            raise ConfigError(
+                f"the plan asks for {name!r} with groups {', '.join(labels)}; this regulator "
+                f"declares {', '.join(declared) if declared else 'no such attribute'}"
+            )
+    rows = rows_of(vault, cohort)
+    values: dict[str, list[str | None]] = {}
+    for name in plan.groups:
+        meanings: list[str | None] = [*vault.groups[name], None]
+        codes = np.minimum(vault.codes[name][rows], len(meanings) - 1)  # no value: the last, None
+        values[name] = [meanings[code] for code in codes.tolist()]
+    return AttributeTable(cohort, values, plan.groups)
+
+
+def rows_of(vault: VaultTable, cohort: Cohort) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """(people,) where the cohort's people stand in the vault; DataError if somebody does not."""
+    rows = np.array([vault.index.get(person, -1) for person in cohort.ids], dtype=np.int64)
+    unknown = int((rows < 0).sum())
+    if unknown:
+        # A number, never a name: this text may reach the other side.
+        raise DataError(
+            f"{unknown} of the plan's {len(cohort)} people are not enrolled here; align the "
+            "records again and make a new plan"
+        )
+    return rows
+
+
+def check_declared(config: RegulatorConfig, vault: VaultTable) -> None:
+    """The file's [groups] and the vault's must not contradict each other."""
+    for name, labels in vault.groups.items():
+        if name in config.groups and config.groups[name] != labels:
+            raise ConfigError(
+                f"regulator.toml declares other groups for {name!r} than those that people were "
+                f"enrolled under ({', '.join(labels)}); put these back, or enroll anew"
+            )

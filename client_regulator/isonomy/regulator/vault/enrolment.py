@@ -1,0 +1,203 @@
+"""Enrolling people: every line checked before anybody is enrolled, then one new vault.
+
+| call | takes | refuses |
+|---|---|---|
+| `enroll FILE` | people of a new cohort | anybody who is enrolled already |
+| `enroll --update` | further people, and further attributes | another value for a known person |
+| `enroll --replace` | new values too (implies --update) | – |
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.people.cohort import normalise_id
+from isonomy.regulator.config.config import check_groups
+from isonomy.regulator.config.faults import AlreadyEnrolled
+from isonomy.regulator.vault.tables import MAX_SHOWN, Problems, Row
+from isonomy.regulator.vault.vault import MISSING, UNKNOWN, Codes, VaultTable
+
+MAX_LABELS = 1 << 12
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the officer asked for."""
+
+    cohort: str
+    groups: Mapping[str, tuple[str, ...]]  # the attributes of the file, each with its groups
+    unknown_values: Sequence[str] = ()
+    update: bool = False
+    replace: bool = False
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """What came of it: counts without any attribute in them."""
+
+    added: int
+    unchanged: int
+    replaced: int
+    people: int
+
+
+@dataclass
+class _Read:
+    """A file's people, checked."""
+
+    ids: list[str]
+    where: list[str]
+    codes: dict[str, list[int]]
+
+
+def enrol(
+    table: VaultTable, order: Order, rows: Iterable[Row], problems: Problems
+) -> tuple[VaultTable, Enrolled]:
+    """The vault with the file's people in it; raises before anything is changed."""
+    _check_order(table, order)
+    read = _read(order, rows, problems)
+    problems.check()
+    if not read.ids:
+        raise DataError(f"{problems.path} holds nobody; nothing was changed")
+    places = [table.index.get(person, -1) for person in read.ids]
+    known = sum(place >= 0 for place in places)
+    if known and not (order.update or order.replace):
+        raise AlreadyEnrolled(
+            f"{known} of the {len(places)} people in {problems.path} are enrolled already; "
+            "nothing was changed. Add --update to enroll the others too"
+        )
+    return _merge(table, order, read, places, problems)
+
+
+def declared_groups(
+    attributes: Sequence[str],
+    given: Mapping[str, tuple[str, ...]],
+    policy: Mapping[str, tuple[str, ...]],
+    enrolled: Mapping[str, tuple[str, ...]],
+) -> dict[str, tuple[str, ...]]:
+    """Each attribute's groups: from the command line, the policy or the vault, which must agree."""
+    strangers = set(given) - set(attributes)
+    if strangers:
+        raise ConfigError(f"--groups names {sorted(strangers)}, which no --attribute chooses")
+    found = {}
+    for name in attributes:
+        sources = [own[name] for own in (given, policy, enrolled) if name in own]
+        if not sources:
+            raise ConfigError(
+                f"the groups of {name!r} are not declared; write them into [groups] of "
+                f"regulator.toml, or add --groups {name}=LABEL,LABEL. They are not read off the "
+                "data, because whether a rare group has anybody in it is itself private"
+            )
+        if any(labels != sources[0] for labels in sources):
+            raise ConfigError(
+                f"{name!r} is declared with different groups (or another order) in regulator.toml, "
+                "on the command line or among the enrolled; they must agree"
+            )
+        try:
+            check_groups(name, sources[0])
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        if len(sources[0]) > MAX_LABELS:
+            raise ConfigError(f"{name!r} has more than {MAX_LABELS} groups")
+        found[name] = sources[0]
+    return found
+
+
+def _check_order(table: VaultTable, order: Order) -> None:
+    if order.cohort in table.cohort_names and not (order.update or order.replace):
+        raise AlreadyEnrolled(
+            f"there are people in cohort {order.cohort!r} already; nothing was changed. Add "
+            "--update to enroll further people, or name another --cohort"
+        )
+    further = set(order.groups) - set(table.groups)
+    if len(table) and further and not (order.update or order.replace):
+        raise ConfigError(
+            f"{', '.join(sorted(further))}: no enrolled person has this attribute. With --update "
+            "it is added, and counts as missing for everybody who is not in the file"
+        )
+
+
+def _read(order: Order, rows: Iterable[Row], problems: Problems) -> _Read:
+    coders = [_Coder(name, labels, order.unknown_values) for name, labels in order.groups.items()]
+    read = _Read([], [], {name: [] for name in order.groups})
+    seen: dict[str, str] = {}
+    columns = list(read.codes.values())
+    for row in rows:
+        try:
+            person = normalise_id(row.person)
+        except DataError as error:
+            problems.add(row.where, str(error))
+            continue
+        first = seen.setdefault(person, row.where)
+        if first is not row.where:
+            problems.add(row.where, f"the same id as in {first}")
+            continue
+        for coder, value, column in zip(coders, row.values, columns, strict=True):
+            code = coder.code(value)
+            if code is None:
+                problems.add(
+                    row.where,
+                    f"the value of {coder.name!r} is none of its declared groups "
+                    f"({', '.join(coder.labels[:8])}), nor one that means unknown",
+                )
+                code = UNKNOWN
+            column.append(code)
+        read.ids.append(person)
+        read.where.append(row.where)
+    return read
+
+
+class _Coder:
+    """Values of one attribute to codes; each spelling is looked at once."""
+
+    def __init__(self, name: str, labels: Sequence[str], unknown: Sequence[str]) -> None:
+        self.name, self.labels = name, labels
+        self._codes: dict[str | None, int | None] = {None: MISSING}
+        self._codes |= {label: number for number, label in enumerate(labels)}
+        self._unknown = {value.casefold() for value in unknown}
+
+    def code(self, value: str | None) -> int | None:
+        if value not in self._codes:
+            text = unicodedata.normalize("NFC", value or "")
+            unknown = UNKNOWN if text.casefold() in self._unknown else None
+            self._codes[value] = self._codes.get(text, unknown)
+        return self._codes[value]
+
+
+def _merge(
+    table: VaultTable, order: Order, read: _Read, places: list[int], problems: Problems
+) -> tuple[VaultTable, Enrolled]:
+    old, at = len(table), np.array(places)
+    fresh, known = at < 0, at >= 0
+    groups = {**table.groups, **order.groups}
+    names = (*table.cohort_names, *({order.cohort} - set(table.cohort_names)))
+    targets = at.copy()
+    targets[fresh] = old + np.arange(int(fresh.sum()))
+    changed = np.zeros(len(at), bool)
+    codes: dict[str, Codes] = {}
+    for name in groups:
+        column = np.full(old + int(fresh.sum()), MISSING, np.uint16)
+        column[:old] = table.codes.get(name, np.full(old, MISSING, np.uint16))
+        if name in read.codes:
+            given = np.array(read.codes[name], np.uint16)
+            if name in table.groups:  # a further attribute contradicts nobody
+                changed |= known & (column[targets] != given)
+            column[targets] = given
+        codes[name] = column
+    if changed.any() and not order.replace:
+        where = [read.where[number] for number in np.flatnonzero(changed)[:MAX_SHOWN]]
+        raise AlreadyEnrolled(
+            f"{int(changed.sum())} people in {problems.path} are enrolled under another value "
+            f"({', '.join(where)}); nothing was changed. Correct the file, or add --replace"
+        )
+    ids = (*table.ids, *(person for person, new in zip(read.ids, fresh, strict=True) if new))
+    cohorts = np.full(len(ids), names.index(order.cohort), np.uint16)
+    cohorts[:old] = table.cohorts
+    made = VaultTable(ids, names, cohorts, groups, codes)
+    added, replaced = int(fresh.sum()), int(changed.sum())
+    return made, Enrolled(added, int(known.sum()) - replaced, replaced, len(made))

@@ -1,0 +1,218 @@
+"""Files encrypted at rest: the vault, and backups of the home.
+
+    line 1    canonical JSON: format, what it is, schema, file id, key derivation, wrapped key, …
+    then      AES-256-GCM in chunks of 4 MiB; the last one says that it is the last
+
+    KEK = scrypt(secret, salt, n)        key-encryption key: the same as long as the salt is kept
+    DEK = 32 random bytes                fresh for *each* write, wrapped under the KEK in line 1
+
+Why it is safe: a DEK encrypts one file, so a counter serves as nonce; the whole of line 1 (schema
+version, file id) is associated data of every chunk, so no part can be moved to another file or
+passed off as another version; the flag of the last chunk shows a cut. Destroying line 1 destroys
+the file, whatever copies of its chunks the disk still holds.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from isonomy.common.base.canonical import canonical_json, hash_bytes, parse_canonical
+from isonomy.common.base.errors import ConfigError, ProtocolError, StorageError
+from isonomy.common.base.private_files import fsync_folder
+from isonomy.common.ledger.records import UnknownSchema
+from isonomy.regulator.config.faults import VaultLocked, VaultTampered
+from isonomy.regulator.vault.unlock import Derivation, Secret
+
+FORMAT = "isonomy-sealed"
+MAX_HEADER_BYTES = 1 << 14
+CHUNK_BYTES, TAG_BYTES, NONCE_BYTES, KEY_BYTES = 1 << 22, 16, 12, 32
+
+
+@dataclass(frozen=True)
+class Header:
+    """Line 1: what can be known without the secret. `public` is for the owner's convenience."""
+
+    what: str
+    schema: int
+    file_id: str
+    derivation: Derivation
+    wrapped: str
+    public: Mapping[str, int | str]
+
+    def line(self) -> bytes:
+        return canonical_json(
+            {
+                "format": FORMAT,
+                "what": self.what,
+                "schema": self.schema,
+                "file_id": self.file_id,
+                "kdf": self.derivation.fields(),
+                "wrapped": self.wrapped,
+                "public": dict(self.public),
+            }
+        )
+
+
+def read_header(path: Path, what: str, schemas: tuple[int, ...]) -> Header:
+    """Line 1 of a sealed file; no secret needed."""
+    with _reading(path) as file:
+        return _read_header(path, file, what, schemas)
+
+
+def open_sealed(
+    path: Path, what: str, schemas: tuple[int, ...], secret: Secret
+) -> tuple[Header, bytes]:
+    """Decrypt a whole file: VaultLocked for a wrong secret, VaultTampered for changed bytes."""
+    with _reading(path) as file:
+        header = _read_header(path, file, what, schemas)
+        key = AESGCM(_unwrap(path, header, secret))
+        bound, pieces, number = hash_bytes("isonomy/sealed/v1", header.line()), [], 0
+        chunk = file.read(CHUNK_BYTES + TAG_BYTES)
+        while True:
+            following = file.read(CHUNK_BYTES + TAG_BYTES)
+            try:
+                pieces.append(key.decrypt(_nonce(number, last=not following), chunk, bound))
+            except (InvalidTag, ValueError):
+                raise VaultTampered(
+                    f"{path} was changed or cut after it was written; restore it from a backup"
+                ) from None
+            if not following:
+                return header, b"".join(pieces)
+            chunk, number = following, number + 1
+
+
+def write_sealed(
+    path: Path,
+    payload: bytes,
+    *,
+    what: str,
+    schema: int,
+    file_id: str,
+    secret: Secret,
+    derivation: Derivation,
+    public: Mapping[str, int | str],
+    replace: bool = True,
+) -> Header:
+    """Encrypt under a fresh key; the name appears, or changes its meaning, in one step.
+
+    The header of the file that was replaced is overwritten, so that its key is gone with it.
+    """
+    bare = Header(what, schema, file_id, derivation, "", public)
+    dek, nonce = os.urandom(KEY_BYTES), os.urandom(NONCE_BYTES)
+    wrapped = nonce + AESGCM(secret.key(derivation)).encrypt(nonce, dek, _wrap_bound(bare))
+    header = Header(what, schema, file_id, derivation, wrapped.hex(), public)
+    bound, key = hash_bytes("isonomy/sealed/v1", header.line()), AESGCM(dek)
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(header.line() + b"\n")
+                view = memoryview(payload)
+                count = max(1, -(-len(view) // CHUNK_BYTES))
+                for number in range(count):
+                    piece = view[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES]
+                    file.write(key.encrypt(_nonce(number, last=number == count - 1), piece, bound))
+                file.flush()
+                os.fsync(file.fileno())
+            _put(fresh, path, replace=replace)
+        finally:
+            fresh.unlink(missing_ok=True)
+    except FileExistsError:
+        raise ConfigError(f"{path} exists already; it is never overwritten") from None
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}; nothing was changed") from None
+    return header
+
+
+def shred(path: Path) -> None:
+    """Overwrite a file and remove it. Best effort: see `_overwrite`. An absent file is no fault."""
+    try:
+        with path.open("r+b") as file:
+            _overwrite(file, path.stat().st_size)
+        path.unlink()
+        fsync_folder(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StorageError(f"cannot remove {path}: {error.strerror}") from None
+
+
+def _put(fresh: Path, path: Path, *, replace: bool) -> None:
+    if not replace:
+        os.link(fresh, path)  # unlike rename, refuses a name that is taken
+        fsync_folder(path)
+        return
+    try:
+        old: BinaryIO | None = path.open("r+b")
+    except FileNotFoundError:
+        old = None
+    fresh.replace(path)
+    fsync_folder(path)
+    if old is not None:
+        with old:
+            _overwrite(old, len(old.readline(MAX_HEADER_BYTES)))
+
+
+def _overwrite(file: BinaryIO, size: int) -> None:
+    """Best effort: a disk that remaps blocks may keep the old ones; backups are other files."""
+    file.seek(0)
+    for start in range(0, size, CHUNK_BYTES):
+        file.write(os.urandom(min(CHUNK_BYTES, size - start)))
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _read_header(path: Path, file: BinaryIO, what: str, schemas: tuple[int, ...]) -> Header:
+    line = file.readline(MAX_HEADER_BYTES)
+    try:
+        raw: Any = parse_canonical(line.removesuffix(b"\n"), max_bytes=MAX_HEADER_BYTES)
+        if (raw["format"], raw["what"]) != (FORMAT, what) or not line.endswith(b"\n"):
+            raise KeyError
+        schema = raw["schema"]
+        if type(schema) is not int or schema not in schemas:
+            raise UnknownSchema(
+                f"{path} has schema {schema}; this version knows {', '.join(map(str, schemas))}. "
+                "Open it with the version of Isonomy that wrote it, or a newer one"
+            )
+        derivation = Derivation.of(raw["kdf"])
+        public = {str(key): value for key, value in raw["public"].items()}
+        return Header(what, schema, raw["file_id"], derivation, raw["wrapped"], public)
+    except (ProtocolError, KeyError, TypeError, ValueError, AttributeError):
+        raise VaultTampered(f"{path} is no {what} of Isonomy, or its beginning is broken") from None
+
+
+def _unwrap(path: Path, header: Header, secret: Secret) -> bytes:
+    try:
+        raw = bytes.fromhex(header.wrapped)
+        key = AESGCM(secret.key(header.derivation))
+        return key.decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], _wrap_bound(header))
+    except (InvalidTag, ValueError):
+        raise VaultLocked(
+            f"the passphrase or unlock file does not open {path}; nothing was changed"
+        ) from None
+
+
+def _wrap_bound(header: Header) -> bytes:
+    kdf = canonical_json(header.derivation.fields())
+    named = (header.what.encode(), str(header.schema).encode(), header.file_id.encode())
+    return hash_bytes("isonomy/sealed/key/v1", *named, kdf)
+
+
+def _nonce(number: int, *, last: bool) -> bytes:
+    return number.to_bytes(NONCE_BYTES - 1, "big") + bytes([last])
+
+
+def _reading(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None

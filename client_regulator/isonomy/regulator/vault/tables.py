@@ -1,0 +1,184 @@
+"""People's files, read row by row: CSV in UTF-8, or Parquet.
+
+A row comes with the place that a person can find again ("line 7", "row 7"). Nothing is guessed:
+what is not text in UTF-8, has too many cells or another type than an id or a group can have is a
+problem with a place. Values never stand in an error text.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from isonomy.common.base.errors import ConfigError, DataError
+
+MAX_SHOWN = 10
+_BOMS = (b"\xff\xfe", b"\xfe\xff")
+_PARQUET_MAGIC = b"PAR1"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One person's line: where it stands, the id as written, the values (None: empty)."""
+
+    where: str
+    person: str
+    values: tuple[str | None, ...]
+
+
+@dataclass
+class Problems:
+    """Bad lines of a file: a few with their place, all counted. Any is enough to change nothing."""
+
+    path: Path
+    shown: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, where: str, what: str) -> None:
+        self.count += 1
+        if len(self.shown) < MAX_SHOWN:
+            self.shown.append(f"{where}: {what}")
+
+    def check(self) -> None:
+        """Raise DataError if there was any."""
+        if not self.count:
+            return
+        more = f"; and {self.count - len(self.shown)} more" if self.count > len(self.shown) else ""
+        raise DataError(
+            f"{self.path} has {self.count} bad line{'s' if self.count > 1 else ''}; nobody was "
+            f"enrolled. {'; '.join(self.shown)}{more}"
+        )
+
+
+def read_rows(
+    path: Path, id_column: str, attributes: Sequence[str], problems: Problems, delimiter: str = ","
+) -> Iterator[Row]:
+    """All rows of a file, whichever of the two kinds it is."""
+    names = [id_column, *attributes]
+    if len(set(names)) != len(names):
+        raise ConfigError("the id column and the attributes are different columns, each named once")
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    if start.startswith(_PARQUET_MAGIC):
+        return _read_parquet(path, names, problems)
+    if start[:2] in _BOMS:
+        raise DataError(f"{path} is text in UTF-16; save it as UTF-8")
+    return _read_csv(path, names, problems, delimiter)
+
+
+# --- CSV -----------------------------------------------------------------------------------------
+
+
+def _read_csv(
+    path: Path, names: Sequence[str], problems: Problems, delimiter: str
+) -> Iterator[Row]:
+    if len(delimiter) != 1:
+        raise ConfigError("--delimiter is one character, such as ';' (for a tab: $'\\t')")
+    with path.open("rb") as file:
+        reader = csv.reader(_decoded(path, file), delimiter=delimiter, strict=True)
+        try:
+            header = next(reader, None)
+        except csv.Error as error:
+            raise DataError(f"{path}, line 1: {error}") from None
+        if header is None:
+            raise DataError(f"{path} is empty")
+        places = _places(path, header, names, delimiter)
+        while True:
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                # Where a quote was lost, everything after it is lost too.
+                raise DataError(
+                    f"{path}, line {reader.line_num}: {error}; nobody was enrolled"
+                ) from None
+            if cells is None:
+                return
+            if not cells:
+                continue  # an empty line, usually the last
+            where = f"line {reader.line_num}"
+            if len(cells) != len(header):
+                problems.add(where, f"{len(cells)} cells where the header has {len(header)}")
+                continue
+            person, *values = (cells[place] for place in places)
+            yield Row(where, person, tuple(value.strip() or None for value in values))
+
+
+def _decoded(path: Path, file: Any) -> Iterator[str]:
+    for number, raw in enumerate(file, start=1):
+        try:
+            yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise DataError(
+                f"{path}, line {number} is not text in UTF-8; save the file as UTF-8 (it is "
+                "probably Latin-1 or Windows-1252). Nobody was enrolled"
+            ) from None
+
+
+def _places(path: Path, header: list[str], names: Sequence[str], delimiter: str) -> list[int]:
+    found = [name.strip() for name in header]
+    missing = [name for name in names if name not in found]
+    if missing:
+        hint = ""
+        if len(found) == 1 and delimiter == "," and ";" in found[0]:
+            hint = ". The columns seem to be parted by semicolons: add --delimiter ';'"
+        raise DataError(
+            f"{path} has no column {', '.join(map(repr, missing))}; it has "
+            f"{', '.join(map(repr, found[:20]))}{hint}"
+        )
+    twice = [name for name in names if found.count(name) > 1]
+    if twice:
+        raise DataError(f"{path} has the column {twice[0]!r} twice")
+    return [found.index(name) for name in names]
+
+
+# --- Parquet -------------------------------------------------------------------------------------
+
+
+def _read_parquet(path: Path, names: Sequence[str], problems: Problems) -> Iterator[Row]:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    try:
+        with pq.ParquetFile(path) as file:
+            _check_types(path, file.schema_arrow, names)
+            number = 0
+            for batch in file.iter_batches(columns=list(names)):
+                columns = [batch.column(name).to_pylist() for name in names]
+                for person, *values in zip(*columns, strict=True):
+                    number += 1
+                    if person is None:
+                        problems.add(f"row {number}", "the id is missing")
+                        continue
+                    texts = tuple(None if v is None else _text(v).strip() or None for v in values)
+                    yield Row(f"row {number}", _text(person), texts)
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        raise DataError(f"{path} is no Parquet file that can be read to its end") from None
+
+
+def _check_types(path: Path, schema: Any, names: Sequence[str]) -> None:
+    import pyarrow as pa
+
+    for name in names:
+        if schema.names.count(name) != 1:
+            raise DataError(
+                f"{path} has no column {name!r} (or has it twice); it has "
+                f"{', '.join(map(repr, schema.names[:20]))}"
+            )
+        kind = schema.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        if not (text or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+            raise DataError(
+                f"{path}: column {name!r} has type {kind}; ids and groups are text or whole "
+                "numbers. Convert the column first"
+            )
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,142 @@
+"""The secret that opens the vault: a passphrase from a prompt, or whatever a file holds.
+
+    secret  ──scrypt(salt, n)──►  key-encryption key
+
+One derivation for both, so that a passphrase may also come from a file (a mounted credential) and
+the content of a key file may be typed in an emergency. A key file that `init` makes holds 256
+random bits, for which the cheapest scrypt does; a passphrase gets 128 MiB and a third of a second
+per guess.
+
+A new vault takes no file with fewer than 16 bytes. An existing one still opens with what it was
+given before (a typed passphrase may have 12 characters); `doctor` names a file that is too short.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from isonomy.common.base.errors import ConfigError
+from isonomy.regulator.config.faults import VaultLocked
+
+MIN_PASSPHRASE_CHARS = 12
+MIN_FILE_BYTES = 16
+MAX_SECRET_BYTES = 4096
+SALT_BYTES, KEY_BYTES, BLOCK = 16, 32, 8
+LOG_N_PASSPHRASE, LOG_N_KEY_FILE = 17, 10
+LOG_N_LIMITS = range(10, 21)  # a file from elsewhere must not cost us gigabytes
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """How a secret becomes a key."""
+
+    salt: bytes
+    log_n: int
+
+    @classmethod
+    def fresh(cls, *, strong_secret: bool) -> Derivation:
+        log_n = LOG_N_KEY_FILE if strong_secret else LOG_N_PASSPHRASE
+        return cls(os.urandom(SALT_BYTES), log_n)
+
+    def fields(self) -> dict[str, object]:
+        return {"name": "scrypt", "salt": self.salt.hex(), "log_n": self.log_n}
+
+    @classmethod
+    def of(cls, raw: Any) -> Derivation:
+        """Read it from a file; KeyError or TypeError for anything else."""
+        salt, log_n = bytes.fromhex(raw["salt"]), raw["log_n"]
+        if raw["name"] != "scrypt" or len(salt) != SALT_BYTES or log_n not in LOG_N_LIMITS:
+            raise KeyError("kdf")
+        return cls(salt, log_n)
+
+
+class Secret:
+    """The secret in memory. It has no `repr`; derived keys are kept, because they are dear."""
+
+    def __init__(self, raw: bytes, *, strong: bool = False) -> None:
+        if not 0 < len(raw) <= MAX_SECRET_BYTES:
+            raise VaultLocked(f"a vault's secret has 1 to {MAX_SECRET_BYTES} bytes")
+        self._raw, self.strong = raw, strong
+        self._keys: dict[Derivation, bytes] = {}
+
+    @property
+    def size(self) -> int:
+        """How many bytes the secret has."""
+        return len(self._raw)
+
+    def key(self, derivation: Derivation) -> bytes:
+        """The key-encryption key for this salt and cost."""
+        if derivation not in self._keys:
+            scrypt = Scrypt(derivation.salt, KEY_BYTES, n=1 << derivation.log_n, r=BLOCK, p=1)
+            self._keys[derivation] = scrypt.derive(self._raw)
+        return self._keys[derivation]
+
+
+def read_secret(unlock_file: Path | None) -> Secret:
+    """The secret of an existing vault: from the file, else asked for at the terminal."""
+    if unlock_file is not None:
+        return secret_from_file(unlock_file)
+    if not sys.stdin.isatty():
+        raise VaultLocked(
+            "the vault's passphrase is needed and there is no terminal to ask at; name a file with "
+            "--unlock-file, or as unlock_file in the [vault] table of regulator.toml"
+        )
+    return Secret(_prompt("Passphrase of the vault").encode())
+
+
+def new_secret(unlock_file: Path | None) -> Secret:
+    """The secret of a new vault: the file's content, a new key file, or a new passphrase."""
+    if unlock_file is None:
+        if not sys.stdin.isatty():
+            raise VaultLocked(
+                "a new vault needs a passphrase and there is no terminal to ask at; name a file "
+                "with --unlock-file (it is made if it does not exist)"
+            )
+        chosen = _prompt("New passphrase for the vault", confirm=True)
+        if len(chosen) < MIN_PASSPHRASE_CHARS:
+            raise ConfigError(f"a passphrase has at least {MIN_PASSPHRASE_CHARS} characters")
+        return Secret(chosen.encode())
+    if unlock_file.exists():
+        found = secret_from_file(unlock_file)
+        if found.size < MIN_FILE_BYTES:
+            raise ConfigError(
+                f"{unlock_file} holds fewer than {MIN_FILE_BYTES} bytes, which can be guessed; "
+                "name a file that does not exist yet, and one with 256 random bits is made"
+            )
+        return found
+    made = secrets.token_hex(KEY_BYTES).encode()
+    try:
+        unlock_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fd = os.open(unlock_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(made + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise ConfigError(f"cannot write {unlock_file}: {error.strerror}") from None
+    return Secret(made, strong=True)
+
+
+def secret_from_file(path: Path) -> Secret:
+    """The content of a file that only its owner may read, without the last line break."""
+    try:
+        mode, raw = path.stat().st_mode, path.read_bytes()[: MAX_SECRET_BYTES + 2]
+    except OSError as error:
+        raise VaultLocked(f"cannot read the unlock file {path}: {error.strerror}") from None
+    if mode & 0o077:
+        raise ConfigError(f"{path} is readable by others; run: chmod 600 {path}")
+    raw = raw.rstrip(b"\r\n")
+    made_by_us = len(raw) == 2 * KEY_BYTES and not set(raw) - set(b"0123456789abcdef")
+    return Secret(raw, strong=made_by_us)
+
+
+def _prompt(text: str, *, confirm: bool = False) -> str:
+    return str(typer.prompt(text, hide_input=True, confirmation_prompt=confirm, err=True))

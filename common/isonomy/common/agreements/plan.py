@@ -1,0 +1,169 @@
+"""The run plan: what two or more owners agree to before anything is asked.
+
+An `Agreement` (which see for bytes and hash) about who asks what about whom, and what it may cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from isonomy.common.agreements.agreement import MAX_PLAN_BYTES, Agreement, PlanPublic, Word
+from isonomy.common.base.canonical import MAX_INTEGER
+from isonomy.common.crypto.params import parameter_set
+from isonomy.common.keys.party import Hex32
+from isonomy.common.privacy.accounting import units_for
+
+SCHEMA: Literal[1] = 1
+MILLION = 1_000_000
+
+Millionths = Annotated[int, Field(ge=0, le=MILLION)]
+
+
+class Share(BaseModel):
+    """Whose people are whose, in a plan of several companies: in the order of the companies."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    people: Annotated[int, Field(ge=1, le=MAX_INTEGER)]
+    cohort_root: Hex32
+
+
+class Plan(Agreement):
+    """Who asks what about whom, and what it may cost. Immutable; equal plans have equal hashes."""
+
+    schema_version: Literal[1] = SCHEMA
+    cohort_root: Hex32
+    cohort_size: Annotated[int, Field(ge=1, le=MAX_INTEGER)]
+    shares: tuple[Share, ...] = ()
+    groups: Mapping[Word, tuple[Word, ...]]
+    notion: Word
+    strategy: Word
+    tolerance_millionths: Millionths
+    epsilon_millionths: Annotated[int, Field(ge=1, le=1000 * MILLION)]
+    delta: Word
+    auditor: str = ""  # X25519: openings are sealed to it
+    auditor_signing: str = ""  # Ed25519: verdicts are signed with it, if the auditor is no party
+    inspection_millionths: Millionths = 0
+    inspection_waits: bool = True  # does an inspected query get no answer before its verdict?
+    inspection_deadline: Word
+    individual_filter: bool = False
+    record_privacy: bool = False
+
+    @field_validator("delta")
+    @classmethod
+    def _delta_is_a_probability(cls, text: str) -> str:
+        try:
+            value = float(text)
+        except ValueError:
+            value = 0.0
+        if not 0.0 < value < 1.0:
+            raise ValueError("delta must be a decimal number between 0 and 1, such as 1e-6")
+        return text
+
+    @field_validator("inspection_deadline")
+    @classmethod
+    def _deadline_is_a_day(cls, text: str) -> str:
+        if date.fromisoformat(text).isoformat() != text:
+            raise ValueError("inspection_deadline must be a day such as 2027-01-31")
+        return text
+
+    @field_validator("groups")
+    @classmethod
+    def _groups_compare(cls, groups: Mapping[str, tuple[str, ...]]) -> Mapping[str, Any]:
+        if not groups or any(len(set(own)) != len(own) or len(own) < 2 for own in groups.values()):
+            raise ValueError("name at least one attribute, each with two or more distinct groups")
+        return groups
+
+    @model_validator(mode="after")
+    def _shares_fit(self) -> Plan:
+        if len(self.companies) > parameter_set(self.parameters).max_companies:
+            raise ValueError(f"{self.parameters} adds up fewer companies than the plan names")
+        if len(self.shares) != (len(self.companies) if len(self.companies) > 1 else 0):
+            raise ValueError("several companies need one share each; a single one has none")
+        if self.shares and sum(share.people for share in self.shares) != self.cohort_size:
+            raise ValueError("the shares of the companies do not add up to the cohort")
+        return self
+
+    @model_validator(mode="after")
+    def _inspection_fits(self) -> Plan:
+        for name, key in (("auditor", self.auditor), ("auditor_signing", self.auditor_signing)):
+            if key and (len(key) != 64 or set(key) - set("0123456789abcdef")):
+                raise ValueError(f"{name} must be a public key in 64 hexadecimal digits, or empty")
+        own = {key for card in self.companies for key in (card.ed25519, card.x25519)}
+        if own & {self.auditor, self.auditor_signing}:
+            raise ValueError("a company of the plan cannot be its auditor")
+        if self.inspection_millionths and not self.auditor:
+            raise ValueError("inspections need an auditor: openings go to the auditor's key only")
+        outside = bool(self.inspection_millionths) and not self.regulator_audits
+        if outside and not self.auditor_signing:
+            raise ValueError(
+                "an auditor who is no party needs a signing key too (auditor_signing), because its "
+                "verdicts are signed"
+            )
+        return self
+
+    # --- What follows from it ------------------------------------------------------------------
+
+    @cached_property
+    def cap_units(self) -> int:
+        """The budget in units of μ²: the most whose ε at δ is at most the approved one."""
+        return units_for(self.epsilon_millionths / MILLION, float(self.delta))
+
+    @property
+    def delta_value(self) -> float:
+        return float(self.delta)
+
+    @property
+    def regulator_audits(self) -> bool:
+        """Do openings go to the regulator itself? Then it sees the rows of inspected queries."""
+        return self.auditor == self.regulator.x25519
+
+    def describe(self) -> str:
+        """The plan in plain language, for the owner who approves it."""
+        companies = ", ".join(card.name for card in self.companies)
+        asked = "; ".join(f"{name} ({', '.join(own)})" for name, own in self.groups.items())
+        epsilon = self.epsilon_millionths / MILLION
+        lines = [
+            f"Plan {self.name!r}",
+            f"  lets {companies} ask {self.regulator.name} for noisy group sums over "
+            f"{self.cohort_size:,} people, by {asked};",
+            f"  aims at {self.notion} within {self.tolerance_millionths / MILLION:g} by strategy "
+            f"{self.strategy};",
+            f"  spends at most ε = {epsilon:g} at δ = {self.delta} of every person's budget"
+            + (", each person counted alone;" if self.individual_filter else ";"),
+            f"  {self._describe_inspection()};",
+            f"  the people's records are {'also' if self.record_privacy else 'not'} protected by "
+            "differential privacy, their attributes are.",
+            f"  Hash {self.hash.hex()}",
+        ]
+        return "\n".join(lines)
+
+    def _describe_inspection(self) -> str:
+        if not self.auditor:
+            return "no query is inspected: a company that cheats is not caught"
+        who = (
+            f"{self.regulator.name} itself, which then sees those people's rows"
+            if self.regulator_audits
+            else f"the auditor with key {self.auditor[:16]}…"
+        )
+        if not self.inspection_millionths:
+            return (
+                "no query is inspected while it runs: a company that cheats is not caught unless "
+                f"it opens that query later, which it can do until {self.inspection_deadline}, to "
+                f"{who}"
+            )
+        waits = self.regulator_audits or self.inspection_waits
+        return (
+            f"inspects at least {self.inspection_millionths / 10_000:g} % of the queries, drawn "
+            f"after they were sent: their rows are opened to {who}, "
+            f"{'before' if waits else 'and looked at after'} they are answered; later openings "
+            f"until {self.inspection_deadline}"
+        )
+
+
+__all__ = ["MAX_PLAN_BYTES", "MILLION", "Plan", "PlanPublic", "Share"]

@@ -1,0 +1,164 @@
+"""Which people do both sides know? Private set intersection by Diffie–Hellman, without I/O.
+
+Both owners approve an `AlignmentPlan`; its hash salts the points, so two alignments of the same
+people cannot be joined. Company (secret c, ids X) and regulator (secret r, ids Y):
+
+    company → regulator     { H(x)·c }                  in random order
+    regulator → company     { H(x)·c·r }, { H(y)·r }    the first in the order received
+    company → regulator     { H(y)·r·c }                in the order received
+    both                    X ∩ Y = ids whose double points are in both lists, ordered by them
+    both                    compare how many there are, and the Merkle root of the ids
+
+The order by double points is the same on both sides and says nothing about anybody: it is that of
+random elements. What each side learns: how long the other list is, and which of its own people are
+in it. What it does not learn: who else is (decisional Diffie–Hellman, random oracle H), if the
+other side follows the protocol. A side that lies about its ids learns whether the people it named
+are on the other list: that is why the plan limits how many it may bring, and owners approve it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import unicodedata
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from isonomy.common.agreements.agreement import MAX_PLAN_BYTES, Agreement
+from isonomy.common.base.errors import ConfigError, DataError, ProtocolError
+from isonomy.common.crypto.ristretto import (
+    POINT_BYTES,
+    hash_to_points,
+    multiply,
+    random_scalar,
+    split_points,
+)
+from isonomy.common.people.cohort import Cohort
+
+DOMAIN = b"isonomy/align/v1"
+MAX_PEOPLE = 50_000_000
+
+People = Annotated[int, Field(ge=1, le=MAX_PEOPLE)]
+Progress = Callable[[str, int, int], None]  # stage, people done, people in all
+
+
+class AlignmentPlan(Agreement):
+    """Whose lists are compared, and how many people each side may bring."""
+
+    _kind: ClassVar[str] = "alignment"
+
+    schema_version: Literal[1] = 1
+    kind: Literal["alignment"] = "alignment"
+    company_people: People
+    regulator_people: People
+
+    @model_validator(mode="after")
+    def _one_company(self) -> Self:
+        if len(self.companies) != 1:
+            raise ValueError("an alignment is between one company and one regulator")
+        return self
+
+    def limit(self, party: str) -> int:
+        """How many ids a party may bring at most."""
+        mine = party == self.regulator.name
+        return self.regulator_people if mine else self.company_people
+
+    def describe(self) -> str:
+        """The alignment in plain language, for the owner who approves it."""
+        company = self.companies[0].name
+        return "\n".join(
+            [
+                f"Alignment {self.name!r}",
+                f"  lets {company} (at most {self.company_people:,} people) and "
+                f"{self.regulator.name} (at most {self.regulator_people:,}) find out which people "
+                "both know;",
+                "  each side learns which of its own people the other knows too, and how many the "
+                "other brings; nothing about anybody else;",
+                "  no attribute is touched, and no privacy budget is spent.",
+                f"  Hash {self.hash.hex()}",
+            ]
+        )
+
+
+def is_alignment(path: Path) -> bool:
+    """Whether a file is an alignment rather than a plan, by its `kind`; full checks come after."""
+    try:
+        with path.open("rb") as file:
+            return b'"kind":"alignment"' in file.read(MAX_PLAN_BYTES)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+
+
+def checked_ids(ids: Sequence[object], *, limit: int = MAX_PEOPLE) -> Cohort:
+    """Ids that can be aligned: distinct, and not just differently written.
+
+    Two ids that differ only in width, ligatures or case are usually one person typed twice; the
+    other side has them once at most, and nobody could tell which one was meant.
+    """
+    cohort = Cohort.of(ids)
+    if len(cohort) > limit:
+        raise DataError(f"the list has {len(cohort):,} ids; the alignment allows {limit:,}")
+    first: dict[str, int] = {}
+    near = []
+    for number, person in enumerate(cohort.ids, start=1):
+        folded = unicodedata.normalize("NFKC", person).casefold().strip()
+        if first.setdefault(folded, number) != number:
+            near.append(f"{first[folded]} and {number}")
+    if near:
+        shown = "; ".join(near[:5]) + (" …" if len(near) > 5 else "")
+        raise DataError(
+            f"{len(near)} ids differ from another one only in case, width or ligatures (lines "
+            f"{shown}); write every person one way"
+        )
+    return cohort
+
+
+class Aligner:
+    """One side of an alignment. Its secret lives as long as the object, and serves once."""
+
+    def __init__(
+        self, plan: AlignmentPlan, cohort: Cohort, *, progress: Progress | None = None
+    ) -> None:
+        order = list(range(len(cohort)))
+        secrets.SystemRandom().shuffle(order)  # the list's own order would tell of the others
+        self._ids = [cohort.ids[position] for position in order]
+        self._secret = random_scalar()
+        self._domain = DOMAIN + plan.hash
+        self._progress = progress or (lambda stage, done, total: None)
+
+    def blinded(self) -> bytes:
+        """Own ids as points times the secret, in this side's random order."""
+        points = hash_to_points(self._domain, self._ids)
+        return self._multiply("blinding own ids", points)
+
+    def double(self, theirs: bytes) -> bytes:
+        """The other side's points times the secret, in the order received."""
+        points = split_points(theirs)
+        if len(set(points)) != len(points):
+            raise ProtocolError("the other side sent one person twice")
+        return self._multiply("blinding the other side's ids", theirs)
+
+    def finish(self, mine: bytes, theirs: bytes) -> Cohort:
+        """The common people in the common order, from both lists of double points."""
+        doubled = split_points(mine)
+        if len(doubled) != len(self._ids):
+            raise ProtocolError("the other side returned another number of people than it got")
+        if len(set(doubled)) != len(doubled):
+            raise ProtocolError("the other side returned one point for two people")
+        both = set(split_points(theirs))
+        common = sorted((p, i) for p, i in zip(doubled, self._ids, strict=True) if p in both)
+        if not common:
+            raise DataError(
+                "the two lists have nobody in common. Do both sides use the same ids, written the "
+                "same way (leading zeros, prefixes, spaces)?"
+            )
+        return Cohort(tuple(person for _, person in common))
+
+    def _multiply(self, stage: str, points: bytes) -> bytes:
+        total = len(points) // POINT_BYTES
+        return multiply(self._secret, points, lambda done: self._progress(stage, done, total))
+
+
+__all__ = ["Aligner", "AlignmentPlan", "checked_ids", "is_alignment"]

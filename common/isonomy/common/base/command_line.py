@@ -1,0 +1,49 @@
+"""Command lines of all roles: a typed error becomes one line on stderr and its own exit code.
+
+With `--json` a command prints one object on stdout, and so does its failure:
+
+    {"schema": "isonomy/error/v1", "error": {"code": 12, "kind": "DataError", "text": …, "help": …}}
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from isonomy.common.base.errors import IsonomyError
+from isonomy.common.base.exit_codes import code_of, help_for
+
+ERROR_SCHEMA = "isonomy/error/v1"
+JSON_OPTION = "--json"
+
+
+class CommandLine(typer.Typer):
+    """A Typer app that ends with the exit code of the error (docs/exit-codes.md)."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(
+            no_args_is_help=True,
+            pretty_exceptions_show_locals=False,  # locals may hold secrets
+            **settings,
+        )
+
+    def __call__(self, *arguments: Any, **settings: Any) -> Any:
+        try:
+            return super().__call__(*arguments, **settings)
+        except IsonomyError as error:
+            code = code_of(error)
+            console = Console(stderr=True, soft_wrap=True)
+            console.print(f"[bold red]Error {code}[/] ({type(error).__name__}):", end=" ")
+            console.print(str(error), markup=False, highlight=False)
+            if JSON_OPTION in (arguments[0] if arguments else sys.argv):
+                sys.stdout.write(json.dumps(_as_object(error, code), ensure_ascii=False) + "\n")
+            sys.exit(code)
+
+
+def _as_object(error: IsonomyError, code: int) -> dict[str, object]:
+    told = {"code": code, "kind": type(error).__name__, "text": str(error), "help": help_for(code)}
+    return {"schema": ERROR_SCHEMA, "error": told}

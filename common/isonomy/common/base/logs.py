@@ -1,0 +1,74 @@
+"""Logs: one JSON object per line, for people with `jq` and for machines.
+
+They go to stderr, or to a file that is rotated by size: FILE, FILE.1 … FILE.n, the oldest dropped.
+Only events and counts go in: no ids, attributes, rows, sums, keys, tickets or tokens. Still, the
+files are for their owner's eyes only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from isonomy.common.base.errors import ConfigError
+
+MAX_BYTES, KEPT = 10_000_000, 5
+
+
+class RotatingFile:
+    """A text file that begins anew when it is full. A line is never cut in two."""
+
+    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
+        self._path, self._max_bytes, self._kept = path, max_bytes, kept
+        self._mutex = threading.Lock()
+        self._fd = self._open()
+
+    def write(self, text: str) -> int:
+        """Append; rotate first if the text would not fit."""
+        raw = text.encode("utf-8", "replace")
+        with self._mutex, contextlib.suppress(OSError):  # a full disk must not stop the answers
+            size = os.fstat(self._fd).st_size
+            if size and size + len(raw) > self._max_bytes:
+                self._rotate()
+            os.write(self._fd, raw)
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def _rotate(self) -> None:
+        os.close(self._fd)
+        for number in range(self._kept, 0, -1):
+            older = self._numbered(number)
+            newer = self._numbered(number - 1) if number > 1 else self._path
+            if newer.exists():
+                newer.replace(older)
+        self._fd = self._open()
+
+    def _numbered(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
+
+    def _open(self) -> int:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            raise ConfigError(f"cannot write the log {self._path}: {error.strerror}") from None
+
+
+def logger(role: str, file: RotatingFile | None = None) -> Any:
+    """Return a logger whose lines carry time, level and role."""
+    return structlog.wrap_logger(
+        structlog.WriteLogger(file=file or sys.stderr),  # type: ignore[arg-type]
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+    ).bind(role=role)

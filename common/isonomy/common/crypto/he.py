@@ -1,0 +1,333 @@
+"""The encryption of the blind group sum. The only module that imports TenSEAL.
+
+The regulator makes a `QueryKey` per query, encrypts indicator columns under it and decrypts one
+answer; the company multiplies and adds with `SumBuilder` and never holds a key. BFV is exact: what
+decrypts is the integer sum itself.
+
+Why each step is safe is said at its line. The order of the company's steps is the one thing that
+must not change: products + Z·u → out of NTT form → + (E + e0, e1) → + mask → down to one prime.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import tenseal.sealapi as seal
+import zstandard
+from numpy.typing import NDArray
+
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.crypto.blinding import Seeds, expand
+from isonomy.common.crypto.ciphertexts import SEED_BYTES, Seeded, check_answer, check_seeded
+from isonomy.common.crypto.packing import Layout
+from isonomy.common.crypto.params import WORD, ParameterSet
+
+_HEADER = struct.Struct("<HBBBBHQ")  # magic, header size, version, compression, reserved, size
+_CIPHER_FIELDS = struct.Struct("<32sBQQQdQ")  # parms_id, ntt, size, N, primes, scale, correction
+_PLAIN_FIELDS = struct.Struct("<32sQd")  # parms_id (zero outside NTT form), coefficients, scale
+_ARRAY_FIELDS = struct.Struct("<Q")
+_MAGIC, _UNCOMPRESSED, _ZSTD = 0xA15E, 0, 2
+_BLAKE2XB = b"\x01"
+
+
+class Scheme:
+    """SEAL's context of one parameter set, and numpy in and out of SEAL's objects."""
+
+    def __init__(self, params: ParameterSet) -> None:
+        settings = seal.EncryptionParameters(seal.SCHEME_TYPE.BFV)
+        settings.set_poly_modulus_degree(params.poly_degree)
+        try:
+            moduli = seal.CoeffModulus.Create(params.poly_degree, list(params.coeff_bits))
+        except (RuntimeError, ValueError) as error:
+            raise ConfigError(f"{params.name}: SEAL knows no such primes ({error})") from None
+        settings.set_coeff_modulus(moduli)
+        settings.set_plain_modulus(params.plain_modulus)
+        # TC128: SEAL itself refuses a modulus too large for 128-bit security at this degree.
+        self.context = seal.SEALContext(settings, True, seal.SEC_LEVEL_TYPE.TC128)
+        if not self.context.parameters_set():
+            reason = self.context.parameters_error_message()
+            raise ConfigError(f"{params.name} is not a 128-bit secure parameter set: {reason}")
+        found = tuple(modulus.value() for modulus in moduli[: len(params.primes)])
+        if found != params.primes:
+            raise ConfigError(
+                f"{params.name}: this TenSEAL chooses other primes; install the pinned version"
+            )
+        self.params = params
+        self.evaluator = seal.Evaluator(self.context)
+        self.first = self.context.first_parms_id()
+        self.last = self.context.last_parms_id()
+        self._version = self._read_version()
+        self._memory = threading.local()
+
+    # --- numpy -> SEAL -------------------------------------------------------------------------
+
+    def plaintext(self, coefficients: NDArray[np.uint64], *, ntt: bool) -> Any:
+        """N residues modulo t -> a SEAL plaintext, in NTT form for multiplication."""
+        fields = _PLAIN_FIELDS.pack(bytes(32), len(coefficients), 1.0)
+        loaded = seal.Plaintext()
+        self._load(loaded, fields + self._array(coefficients.tobytes()))
+        if ntt:
+            # SEAL lifts residues above t/2 to negative numbers here, so small stays small.
+            self.evaluator.transform_to_ntt_inplace(loaded, self.first)
+        return loaded
+
+    def ciphertext(self, polynomials: NDArray[np.uint64] | bytes, *, last: bool = False) -> Any:
+        """Two polynomials, one residue row per prime -> a SEAL ciphertext in coefficient form."""
+        data = polynomials if isinstance(polynomials, bytes) else polynomials.tobytes()
+        loaded = seal.Ciphertext()
+        self._load(loaded, self._cipher_fields(last=last) + self._array(data))
+        return loaded
+
+    def seeded(self, column: Seeded) -> Any:
+        """A seeded column -> a SEAL ciphertext in NTT form, ready to be multiplied."""
+        tail = _BLAKE2XB + column.seed
+        body = self._array(column.body) + self._header(len(tail)) + tail
+        loaded = seal.Ciphertext()
+        self._load(loaded, self._cipher_fields(last=False) + body)
+        self.evaluator.transform_to_ntt_inplace(loaded)
+        return loaded
+
+    # --- SEAL -> numpy -------------------------------------------------------------------------
+
+    def dump(self, obj: Any) -> bytes:
+        """SEAL's own serialised form of an object, unpacked."""
+        scratch = self._scratch()
+        os.ftruncate(scratch, 0)
+        obj.save(f"/proc/self/fd/{scratch}")
+        raw = os.pread(scratch, os.fstat(scratch).st_size, 0)
+        os.ftruncate(scratch, 0)  # what was decrypted does not stay behind in the scratch file
+        body = raw[_HEADER.size :]
+        return zstandard.decompress(body) if raw[5] == _ZSTD else body
+
+    def dump_seeded(self, serializable: Any) -> Seeded:
+        raw = self.dump(serializable)
+        start = _CIPHER_FIELDS.size + _HEADER.size + _ARRAY_FIELDS.size
+        body = raw[start : start + self.params.column_bytes]
+        if len(raw) != start + len(body) + _HEADER.size + 1 + SEED_BYTES:
+            raise ConfigError("this TenSEAL writes seeded ciphertexts another way; use the pinned")
+        return Seeded(body, raw[-SEED_BYTES:])
+
+    def dump_answer(self, ciphertext: Any) -> bytes:
+        raw = self.dump(ciphertext)
+        part = raw[_CIPHER_FIELDS.size + _HEADER.size + _ARRAY_FIELDS.size :]
+        if len(part) != self.params.answer_bytes:
+            raise ConfigError("this TenSEAL writes ciphertexts another way; use the pinned version")
+        return part
+
+    def dump_plaintext(self, plaintext: Any) -> NDArray[np.int64]:
+        """(N,) residues modulo t; SEAL leaves leading zeros out."""
+        raw = self.dump(plaintext)
+        found = np.frombuffer(raw, "<u8", offset=_PLAIN_FIELDS.size + _HEADER.size + WORD)
+        coefficients = np.zeros(self.params.poly_degree, dtype=np.int64)
+        coefficients[: len(found)] = found
+        return coefficients
+
+    # --- SEAL's serialised form ----------------------------------------------------------------
+
+    def _header(self, body_bytes: int) -> bytes:
+        major, minor = self._version
+        size = _HEADER.size + body_bytes
+        return _HEADER.pack(_MAGIC, _HEADER.size, major, minor, _UNCOMPRESSED, 0, size)
+
+    def _array(self, data: bytes) -> bytes:
+        body = _ARRAY_FIELDS.pack(len(data) // WORD) + data
+        return self._header(len(body)) + body
+
+    def _cipher_fields(self, *, last: bool) -> bytes:
+        level, primes = (self.last, 1) if last else (self.first, len(self.params.primes))
+        parms_id = struct.pack("<4Q", *level)
+        return _CIPHER_FIELDS.pack(parms_id, 0, 2, self.params.poly_degree, primes, 1.0, 1)
+
+    def _load(self, target: Any, body: bytes) -> None:
+        scratch = self._scratch()
+        os.ftruncate(scratch, 0)
+        os.pwrite(scratch, self._header(len(body)) + body, 0)
+        target.load(self.context, f"/proc/self/fd/{scratch}")
+
+    def _scratch(self) -> int:
+        """An anonymous in-memory file, one per thread and process: never on a disk."""
+        memory = self._memory
+        if getattr(memory, "pid", None) != os.getpid():
+            memory.scratch, memory.pid = os.memfd_create("isonomy", os.MFD_CLOEXEC), os.getpid()
+        scratch: int = memory.scratch
+        return scratch
+
+    @staticmethod
+    def _read_version() -> tuple[int, int]:
+        header = seal.Serialization.SEALHeader()
+        return header.version_major, header.version_minor
+
+
+@cache
+def scheme(params: ParameterSet) -> Scheme:
+    """The scheme of a parameter set, built once per process."""
+    return Scheme(params)
+
+
+class QueryKey:
+    """The regulator's secret key of one query. Makes columns, decrypts one answer, is destroyed.
+
+    One key for one query, because a company that sends crafted ciphertexts reads coefficients of
+    the secret key out of the answers. A crafted request can still reveal its own people (that is
+    what inspection is for), but nothing about any other query.
+
+    How long a decryption takes does not depend on what comes out: see `decrypt`.
+    """
+
+    def __init__(self, params: ParameterSet) -> None:
+        self._scheme = scheme(params)
+        # SEAL draws the key and all encryption randomness from the operating system.
+        secret = seal.KeyGenerator(self._scheme.context).secret_key()
+        self._encryptor = seal.Encryptor(self._scheme.context, secret)
+        self._decryptor = seal.Decryptor(self._scheme.context, secret)
+
+    def encrypt_column(self, members: NDArray[np.bool_]) -> Seeded:
+        """Enc(Σ_i 1[member i]·X^i) for the people of one block."""
+        coefficients = np.zeros(self._scheme.params.poly_degree, dtype=np.uint64)
+        coefficients[: len(members)] = members
+        plaintext = self._scheme.plaintext(coefficients, ntt=False)
+        return self._scheme.dump_seeded(self._encryptor.encrypt_symmetric(plaintext))
+
+    def encrypt_zero(self) -> Seeded:
+        """Z, with which the company re-randomises: a public key in all but name."""
+        return self._scheme.dump_seeded(self._encryptor.encrypt_zero_symmetric())
+
+    def decrypt(self, part: bytes) -> NDArray[np.int64]:
+        """(N,) residues modulo t of one answer ciphertext.
+
+        SEAL drops a plaintext's leading zeros and compresses it on the way out, so its time tells
+        zeros from numbers, and the company chooses the ciphertext. Therefore
+
+            m = Dec(c + round(q0·r/t)) − r mod t,        r uniform modulo t, fresh for each call
+
+        SEAL decrypts, trims, compresses and writes m + r, which is uniform whatever m is. Rounding
+        adds at most 1 to the noise, of the 2^15 that decryption tolerates.
+        """
+        params = self._scheme.params
+        check_answer(params, part)
+        secret = np.frombuffer(os.urandom(params.poly_degree * WORD), "<u8")
+        secret = secret & np.uint64(params.plain_modulus - 1)  # t is a power of two: uniform
+        plaintext = seal.Plaintext()
+        hidden = _add_scaled(params, part, secret)
+        self._decryptor.decrypt(self._scheme.ciphertext(hidden, last=True), plaintext)
+        found = self._scheme.dump_plaintext(plaintext) - secret.view(np.int64)
+        return found & np.int64(params.plain_modulus - 1)  # no division: its time varies, too
+
+    def noise_budget_bits(self, part: bytes) -> int:
+        """Bits left before decryption could fail; for tests and the benchmark."""
+        budget: int = self._decryptor.invariant_noise_budget(
+            self._scheme.ciphertext(part, last=True)
+        )
+        return budget
+
+    def destroy(self) -> None:
+        """Drop the key; SEAL wipes the memory that held it."""
+        del self._encryptor, self._decryptor
+
+
+def _add_scaled(params: ParameterSet, part: bytes, plain: NDArray[np.uint64]) -> bytes:
+    """Add a plaintext to an answer ciphertext: c0 + round(q0·plain/t) modulo q0.
+
+    Not SEAL's add_plain, which refuses ciphertexts with c1 = 0: a company may send what it likes.
+    """
+    q0, t = params.primes[0], params.plain_modulus
+    whole, rest = divmod(q0, t)
+    # whole·plain < q0 < 2^60. rest/t and plain are exact as floats, their product to 2^-9.
+    scaled = plain * np.uint64(whole) + np.rint(plain * (rest / t)).astype(np.uint64)
+    sums = np.frombuffer(part, "<u8").copy()
+    sums[: len(plain)] = (sums[: len(plain)] + scaled) % np.uint64(q0)
+    return sums.tobytes()
+
+
+class SumBuilder:
+    """The company's half of the arithmetic: Σ_blocks Enc(indicators) × rows, then blinding.
+
+    Memory holds one accumulator per answer ciphertext and one block, whatever the number of people.
+    `sums` answers come out of one query: one per indicator for group sums, a single one for
+    weighted sums (where each indicator brings its own rows and everything is added up).
+    """
+
+    def __init__(self, layout: Layout, *, sums: int, zero: Seeded) -> None:
+        check_seeded(layout.params, zero)
+        self.layout = layout
+        self._scheme = scheme(layout.params)
+        self._zero = self._scheme.seeded(zero)
+        self._totals: list[list[Any]] = [[None] * layout.parts for _ in range(sums)]
+        self._product = seal.Ciphertext()
+
+    def add_block(self, rows: NDArray[np.int32], columns: Iterable[Seeded]) -> None:
+        """Group sums: the same (b, m) rows under every indicator column of the block."""
+        plaintexts = [self._pack(rows, part) for part in range(self.layout.parts)]
+        for total, column in zip(self._totals, columns, strict=True):
+            self._multiply_add(total, self._open(column), plaintexts)
+
+    def add_weighted_block(
+        self, rows: Sequence[NDArray[np.int32]], columns: Iterable[Seeded]
+    ) -> None:
+        """Weighted sum: each indicator column has its own (b, m) rows; one total."""
+        (total,) = self._totals
+        for own, column in zip(rows, columns, strict=True):
+            plaintexts = [self._pack(own, part) for part in range(self.layout.parts)]
+            self._multiply_add(total, self._open(column), plaintexts)
+
+    def finish(self, seeds: Seeds, *, blind: bool) -> Iterator[bytes]:
+        """The answer ciphertexts, sum by sum and part by part, each blinded with its own stream."""
+        for number, total in enumerate(self._totals):
+            for part in range(self.layout.parts):
+                index = number * self.layout.parts + part
+                product, total[part] = total[part], None  # free as we go
+                hidden = self._hide(product, seeds, index, part, blind=blind)
+                # (4) Down to one prime: a third of the bytes. It divides E by q1·q2, so it must
+                #     come last; what is left of E is below 2^8 of the 2^15 that decryption takes.
+                self._scheme.evaluator.mod_switch_to_inplace(hidden, self._scheme.last)
+                yield self._scheme.dump_answer(hidden)
+
+    def _open(self, column: Seeded) -> Any:
+        check_seeded(self.layout.params, column)
+        return self._scheme.seeded(column)
+
+    def _pack(self, rows: NDArray[np.int32], part: int) -> Any | None:
+        cells = self.layout.pack_rows(rows[:, self.layout.part_slice(part)])
+        # SEAL refuses to multiply by zero (the result would not be encrypted); adding nothing is
+        # the same sum, and blinding hides that nothing was added.
+        return self._scheme.plaintext(cells, ntt=True) if cells.any() else None
+
+    def _multiply_add(self, total: list[Any], indicator: Any, plaintexts: Sequence[Any]) -> None:
+        evaluator = self._scheme.evaluator
+        for part, plaintext in enumerate(plaintexts):
+            if plaintext is None:
+                continue
+            if total[part] is None:
+                total[part] = seal.Ciphertext()
+                evaluator.multiply_plain(indicator, plaintext, total[part])
+            else:
+                evaluator.multiply_plain(indicator, plaintext, self._product)
+                evaluator.add_inplace(total[part], self._product)
+
+    def _hide(self, product: Any, seeds: Seeds, index: int, part: int, *, blind: bool) -> Any:
+        evaluator, params = self._scheme.evaluator, self.layout.params
+        secret = expand(params, seeds, index)
+        # (1) Z·u: the key holder knows every column's a, so the product's c1 = Σ a·rows would give
+        #     the rows away; with Z·u and e1 it is an RLWE sample under the one-time secret u.
+        blinded = seal.Ciphertext()
+        u = self._scheme.plaintext(secret.u, ntt=True)
+        evaluator.multiply_plain(self._zero, u, blinded)
+        if product is not None:
+            evaluator.add_inplace(blinded, product)
+        evaluator.transform_from_ntt_inplace(blinded)
+        # (2) Flood: the key holder knows its own errors e, so the noise Σ e·rows would give the
+        #     rows away; E is 2^67 times wider than that noise can be.
+        flood = self._scheme.ciphertext(np.stack([secret.c0, secret.c1]))
+        evaluator.add_inplace(blinded, flood)
+        # (3) Mask: uniform modulo t, so a blind sum and every garbage coefficient is uniform to the
+        #     key holder. Open queries leave the declared coefficients alone, and only those.
+        mask, declared = secret.garbage.copy(), self.layout.declared(part)
+        mask[declared] = secret.mask[declared] if blind else 0
+        evaluator.add_plain_inplace(blinded, self._scheme.plaintext(mask, ntt=False))
+        return blinded

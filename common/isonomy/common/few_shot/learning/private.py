@@ -1,0 +1,153 @@
+"""Sums over private samples: clipped in integers, charged to each sample's account, noised.
+
+    S = Σ_i clip_C(g_i) + N(0, (z·C)²)       Algorithm 2, lines 4 and 5; z the noise multiplier
+    charge of sample i:  ‖clip_C(g_i)‖²/(z·C)²   IRDP-SGD;  1/z²   DP-SGD
+
+Adjacency: one sample is *zeroed out*. Its slot (class, position) stays and whatever it would add to
+any sum is 0. Adding or removing a sample is that, where the sizes of classes are public; to
+replace a sample by another of its class doubles μ (two steps), hence four times the units.
+
+Why a sample may be charged by its own norm: the neighbour without sample i differs in each sum by
+exactly clip(g_i), given everything released before, so step t is ‖clip(g_it)‖/(zC)-GDP for this
+pair of neighbours; the filter holds Σ_t of the squares below the cap on every path (Feldman &
+Zrnic 2021, Algorithm 2; Smith & Thakurta 2022 for the Gaussian form). A sample that cannot pay
+adds 0 from then on. Who that is depends on private data: it is for the regulator's eyes.
+
+Inner states θ' are never released; that a later sum is taken at θ' is post-processing of the
+noised steps that made it. No amplification by sampling is claimed.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.base.errors import CapacityError
+from isonomy.common.few_shot.rounds.settings import MILLION
+from isonomy.common.privacy.filters import IndividualFilter
+from isonomy.common.privacy.noise import NoiseSource, rounded_gaussian
+from isonomy.common.privacy.quantise import integer_norms_squared, quantise
+from isonomy.common.privacy.units import ceil_div
+
+BOUND = 2**20
+"""A row of norm C becomes a row of whole numbers of norm 2^20 at most."""
+
+
+def sigma_of(noise: int) -> int:
+    """Noise deviation in whole numbers, for a multiplier in millionths; rounded up."""
+    return ceil_div(noise * BOUND, MILLION)
+
+
+class Accounts:
+    """One account per sample; `individual`: charged by the sample's own norm, else by the bound."""
+
+    def __init__(self, samples: int, cap_units: int, *, individual: bool) -> None:
+        self.samples, self.cap, self.individual = samples, cap_units, individual
+        self._filter = IndividualFilter(samples, cap_units)
+        self.refused = np.zeros(samples, np.bool_)  # at least once
+
+    @property
+    def spent(self) -> NDArray[np.int64]:
+        """(samples,) units so far, a copy."""
+        return self._filter.spent
+
+    def put_back(self, spent: NDArray[np.int64], refused: NDArray[np.bool_]) -> None:
+        """Go on from a stored state; ConfigError where it cannot be one of these accounts."""
+        self._filter.restore(spent)
+        self.refused = refused.copy()
+
+    def charge(
+        self, norms_squared: NDArray[np.int64], sigma: int, people: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Who can pay for a part in one sum, and pays; the others' rows must become 0."""
+        if not self.individual:
+            norms_squared = np.full(len(people), BOUND * BOUND, np.int64)
+        mask = self._filter.charge(norms_squared, sigma=sigma, people=people)
+        self.refused[people[~mask]] = True
+        return mask
+
+
+class Sums(Protocol):
+    """Several sums of rows, over disjoint samples each."""
+
+    def add(self, number: int, rows: NDArray[np.float64], people: NDArray[np.int64]) -> None:
+        """Add rows (n, d) of these samples to sum `number`; a sample comes once in all."""
+
+    def release(self) -> NDArray[np.float64]:
+        """(sums, d)."""
+
+
+class PlainSums:
+    """No clipping, no noise, no accounts: for rehearsals."""
+
+    def __init__(self, sums: int, size: int) -> None:
+        self._total = np.zeros((sums, size))
+
+    def add(self, number: int, rows: NDArray[np.float64], people: NDArray[np.int64]) -> None:
+        self._total[number] += rows.sum(axis=0)
+
+    def release(self) -> NDArray[np.float64]:
+        return self._total
+
+
+class PrivateSums:
+    """Clips, charges and adds in whole numbers; the noise comes with `release`."""
+
+    def __init__(
+        self,
+        sums: int,
+        size: int,
+        *,
+        norm: float,
+        noise: int,
+        accounts: Accounts,
+        source: NoiseSource,
+    ) -> None:
+        self._total = np.zeros((sums, size), np.int64)
+        self._norm, self._sigma = norm, sigma_of(noise)
+        self._accounts, self._source = accounts, source
+
+    def add(self, number: int, rows: NDArray[np.float64], people: NDArray[np.int64]) -> None:
+        # The company chooses θ. An error for a gradient that overflows would tell it, at no cost,
+        # whether some sample overflows under that θ; so such a row counts as 0, like a spent one.
+        rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
+        whole = quantise(rows, self._norm, BOUND).rows.astype(np.int64)  # (n, d), norm <= BOUND
+        mask = self._accounts.charge(integer_norms_squared(whole), self._sigma, people)
+        self._total[number] += whole[mask].sum(axis=0)
+
+    def release(self) -> NDArray[np.float64]:
+        noise = rounded_gaussian(self._sigma, self._total.size, self._source)
+        total = self._total + noise.reshape(self._total.shape)
+        return np.asarray(total * (self._norm / BOUND), np.float64)
+
+
+def fixed_point(values: NDArray[np.float64], bits: int, limit: int) -> NDArray[np.int64]:
+    """round(v·2^bits), or CapacityError: NaN and overflow never leave."""
+    scaled = np.rint(values * 2.0**bits)
+    if not (np.abs(scaled) < limit).all():  # false for NaN too
+        raise CapacityError("a contribution is not finite or too large; lower rates or noise")
+    return scaled.astype(np.int64)
+
+
+def saturated(values: NDArray[np.float64], bits: int, limit: int) -> NDArray[np.int64]:
+    """round(v·2^bits), cut to what travels; NaN becomes 0.
+
+    For private contributions: the company chooses θ and the scales, so an error that only some sums
+    cause would be an answer about a noised sum that nobody paid for.
+    """
+    scaled = np.nan_to_num(np.rint(values * 2.0**bits), nan=0.0)
+    return np.asarray(np.clip(scaled, 1 - limit, limit - 1), np.int64)
+
+
+__all__ = [
+    "BOUND",
+    "Accounts",
+    "PlainSums",
+    "PrivateSums",
+    "Sums",
+    "fixed_point",
+    "saturated",
+    "sigma_of",
+]

@@ -1,0 +1,222 @@
+"""The regulator's inspections of one plan: the coin, the demand, the verdict (docs/adr/0006).
+
+    (1) a complete request is here, its commitment and ciphertexts bound by hash
+    (2) the coin falls: "demanded" is in the ledger before the company hears of it
+    (3) the opening comes, sealed to the plan's auditor
+    (4) the auditor is the regulator: all checks at once, "passed" or "failed" in the ledger
+        another auditor: filed, "opened" in the ledger; its signed verdict follows
+    (5) answered after "passed" (after "opened", if the plan does not wait for the verdict)
+
+Rules, each of which a company would otherwise use to get away:
+    * The demand names one request and stays until that very request was opened. Meanwhile the plan
+      gets nothing else: no new query, no new attempt. Restarts of either side change nothing.
+    * Once demanded, always inspected: if the key was lost after a request passed, the next attempt
+      at the same query is demanded too, without a coin.
+    * One failure ends the plan. Its stored answers can still be fetched, new ones there are none.
+
+The coin is the operating system's randomness and nothing else, so that who is inspected, and how
+often, says nothing about anybody's attributes.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from isonomy.common.agreements.plan import MILLION, Plan
+from isonomy.common.base.errors import (
+    ConfigError,
+    InspectionFailed,
+    InspectionPending,
+    ProtocolError,
+)
+from isonomy.common.inspection.audit import audit
+from isonomy.common.inspection.filter import PeopleAccounts
+from isonomy.common.inspection.verdict import InspectionFolder, Verdict
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.ledger.records import Inspection
+from isonomy.common.privacy.queries import Query, Shapes
+from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.sealed_opening import (
+    DEMAND_DOMAIN,
+    SealedOpening,
+    check_header_signature,
+    check_opening_size,
+    collect_opening,
+)
+from isonomy.common.wire.messages import OpeningDemand, OpeningHeader, encode
+
+POLL_S = 0.2
+VERDICT_WAIT_S = 30.0
+
+
+class InspectionDesk:
+    """Decides about inspections (regulator_half.Inspector). What it remembers is in the ledger."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        custodian: Custodian,
+        keys: PartyKeys,
+        folder: Path,
+        *,
+        policy_millionths: int = 0,
+        verdict_wait_s: float = VERDICT_WAIT_S,
+    ) -> None:
+        if not plan.auditor or len(plan.companies) != 1:
+            raise ConfigError("inspections need one company and an auditor in the plan")
+        self._plan, self._custodian, self._keys = plan, custodian, keys
+        self._folder = InspectionFolder(folder, plan)
+        filtered = plan.individual_filter
+        self._accounts = PeopleAccounts(plan, custodian, folder) if filtered else None
+        # A regulator may look more often than agreed, never less. Where none was agreed the company
+        # opens nothing on demand, and a demand would only block the plan.
+        agreed = plan.inspection_millionths
+        self._rate = max(agreed, policy_millionths) if agreed else 0
+        self._waits = plan.regulator_audits or plan.inspection_waits
+        self._verdict_wait_s = verdict_wait_s
+        self._today: Callable[[], date] = lambda: datetime.now(UTC).date()
+
+    # --- Before a query, and with its request ----------------------------------------------------
+
+    def check_query(self, query: Query, shapes: Shapes) -> None:
+        """Raise if no new query may be asked now."""
+        self._settle()
+        standing = self._standing()
+        if standing is not None:
+            raise _pending(standing)
+        if self._today() > date.fromisoformat(self._plan.inspection_deadline):
+            raise ProtocolError(
+                f"the plan's inspections ended on {self._plan.inspection_deadline}, and with them "
+                "its answers; make a new plan"
+            )
+        if self._accounts is not None and query.mechanism != "gaussian":
+            raise ProtocolError("a plan with an individual filter takes Gaussian noise only")
+        check_opening_size(query, shapes)
+
+    def check_request(self, query_id: str, request_hash: bytes) -> OpeningDemand | None:
+        """The demand that stands against this request; raise if another one stands in its way."""
+        self._settle()
+        standing = self._standing()
+        if standing is None:
+            return None
+        named = (standing.query_id, standing.request_hash) == (query_id, request_hash)
+        if not named or standing.step == "opened":
+            raise _pending(standing)
+        return self._demand(query_id, request_hash)
+
+    def draw(self, query_id: str, request_hash: bytes) -> OpeningDemand | None:
+        """Toss the coin for a complete request; the ledger knows the demand before it leaves."""
+        before = any(each.query_id == query_id for each in self._custodian.inspections())
+        if not before and secrets.randbelow(MILLION) >= self._rate:
+            return None
+        self._custodian.note_inspection(query_id, request_hash, "demanded")
+        return self._demand(query_id, request_hash)
+
+    # --- With the opening ------------------------------------------------------------------------
+
+    def judge(self, header: OpeningHeader, frames: Iterator[bytes], max_bytes: int) -> None:
+        """Look at an opening of so many bytes at most; raise unless it may now be answered.
+
+        Size and signature are in the header, so a box is taken into memory only if the company
+        itself signed for it, and only as large as an honest one can be.
+        """
+        demand = self.check_request(header.query_id, header.request_hash)
+        if demand is None:
+            if (header.query_id, header.request_hash) not in self._steps():
+                raise ProtocolError("no opening of this request was demanded")
+            return  # the answer got lost on the way: there is nothing to look at again
+        # What is too large, cut off or not the company's proves nothing: the demand just stands.
+        check_header_signature(header, self._plan.companies[0].signing_key)
+        if header.size > max_bytes:
+            raise ProtocolError(
+                f"an opening of this query has at most {max_bytes} bytes, not {header.size}"
+            )
+        sealed = collect_opening(self._plan.hash, encode(demand), header, frames)
+        if self._plan.regulator_audits:
+            self._look(sealed)
+            return
+        self._folder.file(sealed)
+        self._custodian.note_inspection(header.query_id, header.request_hash, "opened")
+        if self._waits:
+            self._await_verdict()
+
+    def _look(self, sealed: SealedOpening) -> None:
+        """All checks at once: the regulator is the auditor."""
+        accounts, also = self._accounts, None
+        if accounts is not None:
+            accounts.catch_up()  # apart: what is missing here is not the company's fault
+            also = accounts.check
+        verdict = audit(self._plan, sealed, self._keys, also=also)
+        if accounts is not None and verdict.passed:
+            accounts.keep(sealed.open(self._keys.sealing))
+        self._note(verdict)
+        if not verdict.passed:
+            raise InspectionFailed(
+                f"query {verdict.query_id!r} failed its inspection and gets no answer: "
+                f"{verdict.reason}"
+            )
+
+    def _await_verdict(self) -> None:
+        deadline = time.monotonic() + self._verdict_wait_s
+        while (standing := self._standing()) is not None:
+            if time.monotonic() > deadline:
+                raise _pending(standing)
+            time.sleep(POLL_S)
+            self._settle()
+
+    # --- Verdicts --------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Write what verdicts have come in; raise InspectionFailed if one ever failed.
+
+        A verdict is in the ledger from the moment it was taken (InspectionFolder.take); this is for
+        files that came another way. What counts is the ledger, so that a lost file revives nothing.
+        """
+        verdicts, steps = self._folder.verdicts(), self._steps()
+        for verdict in verdicts:
+            if self._is_news(verdict, steps.get((verdict.query_id, verdict.request_hash))):
+                self._note(verdict)
+        failed = [query_id for (query_id, _), step in self._steps().items() if step == "failed"]
+        # Signed, but about no request that this ledger knows: it may have been rolled back.
+        failed += [verdict.query_id for verdict in verdicts if not verdict.passed]
+        if failed:
+            raise InspectionFailed(
+                f"query {failed[0]!r} failed its inspection; this plan gets no more answers"
+            )
+
+    def _is_news(self, verdict: Verdict, step: str | None) -> bool:
+        """Whether the ledger can take this verdict and does not have it yet."""
+        if step is None:  # opened by file, after its answer
+            return self._custodian.answered_request(verdict.query_id) == verdict.request_hash
+        return step in ("demanded", "opened") or (step == "passed" and not verdict.passed)
+
+    def _note(self, verdict: Verdict) -> None:
+        self._custodian.note_inspection(verdict.query_id, verdict.request_hash, verdict.step)
+
+    def _steps(self) -> dict[tuple[str, bytes], str]:
+        found = self._custodian.inspections()
+        return {(each.query_id, each.request_hash): each.step for each in found}
+
+    def _standing(self) -> Inspection | None:
+        """The request that must be opened (or judged) before anything else is answered."""
+        steps = ("demanded", "opened") if self._waits else ("demanded",)
+        return next((each for each in self._custodian.inspections() if each.step in steps), None)
+
+    def _demand(self, query_id: str, request_hash: bytes) -> OpeningDemand:
+        auditor = bytes.fromhex(self._plan.auditor)
+        unsigned = OpeningDemand(query_id, self._plan.hash, request_hash, auditor, b"")
+        signature = self._keys.identity.sign(DEMAND_DOMAIN, unsigned.signed_bytes())
+        return OpeningDemand(query_id, self._plan.hash, request_hash, auditor, signature)
+
+
+def _pending(standing: Inspection) -> InspectionPending:
+    what = (
+        "its opening is with the auditor, whose verdict is not in; run again later"
+        if standing.step == "opened"
+        else "its opening was demanded and has not come; nothing else is answered before"
+    )
+    return InspectionPending(f"query {standing.query_id!r} is being inspected: {what}")

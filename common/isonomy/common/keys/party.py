@@ -1,0 +1,163 @@
+"""A party's keys and the card it hands over.
+
+A party has one signing key (Ed25519: who says so) and one sealing key (X25519: for whose eyes).
+Both public halves stand on its *card*, a small JSON file without secrets that the other owners put
+into the plan after comparing fingerprints over the telephone.
+
+    folder/identity.key   32 bytes, 0600      folder/sealing.key   32 bytes, 0600
+    folder/card.json      to hand over
+
+TLS certificates are apart from this (certificates.py) and can be renewed at any time: identity is
+what the plan pins, not what a certificate says.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+
+from isonomy.common.base.canonical import canonical_json, hash_bytes, parse_canonical
+from isonomy.common.base.errors import ConfigError, ProtocolError
+from isonomy.common.keys.identity import KEY_BYTES, Identity
+
+Role = Literal["company", "regulator", "server", "auditor"]
+Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+# Names stand in certificates, file names and logs, so they are kept plain.
+PARTY_NAME = r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?"
+PartyName = Annotated[str, StringConstraints(pattern=f"^{PARTY_NAME}$")]
+MAX_CARD_BYTES = 4096
+_FINGERPRINT_CHARS = 32
+
+
+class Card(BaseModel):
+    """A party's public keys under its name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: PartyName
+    role: Role
+    ed25519: Hex32
+    x25519: Hex32
+
+    @property
+    def signing_key(self) -> bytes:
+        return bytes.fromhex(self.ed25519)
+
+    @property
+    def sealing_key(self) -> bytes:
+        return bytes.fromhex(self.x25519)
+
+    def to_json(self) -> bytes:
+        return canonical_json(self.model_dump())
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Card:
+        """Total: whatever the bytes are, a card or a ConfigError."""
+        try:
+            return cls.model_validate(parse_canonical(data.strip(), max_bytes=MAX_CARD_BYTES))
+        except (ProtocolError, ValidationError):
+            raise ConfigError("not a party's card; ask its owner for the card.json file") from None
+
+    @classmethod
+    def load(cls, path: Path) -> Card:
+        return cls.from_json(_read(path, MAX_CARD_BYTES + 1))
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(self.to_json() + b"\n")
+
+
+def fingerprint(card: Card) -> str:
+    """128 bits to compare by eye or voice: eight groups of four hexadecimal digits."""
+    digest = hash_bytes("isonomy/card/v1", card.to_json()).hex()[:_FINGERPRINT_CHARS]
+    return " ".join(digest[i : i + 4] for i in range(0, _FINGERPRINT_CHARS, 4))
+
+
+class PartyKeys:
+    """A party's secret keys. There is no `repr` of them, and no way to print them."""
+
+    def __init__(self, name: str, role: Role, identity: Identity, sealing: X25519PrivateKey):
+        self.identity, self.sealing = identity, sealing
+        self._card = _card(name, role, identity, sealing)
+
+    @classmethod
+    def generate(cls, name: str, role: Role) -> PartyKeys:
+        """Keys in memory only, for tests and rehearsals."""
+        return cls(name, role, Identity.generate(), X25519PrivateKey.generate())
+
+    @classmethod
+    def create(cls, folder: Path, name: str, role: Role) -> PartyKeys:
+        """New keys in a folder that has none. Existing keys are never overwritten."""
+        keys = cls.generate(name, role)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        keys.identity.save(folder / "identity.key")
+        _write_secret(folder / "sealing.key", keys.sealing.private_bytes_raw())
+        keys.card().save(folder / "card.json")
+        return keys
+
+    @classmethod
+    def load(cls, folder: Path) -> PartyKeys:
+        card = Card.load(folder / "card.json")
+        identity = Identity.load(folder / "identity.key")
+        sealing = X25519PrivateKey.from_private_bytes(_read_secret(folder / "sealing.key"))
+        keys = cls(card.name, card.role, identity, sealing)
+        if keys.card() != card:
+            raise ConfigError(f"the keys in {folder} do not belong to its card.json")
+        return keys
+
+    @property
+    def name(self) -> str:
+        return self._card.name
+
+    @property
+    def role(self) -> Role:
+        return self._card.role
+
+    def card(self) -> Card:
+        return self._card
+
+
+def _card(name: str, role: Role, identity: Identity, sealing: X25519PrivateKey) -> Card:
+    try:
+        return Card(
+            name=name,
+            role=role,
+            ed25519=identity.public.hex(),
+            x25519=sealing.public_key().public_bytes_raw().hex(),
+        )
+    except ValidationError:
+        raise ConfigError(
+            f"{name!r} ({role}) cannot be a party: a name has 1 to 63 lower-case letters, digits, "
+            "dots, dashes; a role is company, regulator, server or auditor"
+        ) from None
+
+
+def _read(path: Path, limit: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(limit)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _read_secret(path: Path) -> bytes:
+    raw = _read(path, KEY_BYTES + 1)
+    if path.stat().st_mode & 0o077:
+        raise ConfigError(f"{path} is readable by others; run: chmod 600 {path}")
+    if len(raw) != KEY_BYTES:
+        raise ConfigError(f"{path} is not a sealing key: {KEY_BYTES} bytes expected")
+    return raw
+
+
+def _write_secret(path: Path, raw: bytes) -> None:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise ConfigError(f"{path} exists already; a key is never overwritten") from None
+    with os.fdopen(fd, "wb") as file:
+        file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())

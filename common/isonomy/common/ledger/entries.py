@@ -1,0 +1,86 @@
+"""The ledger as a story: every record that a reader wants to see, with what was left after it.
+
+Reading recomputes the chain and replays the rules, as verifying does; nothing is shown of a ledger
+that does not hold. Needs no key and names nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from isonomy.common.ledger.file import read_ledger, storage_errors
+from isonomy.common.ledger.records import (
+    Debit,
+    Inspection,
+    Migrate,
+    Note,
+    Open,
+    Release,
+    Reserve,
+    Sealed,
+)
+from isonomy.common.ledger.state import LedgerState
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """One line of the story. Units are of μ²; `spent` is the most of a person under the plan."""
+
+    seq: int
+    time: int
+    kind: str  # open, reserve, debit, release, inspection, note, migrate
+    plan: bytes | None = None
+    query_id: str = ""
+    people: int = 0
+    units: int = 0
+    spent_units: int = 0
+    left_units: int = 0
+    event: Mapping[str, str | int] = field(default_factory=dict)
+
+
+def read_entries(path: Path) -> list[LedgerEntry]:
+    """Read all entries, oldest first; LedgerTampered as `verify_ledger` raises it."""
+    entries: list[LedgerEntry] = []
+
+    def take(sealed: Sealed, state: LedgerState) -> None:
+        entry = _entry(sealed, state)
+        if entry is not None:
+            entries.append(entry)
+
+    path = Path(path)
+    with storage_errors(path), path.open("rb") as file:
+        read_ledger(path, file, on_record=take)
+    return entries
+
+
+def _entry(sealed: Sealed, state: LedgerState) -> LedgerEntry | None:
+    """What a reader sees of a record; lists of hashes and keys are nothing to see."""
+    at = (sealed.seq, sealed.time, sealed.body.TYPE)
+    match sealed.body:
+        case Open(_, cap_units, delta):
+            return LedgerEntry(*at, units=cap_units, left_units=cap_units, event={"delta": delta})
+        case Reserve(plan, root, units):
+            left = state.remaining_units(plan, root)
+            return LedgerEntry(*at, plan, "", state.members(root), units, 0, left)
+        case Release(plan):
+            return LedgerEntry(*at, plan, spent_units=state.spent_units(plan))
+        case Debit() as debit:
+            return LedgerEntry(
+                *at,
+                plan=debit.plan,
+                query_id=debit.query_id,
+                people=state.members(debit.root),
+                units=debit.units,
+                spent_units=state.spent_units(debit.plan),
+                left_units=state.remaining_units(debit.plan, debit.root),
+                event=debit.event,
+            )
+        case Inspection(plan, query_id, _, step):
+            return LedgerEntry(*at, plan, query_id, event={"step": step})
+        case Note(kind, event):
+            return LedgerEntry(*at, event={"kind": kind, **event})
+        case Migrate(schema):
+            return LedgerEntry(*at, event={"schema": schema})
+    return None

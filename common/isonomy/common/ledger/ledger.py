@@ -1,0 +1,325 @@
+"""The regulator's privacy ledger on disk: append-only, hash-chained, one fsync before each answer.
+
+The rules live in ledger_state (no I/O), the lines in ledger_records, reading and verifying a file
+in ledger_file; this module holds the lock and decides the order of write, fsync and belief.
+
+Formal guarantees (each has a test in tests/common/ledger):
+    * When `debit` returns, its record is on disk in full. So whatever left is in the ledger, kill
+      the process where you like: Σ debits ≥ what left.
+    * A repeated query gets the stored bytes; a query id never gets two answers.
+    * A write that fails changes neither the file nor what this object believes. If that cannot be
+      known, the object refuses everything from then on.
+    * Changing any byte of any record is found when the ledger is opened or verified.
+
+What a file alone cannot show is a cut at the end of a record (a rollback): therefore the head
+travels in every signed answer, and `verify_ledger(path, known_head=…)` looks for it.
+
+A torn last line (see ledger_file) is copied to PATH.torn-<n> and cut off when the ledger is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.base.canonical import HASH_BYTES, MEMBER_BYTES
+from isonomy.common.base.errors import (
+    ClockWentBack,
+    ConfigError,
+    DataError,
+    LedgerTampered,
+    StorageError,
+)
+from isonomy.common.base.merkle import merkle_root
+from isonomy.common.base.private_files import fsync_folder
+from isonomy.common.ledger.file import (
+    LedgerSummary,
+    OnRecord,
+    keep_torn,
+    read_ledger,
+    see_nothing,
+    storage_errors,
+    verify_ledger,
+    write_all,
+)
+from isonomy.common.ledger.questions import LedgerQuestions
+from isonomy.common.ledger.records import (
+    NO_RECORD,
+    SCHEMA,
+    Body,
+    Debit,
+    Inspection,
+    Key,
+    Migrate,
+    Note,
+    Open,
+    People,
+    Release,
+    Reserve,
+    Subset,
+    seal,
+    subset_root,
+)
+from isonomy.common.ledger.state import DebitRecord, LedgerState, PlanSummary
+
+CLOCK_TOLERANCE_S = 120  # clocks are set back by seconds all the time
+
+__all__ = ["DebitRecord", "Ledger", "LedgerSummary", "PlanSummary", "verify_ledger"]
+
+
+class Ledger(LedgerQuestions):
+    """An open ledger. One process holds it at a time; its threads may share this object."""
+
+    def __init__(self, path: Path, fd: int, state: LedgerState, size: int) -> None:
+        """Use `create` or `open`."""
+        self._path = path
+        self._fd = fd
+        self._state = state
+        self._size = size
+        self._pid = os.getpid()
+        self._mutex = threading.RLock()
+        self._unusable: str | None = None
+
+    @classmethod
+    def create(cls, path: Path, *, cap_units: int, delta: float) -> Ledger:
+        """Make a new ledger and hold it. Never overwrites: an existing path is a ConfigError.
+
+        The file appears under its name only when it is complete, so a kill leaves either no ledger
+        or a whole one (and at worst a stray PATH.new-… beside it).
+        """
+        path = Path(path)
+        body = Open(secrets.token_bytes(HASH_BYTES), cap_units, repr(float(delta)))
+        sealed, line = seal(body, seq=0, prev=NO_RECORD, time=int(time.time()))
+        fresh = path.with_name(f"{path.name}.new-{secrets.token_hex(8)}")
+        with storage_errors(path), contextlib.ExitStack() as on_failure:
+            fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            on_failure.callback(os.close, fd)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before anybody can see the name
+                write_all(fd, line, 0)
+                os.fsync(fd)
+                os.link(fresh, path)  # unlike rename, refuses a name that is taken
+            except FileExistsError:
+                raise ConfigError(f"{path} exists; a ledger is never overwritten") from None
+            finally:
+                os.unlink(fresh)  # noqa: PTH108  (the same layer of calls throughout)
+            fsync_folder(path)
+            on_failure.pop_all()
+        state = LedgerState()
+        state.replay(sealed)
+        return cls(path, fd, state, len(line))
+
+    @classmethod
+    def open(cls, path: Path, *, on_record: OnRecord = see_nothing) -> Ledger:
+        """Hold an existing ledger: lock, verify every record, cut a torn tail off, fsync."""
+        path = Path(path)
+        with storage_errors(path), contextlib.ExitStack() as on_failure:
+            fd = os.open(path, os.O_RDWR)
+            on_failure.callback(os.close, fd)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(
+                    f"{path} is held by another process, probably `isonomy-regulator serve` or "
+                    f"another isonomy-regulator command (`fuser {path}` names it); stop it first"
+                ) from None
+            with open(fd, "rb", closefd=False) as file:
+                found = read_ledger(path, file, on_record=on_record)
+            if found.tail:
+                keep_torn(path, found.tail)
+                os.ftruncate(fd, found.size)
+            # The last record may sit in the page cache only: its writer died before the fsync, or
+            # the fsync failed and the kernel now calls the page clean. `find` may hand its answer
+            # out, so it is written again, byte for byte, and synced. All before it were synced.
+            write_all(fd, found.last_line, found.size - len(found.last_line))
+            os.fsync(fd)
+            on_failure.pop_all()
+        return cls(path, fd, found.state, found.size)
+
+    def close(self) -> None:
+        """Let the file and its lock go. Closing twice is harmless."""
+        with self._mutex:
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ---- what is written -----------------------------------------------------------------------
+
+    def bind_key(self, tag: bytes) -> None:
+        """Tie the ledger to the key of its people's hashes; another one is a ConfigError."""
+        self._append(Key(tag))
+
+    def add_people(self, members: Sequence[bytes]) -> bytes:
+        """Store a list of keyed 16-byte id hashes, in row order; returns its Merkle root."""
+        if any(type(each) is not bytes or len(each) != MEMBER_BYTES for each in members):
+            raise DataError(f"people must be hashes of {MEMBER_BYTES} bytes each")
+        root = merkle_root(members)
+        self._append(People(root, b"".join(members)))
+        return root
+
+    def add_subset(self, parent: bytes, positions: NDArray[np.integer]) -> bytes:
+        """Store some people of a stored root, by ascending position; returns the subset's root."""
+        given = np.asarray(positions)
+        if given.ndim != 1 or given.dtype.kind not in "iu":
+            raise DataError("positions must be a one-dimensional array of integers")
+        if given.size and not 0 <= int(given.min()) <= int(given.max()) < 2**32:
+            raise DataError("a subset's positions must ascend and lie within its parent")
+        packed = given.astype("<u4").tobytes()
+        root = subset_root(parent, packed)
+        self._append(Subset(root, parent, packed))
+        return root
+
+    def reserve(self, plan: bytes, root: bytes, units: int, *, individual: bool = False) -> None:
+        """Set `units` aside for everybody of `root`; BudgetExceeded if somebody lacks them.
+
+        The same plan on the same terms is a no-op (a closed plan stays closed), on other terms
+        ReplayRefused.
+        """
+        self._append(Reserve(plan, root, units, individual))
+
+    def release(self, plan: bytes) -> None:
+        """Close a plan: what each person did not spend under it is free for other plans."""
+        self._append(Release(plan))
+
+    def note(self, kind: str, event: Mapping[str, str | int]) -> None:
+        """Write down something that costs nothing; an older ledger is migrated first."""
+        self.migrate()
+        self._append(Note(kind, event))
+
+    def migrate(self) -> None:
+        """Bring the ledger to the newest schema, by one record; nothing before it changes."""
+        self._append(Migrate(SCHEMA))
+
+    def check_clock(self) -> None:
+        """Raise ClockWentBack if nothing can be written before somebody looks at the clock."""
+        with self._mutex:
+            self._now(self._ready().time)
+
+    def accept_clock(self) -> None:
+        """Go on under a clock that stands before the last record: the owner's word, written down.
+
+        For the case that the clock was wrong *then*. The note says by how much it went back.
+        """
+        with self._mutex:
+            before, now = self.last_time, int(time.time())
+            self._append(Migrate(SCHEMA), now=now)
+            self._append(Note("clock", {"last": before}), now=now)
+
+    def debit(
+        self,
+        *,
+        plan: bytes,
+        query_id: str,
+        request_hash: bytes,
+        root: bytes,
+        units: int,
+        event: Mapping[str, str | int],
+        answer: bytes,
+        adjacency: str = "attribute",
+    ) -> DebitRecord:
+        """Write debit and answer as one record, fsync it, and only then return it.
+
+        What may leave is the *returned* record's answer: for a query that was answered before it
+        is the stored one, and nothing is written. BudgetExceeded, ReplayRefused and StorageError
+        mean that nothing was debited and nothing may leave.
+        """
+        body = Debit(plan, query_id, request_hash, root, units, adjacency, event, answer)
+        with self._mutex:
+            self._append(body)
+            record = self._state.find(query_id)
+        if record is None:
+            raise StorageError("the debit was written but cannot be found")
+        return record
+
+    def note_inspection(self, plan: bytes, query_id: str, request_hash: bytes, step: str) -> None:
+        """Write a step of an inspection; on disk when this returns. The last step again: no-op."""
+        self.migrate()
+        self._append(Inspection(plan, query_id, request_hash, step))
+
+    def _append(self, body: Body, *, now: int | None = None) -> None:
+        """Check, write, fsync, and only then believe. A record that is there already is a no-op."""
+        with self._mutex:
+            state = self._ready()
+            if state.repeats(body):
+                return
+            state.check(body)
+            now = self._now(state.time) if now is None else now
+            sealed, line = seal(body, seq=state.records, prev=state.head, time=now)
+            # Condemned first and cleared last: whatever interrupts the lines between (a signal's
+            # exception, no memory) leaves the object refusing, not guessing.
+            self._unusable = "a write was interrupted"
+            self._write(line)
+            state.apply(sealed)
+            self._size += len(line)
+            self._unusable = None
+
+    def _now(self, last: int) -> int:
+        """The time of the next record: never before the last one."""
+        now = int(time.time())
+        if last - now > CLOCK_TOLERANCE_S:
+            raise ClockWentBack(
+                f"this machine's clock stands {last - now} s before the last record of "
+                f"{self._path}; nothing was written or answered. Set the clock; if it was wrong "
+                "when that record was written, run `isonomy-regulator doctor --accept-clock`"
+            )
+        return max(now, last)
+
+    def _write(self, line: bytes) -> None:
+        try:
+            size = os.fstat(self._fd).st_size
+            if size != self._size:
+                self._unusable = "somebody else changed the file"
+                raise LedgerTampered(f"{self._path} changed while this process holds it")
+            write_all(self._fd, line, self._size)
+        except OSError as error:
+            self._take_back(error)
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            # The kernel may have dropped the pages and call them clean: nobody can tell any more
+            # what is on disk, so this object must not try again (open does, from the start).
+            self._unusable = f"fsync failed ({error.strerror})"
+            raise StorageError(f"{self._path}: {self._unusable}; nothing was answered") from None
+
+    def _take_back(self, error: OSError) -> None:
+        try:
+            os.ftruncate(self._fd, self._size)
+        except OSError as worse:
+            self._unusable = f"a failed write could not be taken back ({worse.strerror})"
+        else:
+            self._unusable = None
+        raise StorageError(
+            f"{self._path} could not be written ({error.strerror}); nothing was debited or "
+            "answered. Free some space and ask again"
+        ) from None
+
+    def _ready(self) -> LedgerState:
+        if self._fd < 0:
+            raise ConfigError(f"the ledger {self._path} is closed; open it again")
+        if self._unusable:
+            raise StorageError(f"{self._path}: {self._unusable}; close the ledger and open it anew")
+        if os.getpid() != self._pid:  # a forked child shares the lock: both would write
+            raise ConfigError("a ledger cannot be used in a forked process; open it there")
+        return self._state

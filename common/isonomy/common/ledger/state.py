@@ -1,0 +1,358 @@
+"""The rules of the ledger, as a state machine that does no I/O.
+
+Feed it the records in order; it says which ones may follow and what everybody has spent. The same
+rules therefore hold when a record is about to be written, when a ledger is opened, and when a
+third person verifies it.
+
+For every person p, in integer units of μ², over all plans, cohorts and attributes:
+
+    Σ_debits(p, plan)   ≤  reservation(plan)                 for every plan that p is in
+    Σ_plans held(p)     ≤  cap                               held = reservation while the plan is
+                                                             open, what was debited once it closed
+
+An `individual` plan (the company keeps each person's own filter, DESIGN.md §2) counts as its whole
+reservation, from the start and for ever; its debits are information.
+
+Ordering rules:
+    1. `open` is the first record and never comes again.
+    2. `key` comes at most once; `people` name new roots; a subset's parent comes before it.
+    3. `reserve` names a known root and a new plan, `release` an open plan.
+    4. `debit` names an open plan, a new query id, and the plan's root or a subset of it.
+    5. `migrate` raises the schema; `note` (schema 2) changes nothing for anybody.
+    6. `inspection` of a request: demanded, then perhaps opened, then passed or failed; or passed or
+       failed after its debit. While demanded, and once failed, the query gets no debit; nor does
+       another request than the one that was inspected.
+
+`check` raises and changes nothing; `apply` changes and does not raise. A record is written to disk
+between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.base.errors import (
+    BudgetExceeded,
+    ConfigError,
+    DataError,
+    ReplayRefused,
+    VerificationError,
+)
+from isonomy.common.ledger.inspections import InspectionSteps
+from isonomy.common.ledger.people import LedgerPeople, Positions
+from isonomy.common.ledger.records import (
+    NO_RECORD,
+    Body,
+    Debit,
+    Inspection,
+    Key,
+    Migrate,
+    Note,
+    Open,
+    People,
+    Release,
+    Reserve,
+    Sealed,
+    Subset,
+)
+from isonomy.common.ledger.views import DebitRecord, PlanSummary
+
+__all__ = ["DebitRecord", "LedgerState", "PlanSummary"]
+
+
+@dataclass
+class _Plan:
+    terms: Reserve
+    spent: NDArray[np.int64]  # (people of the plan's root,)
+    is_open: bool = True
+    answers: int = 0
+
+
+class LedgerState:
+    """Who holds, spent and was answered what. See the module's docstring for the rules."""
+
+    def __init__(self) -> None:
+        self.opening: Open | None = None
+        self.key: bytes | None = None
+        self.schema = 0
+        self.records = 0
+        self.time = 0  # of the last record, in Unix seconds
+        self.head = NO_RECORD
+        self._people = LedgerPeople()
+        self._held = np.zeros(0, np.int64)  # (people,) counted against the cap
+        self._spent = np.zeros(0, np.int64)  # (people,) debited, or reserved individually
+        self._plans: dict[bytes, _Plan] = {}
+        self._debits: dict[str, DebitRecord] = {}
+        self._inspections = InspectionSteps()
+
+    # ---- records, in order -------------------------------------------------------------------
+
+    def replay(self, sealed: Sealed) -> None:
+        """Take the next record of a ledger that somebody else may have written."""
+        if sealed.seq != self.records:  # (3) seq
+            raise VerificationError(f"record number {self.records} expected, {sealed.seq} found")
+        if sealed.prev != self.head:  # (4) chain
+            raise VerificationError("the record does not follow the one before it")
+        self.check(sealed.body)
+        self.apply(sealed)
+
+    def repeats(self, body: Body) -> bool:
+        """Say whether the ledger already holds `body`; ReplayRefused if it holds a rival of it."""
+        match body:
+            case Key() if self.key is not None:
+                if self.key != body.tag:
+                    raise ConfigError(
+                        "the ledger knows its people under another key; with a new key everybody "
+                        "would look new and get a second budget. Restore the old key."
+                    )
+                return True
+            case People() | Subset():
+                return body.root in self._people
+            case Reserve() if body.plan in self._plans:
+                if self._plans[body.plan].terms != body:
+                    raise ReplayRefused(
+                        f"plan {_short(body.plan)} is already reserved on other terms; "
+                        "changed terms need a new plan"
+                    )
+                return True
+            case Release():
+                return not self._plan(body.plan).is_open
+            case Migrate():
+                return body.schema <= self.schema
+            case Debit() if (old := self._debits.get(body.query_id)) is not None:
+                if (old.request_hash, old.plan) != (body.request_hash, body.plan):
+                    raise ReplayRefused(
+                        f"query id {body.query_id!r} was answered before, for another request or "
+                        "plan; ask with a new query id"
+                    )
+                return True
+            case Inspection():
+                return self._inspections.holds(body)
+        return False
+
+    def check(self, body: Body) -> None:
+        """Raise if `body` may not come next. Changes nothing."""
+        if isinstance(body, Open) != (self.opening is None):  # (1) `open` first, and only there
+            raise VerificationError("exactly the first record of a ledger opens it")
+        if self.repeats(body):
+            raise ReplayRefused("the ledger already holds this record")
+        if isinstance(body, Note | Inspection) and self.schema < 2:  # (1) what the schema has
+            raise VerificationError("a record of schema 2 in a ledger that was not migrated to it")
+        match body:
+            case People():
+                if len(set(body.split())) != len(body.members) // 16:  # (6) distinct
+                    raise DataError("the same person twice in one list of people")
+            case Subset():
+                self._people.check_subset(body)
+            case Reserve():
+                self._check_reserve(body)
+            case Debit():
+                self._inspections.check_debit(body)
+                self.check_debit(body.plan, body.root, body.units)
+            case Inspection():
+                plan, debit = self._plan(body.plan), self._debits.get(body.query_id)
+                own = debit.request_hash if debit and debit.plan == body.plan else None
+                may_begin = plan.is_open and debit is None
+                self._inspections.check(body, may_begin=may_begin, answered=own)
+
+    def apply(self, sealed: Sealed) -> None:
+        """Take a record that `check` let through."""
+        match sealed.body:
+            case Open() as opening:
+                self.opening, self.schema = opening, opening.schema
+            case Migrate(schema):
+                self.schema = schema
+            case Key(tag):
+                self.key = tag
+            case People(root, _) as people:
+                self._people.add_list(root, people.split())
+                more = np.zeros(len(self._people) - len(self._held), np.int64)
+                self._held = np.concatenate([self._held, more])
+                self._spent = np.concatenate([self._spent, more])
+            case Subset(root, parent, positions):
+                self._people.add_subset(root, parent, positions)
+            case Reserve(plan, root, units, individual) as terms:
+                people_of = self._people.numbers(root)
+                self._plans[plan] = _Plan(terms, np.zeros(len(people_of), np.int64))
+                self._held[people_of] += units
+                if individual:
+                    self._spent[people_of] += units
+            case Release(plan):
+                self._release(self._plans[plan])
+            case Debit() as debit:
+                self._debit(sealed, debit)
+            case Inspection() as step:
+                self._inspections.apply(step)
+        self.records += 1
+        self.time = sealed.time
+        self.head = sealed.hash
+
+    # ---- rules ---------------------------------------------------------------------------------
+
+    def check_debit(
+        self,
+        plan_hash: bytes,
+        root: bytes,
+        units: int,
+        among: NDArray[np.integer] | None = None,
+    ) -> None:
+        """Raise exactly if a debit of `units` for the people of `root` may not be written.
+
+        `among` names some of them by position: the check of a subset that is not stored yet.
+        """
+        plan = self._plan(plan_hash)
+        positions = self._within(root, plan)
+        if among is not None:
+            own = np.asarray(among)
+            positions = own if isinstance(positions, slice) else positions[own]
+        if not plan.is_open:
+            raise BudgetExceeded(
+                f"plan {_short(plan_hash)} is closed; its unspent budget was given back"
+            )
+        if plan.terms.individual:
+            return
+        left = plan.terms.units - int(plan.spent[positions].max())
+        if units > left:  # (8) debits within the reservation
+            raise BudgetExceeded(
+                f"the query costs {units} units; the people of {_short(root)} have {left} of "
+                f"{plan.terms.units} left under plan {_short(plan_hash)}"
+            )
+
+    def _check_reserve(self, body: Reserve) -> None:
+        held = int(self._held[self._people.numbers(body.root)].max())
+        cap = self.opening.cap_units if self.opening else 0
+        if held + body.units > cap:  # (7) reservations within the cap
+            raise BudgetExceeded(
+                f"plan {_short(body.plan)} asks for {body.units} units; of the people of "
+                f"{_short(body.root)} somebody has only {cap - held} of {cap} left over all plans"
+            )
+
+    # ---- answers to questions ------------------------------------------------------------------
+
+    @property
+    def people(self) -> int:
+        return len(self._people)
+
+    @property
+    def debits(self) -> int:
+        return len(self._debits)
+
+    @property
+    def max_person_units(self) -> int:
+        return int(self._spent.max(initial=0))
+
+    @property
+    def max_held_units(self) -> int:
+        return int(self._held.max(initial=0))
+
+    def find(self, query_id: str) -> DebitRecord | None:
+        """Return the debit of that query id, if there is one."""
+        return self._debits.get(query_id)
+
+    def debits_of(self, plan: bytes) -> list[DebitRecord]:
+        """List a plan's debits in the order in which they were written."""
+        return [record for record in self._debits.values() if record.plan == plan]
+
+    def inspections(self, plan: bytes) -> tuple[Inspection, ...]:
+        """List a plan's inspected requests by time of demand, each with its last step."""
+        return self._inspections.of_plan(plan)
+
+    def members(self, root: bytes) -> int:
+        """Count the people of a root."""
+        return self._people.members(root)
+
+    def spent_units(self, plan_hash: bytes) -> int:
+        """Return the largest sum of debits of a person; for an individual plan, its reservation."""
+        plan = self._plan(plan_hash)
+        return plan.terms.units if plan.terms.individual else int(plan.spent.max())
+
+    def answers(self, plan_hash: bytes) -> int:
+        """Count the queries that were answered under a plan."""
+        return self._plan(plan_hash).answers
+
+    def remaining_units(self, plan_hash: bytes, root: bytes) -> int:
+        """Return the largest debit that everybody of `root` can still bear.
+
+        0 for a closed plan, and for an individual one: its reservation counts as spent already.
+        """
+        plan = self._plan(plan_hash)
+        positions = self._within(root, plan)
+        if plan.terms.individual or not plan.is_open:
+            return 0
+        return plan.terms.units - int(plan.spent[positions].max())
+
+    def person_units(self, member: bytes) -> int:
+        """Return a person's debits over all plans (individual plans: their reservations)."""
+        number = self._people.number(member)
+        return 0 if number is None else int(self._spent[number])
+
+    def held_units(self, members: Sequence[bytes]) -> int:
+        """Return the most that one of these people has set aside or spent, over all plans."""
+        known = [self._people.number(member) for member in members]
+        numbers = np.array([number for number in known if number is not None], np.int64)
+        return int(self._held[numbers].max(initial=0))
+
+    def plans(self) -> tuple[PlanSummary, ...]:
+        """List all plans in the order of their reservation."""
+        return tuple(
+            PlanSummary(
+                plan=key,
+                root=plan.terms.root,
+                people=len(plan.spent),
+                units=plan.terms.units,
+                spent_units=self.spent_units(key),
+                individual=plan.terms.individual,
+                is_open=plan.is_open,
+                answers=plan.answers,
+            )
+            for key, plan in self._plans.items()
+        )
+
+    # ---- inner parts ---------------------------------------------------------------------------
+
+    def _plan(self, plan: bytes) -> _Plan:
+        if plan not in self._plans:
+            raise ConfigError(f"no budget is reserved for plan {_short(plan)}; approve it first")
+        return self._plans[plan]
+
+    def _within(self, root: bytes, plan: _Plan) -> Positions:
+        """Return where the people of `root` stand in the plan's list of people."""
+        found = self._people.within(root, plan.terms.root)
+        if found is None:
+            raise ConfigError(
+                f"the people of {_short(root)} are no subset of those of plan "
+                f"{_short(plan.terms.plan)}"
+            )
+        return found
+
+    def _release(self, plan: _Plan) -> None:
+        plan.is_open = False
+        if not plan.terms.individual:
+            self._held[self._people.numbers(plan.terms.root)] -= plan.terms.units - plan.spent
+
+    def _debit(self, sealed: Sealed, debit: Debit) -> None:
+        plan = self._plans[debit.plan]
+        plan.answers += 1
+        if not plan.terms.individual:
+            plan.spent[self._within(debit.root, plan)] += debit.units
+            self._spent[self._people.numbers(debit.root)] += debit.units
+        self._debits[debit.query_id] = DebitRecord(
+            seq=sealed.seq,
+            query_id=debit.query_id,
+            plan=debit.plan,
+            request_hash=debit.request_hash,
+            root=debit.root,
+            units=debit.units,
+            event=debit.event,
+            answer=debit.answer,
+            hash=sealed.hash,
+            adjacency=debit.adjacency,
+        )
+
+
+def _short(digest: bytes) -> str:
+    return digest.hex()[:12]

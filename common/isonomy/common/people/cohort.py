@@ -1,0 +1,180 @@
+"""The aligned people, and the regulator's attributes of them.
+
+Both parties hold the same `Cohort`: distinct ids in one agreed order. A person is named by their
+position in it. Only the regulator holds an `AttributeTable`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.base.canonical import MEMBER_BYTES, hash_bytes
+from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.base.merkle import merkle_root
+
+MAX_GROUPS = 1 << 12
+INTERSECTION = "*"
+_LABEL_JOIN = " × "
+
+
+def normalise_id(person: object) -> str:
+    """Ids compare as NFC text, so that one name written two ways is one person."""
+    text = unicodedata.normalize("NFC", str(person))
+    if not text or text != text.strip() or not text.isprintable():
+        raise DataError(
+            "an id is empty, begins or ends with white space, or holds characters that cannot be "
+            "printed; clean the id column"
+        )
+    return text
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Distinct people in an agreed order."""
+
+    ids: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.ids:
+            raise DataError("a cohort needs at least one person")
+        if len(set(self.ids)) != len(self.ids):
+            raise DataError(
+                f"{len(self.ids) - len(set(self.ids))} ids occur more than once; each person "
+                "stands once in a cohort (rows of one person are grouped in the query)"
+            )
+
+    @classmethod
+    def of(cls, ids: Sequence[object]) -> Cohort:
+        return cls(tuple(normalise_id(person) for person in ids))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def root(self) -> bytes:
+        """Merkle root of the ids in order: what a plan binds."""
+        return merkle_root([hash_bytes("isonomy/id/v1", person.encode()) for person in self.ids])
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return {person: position for position, person in enumerate(self.ids)}
+
+    def positions(self, ids: Sequence[object]) -> NDArray[np.int64]:
+        """Positions of these people; unknown ones are an error that counts them."""
+        found = [self._position.get(normalise_id(person), -1) for person in ids]
+        unknown = sum(position < 0 for position in found)
+        if unknown:
+            raise DataError(
+                f"{unknown} of {len(found)} people are not in the agreed cohort of {len(self)}; "
+                "align the records again or leave these rows out"
+            )
+        return np.array(found, dtype=np.int64)
+
+    def member_hashes(self, key: bytes) -> list[bytes]:
+        """Keyed hashes under which the ledger knows these people; useless without the key."""
+        return [
+            hmac.digest(key, b"isonomy/member/v1" + person.encode(), "sha256")[:MEMBER_BYTES]
+            for person in self.ids
+        ]
+
+
+class AttributeTable:
+    """The regulator's attributes of a cohort. Group labels are public, who is in them is not.
+
+    A group's label list (`groups`) is declared, not read off the data: whether anybody has a rare
+    value is itself private. A missing value (None) counts to the last group of its attribute in
+    every release, so that nobody learns whose value is missing.
+    """
+
+    def __init__(
+        self,
+        cohort: Cohort,
+        values: Mapping[str, Sequence[str | None]],
+        groups: Mapping[str, Sequence[str]],
+    ) -> None:
+        self.cohort = cohort
+        self._labels: dict[str, tuple[str, ...]] = {}
+        self._codes: dict[str, NDArray[np.int64]] = {}
+        if set(values) != set(groups):
+            raise ConfigError("every attribute needs its values and its declared groups")
+        for name, column in values.items():
+            self._add(name, column, tuple(groups[name]))
+
+    def _add(self, name: str, column: Sequence[str | None], labels: tuple[str, ...]) -> None:
+        if INTERSECTION in name or not name:
+            raise ConfigError(f"an attribute's name is not empty and holds no {INTERSECTION!r}")
+        if len(labels) < 2 or len(set(labels)) != len(labels):
+            raise DataError(
+                f"attribute {name!r} needs at least two distinct groups, declared {len(labels)}: "
+                "with one group there is nothing to compare"
+            )
+        if len(column) != len(self.cohort):
+            raise DataError(
+                f"attribute {name!r} has {len(column)} values for {len(self.cohort)} people"
+            )
+        code = {label: index for index, label in enumerate(labels)}
+        missing = len(labels) - 1
+        found = [missing if value is None else code.get(value, -1) for value in column]
+        codes = np.array(found, dtype=np.int64)
+        if (codes < 0).any():
+            raise DataError(
+                f"attribute {name!r} has {int((codes < 0).sum())} values outside its declared "
+                "groups; declare them or map them first"
+            )
+        self._labels[name], self._codes[name] = labels, codes
+
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Public labels of every attribute."""
+        return dict(self._labels)
+
+    def codes(self, expression: str) -> NDArray[np.int64]:
+        """(people,) group number of each person for an attribute or an intersection."""
+        total = np.zeros(len(self.cohort), dtype=np.int64)
+        for name in split_expression(expression, self._labels):
+            total = total * len(self._labels[name]) + self._codes[name]
+        return total
+
+
+def split_expression(expression: str, groups: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """ "sex*race" -> ("sex", "race"), each known."""
+    names = tuple(expression.split(INTERSECTION))
+    unknown = [name for name in names if name not in groups]
+    if unknown or len(set(names)) != len(names):
+        raise ConfigError(
+            f"unknown or repeated attribute in {expression!r}; the regulator offers "
+            f"{', '.join(sorted(groups))} and intersections such as 'a*b'"
+        )
+    return names
+
+
+def group_count(expression: str, groups: Mapping[str, Sequence[str]]) -> int:
+    """How many groups an attribute or an intersection has, at most MAX_GROUPS."""
+    count = math.prod(len(groups[name]) for name in split_expression(expression, groups))
+    if count > MAX_GROUPS:
+        raise ConfigError(
+            f"{expression!r} has {count} groups; one query carries {MAX_GROUPS}. Cross fewer "
+            "attributes, or merge groups."
+        )
+    return count
+
+
+def group_labels(expression: str, groups: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Labels of an attribute or an intersection, in the order of the codes."""
+    group_count(expression, groups)  # before anything of that size is made
+    labels: tuple[str, ...] = ("",)
+    for name in split_expression(expression, groups):
+        labels = tuple(
+            f"{left}{_LABEL_JOIN}{right}" if left else right
+            for left in labels
+            for right in groups[name]
+        )
+    return labels

@@ -1,0 +1,153 @@
+"""The regulator's loop where several companies ask together: frames in, replies out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from isonomy.common.base.errors import ProtocolError
+from isonomy.common.base.session_errors import (
+    OversizedMessage,
+    PartyTimeout,
+    PeerRestarted,
+    SessionClosed,
+)
+from isonomy.common.crypto.params import parameter_set
+from isonomy.common.pooled.half import JointHalf
+from isonomy.common.pooled.joint import MAX_TOTALS_BYTES
+from isonomy.common.pooled.requests import Reply
+from isonomy.common.privacy.queries import MAX_ANSWERS
+from isonomy.common.remote.remote import marked
+from isonomy.common.session.connection import Session
+from isonomy.common.session.links import Frame
+
+POLL_S = 0.5  # how soon it is noticed that a company is done
+MAX_HEADER_BYTES = 4096
+MAX_PLACE_BYTES = 512  # what may come with a ciphertext
+
+
+def serve_joint(
+    session: Session, half: JointHalf, *, on_event: Callable[[str, str], None] | None = None
+) -> None:
+    """The regulator's loop for several companies, until all have closed the session."""
+    tell = on_event or (lambda kind, query_id: None)
+    table = _Table(session, half)
+    while True:
+        try:
+            replies = table.next_replies()
+        except SessionClosed as closed:
+            if closed.done:
+                return
+            raise
+        for reply in replies:
+            _send(session, reply, table.known[reply.company])
+            tell(reply.purpose, reply.query_id)
+
+
+class _Table:
+    """Who is there, and what each company has sent of its request so far."""
+
+    def __init__(self, session: Session, half: JointHalf) -> None:
+        self._session, self._half = session, half
+        self._total_bytes = parameter_set(session.plan.parameters).answer_bytes + MAX_PLACE_BYTES
+        self.known = session.incarnations()
+        self._partial: dict[str, list[Frame]] = {card.name: [] for card in session.plan.companies}
+        for name in self._partial:
+            half.restarted(name)  # exchanges of an earlier session mean nothing in this one
+
+    def next_replies(self) -> Iterable[Reply]:
+        """What the next frame brings about; if none comes, the departure of a company."""
+        began = time.monotonic()
+        try:
+            return self._on_frame(self._session.receive(timeout_s=POLL_S))
+        except PartyTimeout:
+            # The limit above passes later than that; what comes earlier is about an absent party.
+            if time.monotonic() - began <= POLL_S:
+                raise
+        return self._departures() if self._half.busy else ()
+
+    def _departures(self) -> Iterator[Reply]:
+        for name in self._partial:
+            try:
+                frame = self._session.receive(name, timeout_s=0.0)
+            except PartyTimeout:
+                continue  # still there, with nothing to say
+            except SessionClosed as closed:
+                if not closed.done:
+                    raise
+                yield from self._half.departed(name)
+            else:
+                yield from self._on_frame(frame)
+
+    def _on_frame(self, frame: Frame) -> Iterator[Reply]:
+        now = self._session.incarnations()
+        for name in self._partial:
+            if now[name] != self.known[name]:
+                self._half.restarted(name)
+                self._partial[name] = []
+        self.known = now
+        if frame.purpose == "query":
+            yield from self._half.on_query(frame.sender, frame.exchange, frame.payload)
+        elif frame.purpose in ("joint", "sum"):
+            request = self._collect(frame)
+            if request:
+                yield from self._half.on_request(frame.sender, request)
+        else:
+            raise ProtocolError(f"a company may not send {frame.purpose!r}")
+
+    def _collect(self, frame: Frame) -> list[Frame]:
+        """The whole request, once its last frame is there."""
+        if frame.index == 0:
+            self._partial[frame.sender] = []
+        collected = self._partial[frame.sender]
+        if not collected and frame.index:
+            return []  # the rest of what an incarnation sent that has ended meanwhile
+        if collected and collected[0].exchange != frame.exchange:
+            raise ProtocolError("the frames of two requests are mixed")
+        if frame.index != len(collected):
+            raise ProtocolError(f"expected frame {len(collected)} of a request, got another")
+        if len(collected) >= MAX_ANSWERS + 2:
+            raise ProtocolError(f"a request has at most {MAX_ANSWERS} ciphertexts")
+        self._check_size(frame)
+        collected.append(frame)
+        if not frame.last:
+            return []
+        self._partial[frame.sender] = []
+        return collected
+
+    def _check_size(self, frame: Frame) -> None:
+        """Before it is kept: the window limits what is on its way, not what was read and collected.
+
+        Frame 0 holds totals and frame 1 the header; of the others the relay has left a digest.
+        """
+        if (frame.purpose == "joint") != (frame.index == 0):
+            raise ProtocolError("a joint request is totals, a header and ciphertexts")
+        limits = (2 * MAX_TOTALS_BYTES, MAX_HEADER_BYTES, 0)
+        limit = limits[min(frame.index, 2)]
+        if len(frame.payload) > limit:
+            raise OversizedMessage(
+                f"frame {frame.index} of a joint request has at most {limit} bytes; got "
+                f"{len(frame.payload)}"
+            )
+        if len(frame.total) > self._total_bytes:
+            raise OversizedMessage("the relay's total is larger than a ciphertext")
+
+
+def _send(session: Session, reply: Reply, generation: int) -> None:
+    try:
+        for index, (payload, last) in enumerate(marked(reply.frames)):
+            frame = Frame(
+                reply.company,
+                reply.purpose,
+                reply.query_id,
+                reply.exchange,
+                index,
+                last,
+                payload,
+            )
+            session.send(reply.company, frame, generation=generation)
+    except PeerRestarted:
+        return  # it asks again
+    except SessionClosed as closed:
+        if not closed.done:  # who is done needs no reply
+            raise

@@ -1,0 +1,148 @@
+"""An audit: noised counts by group and (label, decision), and the tables that are shown of them.
+
+The finest level asked for (say sex*race) is released once. Coarser tables (sex, race) are sums of
+its groups, so that all tables agree and nothing more is spent. A table's groups are sets S of the
+released groups 1..k; the last released group is the public total minus the others, so in terms of
+the k − 1 independent noises the set S has
+
+    a_S = 1_{S \\ k} − 1[k ∈ S]·(1, …, 1)            cov(S, T) = a_S·a_T  (in units of σ²)
+
+Small groups, judged by their *noised* size only, are pooled if together they are large enough,
+otherwise withheld. That is about what few people can show; privacy is kept by the noise, and
+nobody should take a withheld number for a secret one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.base.errors import DataError
+from isonomy.common.people.cohort import INTERSECTION, group_count, group_labels, split_expression
+from isonomy.common.report.audit_cells import Cells
+from isonomy.common.report.audit_rates import Findings, GroupCounts, findings_of
+
+SMALLEST_GROUP = 50  # where neither policy nor caller says otherwise
+MAX_TABLES = 15  # four attributes and all their intersections
+MAX_SHOWN_GROUPS = 128  # beyond that a table tells nobody anything, and takes minutes to compare
+MILLION = 1_000_000
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ShownGroup:
+    """A group of a table: which released groups it is made of."""
+
+    label: str
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One attribute or intersection as it is shown."""
+
+    attribute: str
+    groups: tuple[ShownGroup, ...]
+    withheld: tuple[str, ...]
+    given: GroupCounts
+
+    def findings(self) -> Findings:
+        return findings_of(self.given)
+
+
+@dataclass(frozen=True)
+class NoisedCounts:
+    """A release: counts[g, c] = people of released group g in cell c, plus noise.
+
+    `counts` are kept to millionths of a person, as reports hold them, so that whoever recomputes
+    a report from its numbers gets the same rates.
+    """
+
+    expression: str
+    groups: Mapping[str, Sequence[str]]  # all attributes of the plan
+    cells: Cells
+    counts: Floats  # (k, cells)
+    sigma: float
+
+    def __post_init__(self) -> None:
+        labels = group_labels(self.expression, self.groups)
+        if self.counts.ndim != 2 or len(self.counts) != len(labels):
+            raise DataError("an audit's counts do not fit its groups")
+        object.__setattr__(self, "counts", np.round(self.counts * MILLION) / MILLION)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return group_labels(self.expression, self.groups)
+
+    def tables(self, smallest_group: float = SMALLEST_GROUP) -> list[Table]:
+        """Every attribute, then every intersection, of the released expression."""
+        names = split_expression(self.expression, self.groups)
+        check_shown(self.expression, self.groups)
+        wanted = [own for size in range(1, len(names) + 1) for own in combinations(names, size)]
+        return [self._table(INTERSECTION.join(own), smallest_group) for own in wanted]
+
+    def _table(self, attribute: str, smallest_group: float) -> Table:
+        whole = self._sets(attribute)
+        size = [float(self.counts[list(own.members)].sum()) for own in whole]
+        small = [own for own, people in zip(whole, size, strict=True) if people < smallest_group]
+        shown = [own for own in whole if own not in small]
+        pooled = ShownGroup(
+            " or ".join(own.label for own in small),
+            tuple(sorted(member for own in small for member in own.members)),
+        )
+        if len(small) > 1 and self.counts[list(pooled.members)].sum() >= smallest_group:
+            shown, small = [*shown, pooled], []
+        return Table(
+            attribute,
+            tuple(shown),
+            tuple(own.label for own in small),
+            self.given([own.members for own in shown]),
+        )
+
+    def given(self, sets: Sequence[Sequence[int]]) -> GroupCounts:
+        """The counts of sets of released groups, with the covariance of their noise."""
+        counts = np.array([self.counts[list(own)].sum(axis=0) for own in sets])
+        counts = np.round(counts.reshape(len(sets), self.counts.shape[1]) * MILLION) / MILLION
+        return GroupCounts(self.cells, counts, noise_covariance(sets, len(self.counts)), self.sigma)
+
+    def _sets(self, attribute: str) -> list[ShownGroup]:
+        """The groups of a coarser attribute as sets of the released ones."""
+        names = split_expression(self.expression, self.groups)
+        kept = split_expression(attribute, self.groups)
+        shape = [len(self.groups[name]) for name in names]
+        index = np.indices(shape).reshape(len(names), -1)  # (names, k): the code per attribute
+        code = np.zeros(index.shape[1], dtype=np.int64)
+        for name in kept:
+            code = code * len(self.groups[name]) + index[names.index(name)]
+        return [
+            ShownGroup(label, tuple(np.flatnonzero(code == number).tolist()))
+            for number, label in enumerate(group_labels(attribute, self.groups))
+        ]
+
+
+def check_shown(expression: str, groups: Mapping[str, Sequence[str]]) -> None:
+    """Raise DataError for more tables or groups than an audit shows; before anything is asked."""
+    names = split_expression(expression, groups)
+    if 2 ** len(names) - 1 > MAX_TABLES:
+        raise DataError(f"an audit crosses at most 4 attributes, got {len(names)}")
+    count = group_count(expression, groups)
+    if count > MAX_SHOWN_GROUPS:
+        raise DataError(
+            f"{expression!r} has {count} groups; an audit compares at most {MAX_SHOWN_GROUPS}. "
+            "Cross fewer attributes, or merge groups"
+        )
+
+
+def noise_covariance(sets: Sequence[Sequence[int]], released: int) -> Floats:
+    """(sets, sets) a_S·a_T, see the module's docstring."""
+    rows = np.zeros((len(sets), released - 1))
+    for row, own in zip(rows, sets, strict=True):
+        row[[member for member in own if member < released - 1]] = 1.0
+        if released - 1 in own:
+            row -= 1.0
+    return rows @ rows.T

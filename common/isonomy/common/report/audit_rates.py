@@ -1,0 +1,200 @@
+"""From noised counts of groups to rates, differences and impact ratios, each with its interval.
+
+With counts x̃_g = x_g + noise per cell, and C the covariance of the groups' noise in units of σ²,
+
+    rate            p_g = Σ_hits x̃_g / Σ_among x̃_g
+    difference      of a notion: the largest p_g − p_h over groups (and over its rates)
+    impact ratio    p_g / max_h p_h                  of selection rates, as the four-fifths rule
+
+The most selected group, and the pair that differs most, are themselves estimates. Intervals allow
+for that: the limit on the side to which the choice errs takes a quantile for all the candidates
+(Bonferroni), the other limit the plain one. With two groups both are plain. Coverage is therefore
+at least 95 %, and more where groups are tied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from isonomy.common.report.audit_cells import MEASURES, Cells, Measure, notions_of
+from isonomy.common.report.audit_intervals import (
+    Estimate,
+    NoisedRate,
+    difference,
+    rate_interval,
+    ratio,
+)
+
+Floats = NDArray[np.float64]
+
+TAIL = 0.025  # on either side: 95 %
+NOISE_FLOOR = 6.0  # a rate needs a denominator of at least this many noise deviations
+
+
+@dataclass(frozen=True)
+class GroupCounts:
+    """Noised counts of the groups of one table.
+
+    | name | shape | meaning |
+    |---|---|---|
+    | counts | (groups, cells) | noised people per group and cell |
+    | covariance | (groups, groups) | of one cell's noise between groups, in units of σ² |
+    | sigma | | deviation of one released cell, in people |
+    """
+
+    cells: Cells
+    counts: Floats
+    covariance: Floats
+    sigma: float
+
+    def people(self) -> Floats:
+        """(groups,) noised group sizes."""
+        return np.asarray(self.counts.sum(axis=1))
+
+    def people_deviation(self) -> Floats:
+        """(groups,) noise deviation of the group sizes."""
+        cells = self.counts.shape[1]
+        return np.asarray(self.sigma * np.sqrt(cells * np.diag(self.covariance)))
+
+
+class Rates:
+    """One rate of all groups; None where the noise drowns it."""
+
+    def __init__(self, measure: Measure, given: GroupCounts) -> None:
+        self.measure = measure
+        self._given = given
+        self._found: dict[float, list[Estimate | None]] = {}  # by tail
+        hits, among = list(measure.hits), list(measure.among)
+        self._rates = [
+            self._noised(float(own[hits].sum()), float(own[among].sum()), g)
+            for g, own in enumerate(given.counts)
+        ]
+
+    def _noised(self, x: float, n: float, group: int) -> NoisedRate | None:
+        scale = self._given.sigma**2 * float(self._given.covariance[group, group])
+        hits, among = len(self.measure.hits), len(self.measure.among)
+        if n <= 0 or n <= NOISE_FLOOR * math.sqrt(among * scale):
+            return None
+        return NoisedRate(x, n, hits * scale, hits * scale, among * scale)  # hits ⊂ among
+
+    def estimates(self, tail: float = TAIL) -> list[Estimate | None]:
+        """Each group's rate; `tail` is the error probability on either side."""
+        if tail not in self._found:
+            z = float(-ndtri(tail))
+            self._found[tail] = [
+                None if own is None else rate_interval(own, z) for own in self._rates
+            ]
+        return self._found[tail]
+
+    def correlation(self, g: int, h: int) -> float:
+        """Between two groups' rates: their people are different, their noise is not always.
+
+        cov(E_x − pE_n, E_x' − p'E_n') = C_gh σ²·(|hits|(1 − p − p') + |among|·p·p')
+        """
+        one, two = self._rates[g], self._rates[h]
+        if one is None or two is None:
+            return 0.0
+        p, q = one.value, two.value
+        shared = len(self.measure.hits) * (1 - p - q) + len(self.measure.among) * p * q
+        noise = self._given.sigma**2 * float(self._given.covariance[g, h]) * shared
+        spread = math.sqrt(one.variance * two.variance)
+        return max(-1.0, min(1.0, noise / (one.n * two.n * spread))) if spread else 0.0
+
+    def known(self) -> list[int]:
+        """Groups whose rate can be told."""
+        return [g for g, own in enumerate(self.estimates()) if own is not None]
+
+    def difference(self, g: int, h: int, tail: float = TAIL) -> Estimate | None:
+        """p_g − p_h for two groups that were named beforehand."""
+        found = self.estimates(tail)
+        one, two = found[g], found[h]
+        if one is None or two is None:
+            return None
+        return difference(one, two, self.correlation(g, h))
+
+    def ratio(self, g: int, h: int, tail: float = TAIL) -> Estimate | None:
+        """p_g / p_h for two groups that were named beforehand."""
+        found = self.estimates(tail)
+        one, two = found[g], found[h]
+        if one is None or two is None:
+            return None
+        return ratio(one, two, self.correlation(g, h))
+
+
+def largest_difference(rates: Sequence[Rates]) -> Estimate | None:
+    """max over rates and pairs of |p_g − p_h|, among groups whose rates can be told.
+
+    None unless every rate can be told of two groups: half of equalized odds is not equalized odds.
+
+    low: the largest of the pairs' lower limits, each at tail/(number of pairs): if all of them
+    hold, no pair's limit exceeds the truth. high: the largest of the plain upper limits, which is
+    at least that of the pair that differs most.
+    """
+    if any(len(own.known()) < 2 for own in rates):
+        return None
+    pairs = [(r, g, h) for r in rates for g in r.known() for h in r.known() if g != h]
+    tail = TAIL / (len(pairs) / 2)
+    plain = _each([r.difference(g, h) for r, g, h in pairs])
+    careful = _each([r.difference(g, h, tail) for r, g, h in pairs])
+    value = max(own.value for own in plain)
+    low = max(0.0, *(own.low for own in careful))
+    return Estimate(value, min(low, value), max(own.high for own in plain))
+
+
+def impact_ratios(rates: Rates) -> list[Estimate | None]:
+    """Each group's rate over that of the most selected group.
+
+    p_g / max_h p_h = min_h p_g / p_h, so low is the smallest of the plain lower limits, high the
+    smallest of the upper limits at tail/(number of other groups); never above 1.
+    """
+    known = rates.known()
+    found: list[Estimate | None] = [None] * len(rates.estimates())
+    if len(known) < 2:
+        return found
+    tail = TAIL / (len(known) - 1)
+    for g in known:
+        others = [h for h in known if h != g]
+        plain = [rates.ratio(g, h) for h in others]
+        careful = [rates.ratio(g, h, tail) for h in others]
+        if any(own is None for own in plain):  # a rate of zero bounds nothing from above
+            plain = [own for own in plain if own is not None]
+            careful = [own for own in careful if own is not None]
+        if not plain:
+            continue
+        value = min(1.0, *(own.value for own in _each(plain)))
+        low = min(1.0, *(own.low for own in _each(plain)))
+        high = min(1.0, *(own.high for own in _each(careful)))
+        found[g] = Estimate(value, min(low, value), max(high, value))
+    return found
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that one table of counts tells."""
+
+    rates: dict[str, list[Estimate | None]]
+    impact_ratios: list[Estimate | None]
+    differences: dict[str, Estimate | None]
+
+
+def findings_of(given: GroupCounts) -> Findings:
+    """All rates, impact ratios and the largest difference per notion."""
+    rates = {measure.name: Rates(measure, given) for measure in MEASURES[given.cells]}
+    return Findings(
+        rates={name: own.estimates() for name, own in rates.items()},
+        impact_ratios=impact_ratios(rates["selection_rate"]),
+        differences={
+            notion: largest_difference([rates[name] for name in names])
+            for notion, names in notions_of(given.cells).items()
+        },
+    )
+
+
+def _each(found: Sequence[Estimate | None]) -> list[Estimate]:
+    return [own for own in found if own is not None]

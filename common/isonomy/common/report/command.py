@@ -1,0 +1,71 @@
+"""The command `verify`: `isonomy-regulator verify`, and alone as `isonomy-verify`.
+
+It stands here and not with a role, because whoever checks a report needs neither a role nor what
+the roles install: no encryption library, no Flower, no gRPC.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from isonomy.common.agreements.plan import Plan
+from isonomy.common.base.command_line import CommandLine
+from isonomy.common.keys.party import Card
+from isonomy.common.report.verify import Check, ReportPaths, Verification, require
+
+SCHEMA = "isonomy-regulator/verify/v1"
+_MARKS = {"ok": "[green]ok[/]", "failed": "[bold red]FAILED[/]", "not given": "[dim]–[/]"}
+
+app = CommandLine(help="Verify a report that a regulator signed.")
+
+
+def verify(
+    path: Annotated[Path, typer.Argument(metavar="REPORT", help="report.json, or its folder.")],
+    card: Annotated[
+        Path | None, typer.Option(help="The regulator's card.json, from a source you trust.")
+    ] = None,
+    plan: Annotated[Path | None, typer.Option(help="The plan that the report is about.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="The regulator's ledger, or a copy; needs --plan.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Verify a report: numbered checks; any change of one byte ends in exit code 40.
+
+    Needs no home, no encryption library and no network. Without --card it shows who signed by
+    their key's fingerprint: compare it with the regulator by telephone.
+
+    \b
+    Examples:
+    isonomy-regulator verify reports/spring --card regulator-card.json
+    """
+    found = Verification(
+        ReportPaths.of(path),
+        card=Card.load(card) if card else None,
+        plan=Plan.load(plan) if plan else None,
+        ledger=ledger,
+    ).run()
+    if not as_json:
+        _show(found)
+    require(found)
+    if as_json:
+        checks = [{"number": c.number, "what": c.what, "state": c.state} for c in found]
+        typer.echo(json.dumps({"schema": SCHEMA, "verified": True, "checks": checks}))
+    else:
+        typer.echo("the report holds")
+
+
+def _show(found: list[Check]) -> None:
+    console = Console(stderr=True, soft_wrap=True)
+    for own in found:
+        console.print(f"({own.number}) {_MARKS[own.state]:<8} ", end="", highlight=False)
+        detail = f": {own.detail}" if own.detail else ""
+        console.print(f"{own.what}{detail}", markup=False, highlight=False)
+
+
+app.command()(verify)

@@ -1,0 +1,206 @@
+"""An audit's numbers in the report's fixed point, from a ledger record or from a report itself.
+
+Both the writer and the verifier of a report go through `shown_table`: a verifier recomputes every
+rate, interval and ratio from the counts in the report, and every count from the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.people.cohort import group_count
+from isonomy.common.report.audit import NoisedCounts, noise_covariance
+from isonomy.common.report.audit_cells import CELL_NAMES, AuditPurpose, Cells
+from isonomy.common.report.audit_intervals import Estimate, NoisedRate, rate_interval
+from isonomy.common.report.audit_rates import GroupCounts, findings_of
+from isonomy.common.report.audit_unknowns import released_attribute
+from isonomy.common.report.from_ledger import Answered
+from isonomy.common.report.schema import (
+    Audit,
+    Group,
+    Limits,
+    Settings,
+    ShownTable,
+    Unknowns,
+    millionths,
+)
+
+_PLAUSIBLE = 8.0  # noise deviations: beyond that the totals contradict the answer
+Groups = Mapping[str, Sequence[str]]
+
+
+def audit_of(
+    answered: Answered,
+    groups: Groups,
+    row_bound: int,
+    settings: Settings,
+    told: Mapping[str, Sequence[int]],
+) -> Audit | None:
+    """The audit that a ledger record is, or None if it is none.
+
+    `told` are totals in millionths by query id, from the company's statement: only for audits of
+    several companies, whose purpose cannot carry them.
+    """
+    event = answered.debit.event
+    purpose = AuditPurpose.parse(str(event.get("purpose", "")))
+    if purpose is None:
+        return None
+    totals = tuple(millionths(total) for total in purpose.totals or ())
+    totals = totals or tuple(told.get(answered.debit.query_id, ()))
+    problem, tables = "", list[ShownTable]()
+    try:
+        problem = _problem(answered, purpose, groups)
+        if not problem:
+            noised = _counts(answered, purpose, groups, row_bound, totals)
+            problem = _contradiction(noised, totals, int(event["people"]))
+            tables = [] if problem else _tables(noised, settings)
+    except ConfigError as error:
+        problem = str(error)
+    return Audit(
+        name=purpose.name,
+        selected=purpose.selected,
+        cells=purpose.cells,
+        attribute=str(event["attributes"]),
+        query_id=answered.debit.query_id,
+        sequence=answered.sequence,
+        time=answered.time,
+        request_hash=answered.debit.request_hash.hex(),
+        units=answered.debit.units,
+        noise=int(event["noise"]),
+        people=int(event["people"]),
+        totals=totals,
+        problem=problem,
+        tables=tuple(tables),
+    )
+
+
+def shown_table(
+    attribute: str,
+    groups: Sequence[Group],
+    withheld: Sequence[str],
+    *,
+    cells: Cells,
+    released: int,
+    sigma: float,
+) -> ShownTable:
+    """Everything that follows from a table's counts; a pure function of them."""
+    counts = np.array([own.counts for own in groups], dtype=np.float64) / 1e6
+    given = GroupCounts(
+        cells,
+        counts.reshape(len(groups), len(CELL_NAMES[cells])),
+        noise_covariance([own.members for own in groups], released),
+        sigma,
+    )
+    found = findings_of(given)
+    return ShownTable(
+        attribute=attribute,
+        groups=tuple(groups),
+        withheld=tuple(withheld),
+        rates={name: tuple(_limits(own) for own in rates) for name, rates in found.rates.items()},
+        impact_ratios=tuple(_limits(own) for own in found.impact_ratios),
+        differences={notion: _limits(own) for notion, own in found.differences.items()},
+    )
+
+
+def unknowns_of(answered: Answered, groups: Groups, row_bound: int) -> Unknowns | None:
+    """The released share of people without a value, if the record is the regulator's release."""
+    event, attribute = answered.debit.event, released_attribute(answered.debit)
+    if attribute is None or attribute not in groups:
+        return None
+    people, noise = int(event["people"]), int(event["noise"])
+    count = int(np.frombuffer(answered.debit.answer, "<i8")[0]) / row_bound
+    rate = NoisedRate(count, float(people), (noise / row_bound) ** 2, 0.0, 0.0)
+    share = _limits(rate_interval(rate))
+    if share is None:
+        return None
+    return Unknowns(
+        attribute=attribute,
+        query_id=answered.debit.query_id,
+        sequence=answered.sequence,
+        people=people,
+        noise=noise,
+        units=answered.debit.units,
+        share=share,
+    )
+
+
+def _problem(answered: Answered, purpose: AuditPurpose, groups: Groups) -> str:
+    """Why the record cannot be read as the audit that it says it is; empty if it can."""
+    event = answered.debit.event
+    expected = {
+        "kind": "open",
+        "shape": "groups",
+        "mechanism": "gaussian",
+        "norm": "1.0",
+        "columns": len(CELL_NAMES[purpose.cells]),
+    }
+    wrong = [name for name, value in expected.items() if event.get(name) != value]
+    if wrong:
+        return f"the query calls itself an audit but is none: {', '.join(wrong)}"
+    free = group_count(str(event["attributes"]), groups) - 1  # ConfigError: unknown attribute
+    if len(answered.debit.answer) != 8 * free * len(CELL_NAMES[purpose.cells]):
+        return "the stored answer does not have the size of its question"
+    return ""
+
+
+def _counts(
+    answered: Answered,
+    purpose: AuditPurpose,
+    groups: Groups,
+    row_bound: int,
+    totals: Sequence[int],
+) -> NoisedCounts:
+    columns = len(CELL_NAMES[purpose.cells])
+    if len(totals) != columns:
+        raise ConfigError(
+            "the totals per cell were not handed over, so the last group cannot be told"
+        )
+    released = np.frombuffer(answered.debit.answer, "<i8").reshape(-1, columns) / row_bound
+    last = np.array(totals, dtype=np.float64) / 1e6 - released.sum(axis=0)
+    return NoisedCounts(
+        str(answered.debit.event["attributes"]),
+        groups,
+        purpose.cells,
+        np.vstack([released, last]),
+        int(answered.debit.event["noise"]) / row_bound,
+    )
+
+
+def _contradiction(noised: NoisedCounts, totals: Sequence[int], people: int) -> str:
+    """The company's totals against the answer: looks at noised numbers only."""
+    if abs(sum(totals) / 1e6 - people) > 0.01:
+        return "the company's totals per cell do not add up to the people it asked about"
+    free = len(noised.counts) - 1
+    if noised.counts.min() < -_PLAUSIBLE * noised.sigma * np.sqrt(free):
+        return "the company's totals per cell contradict the noised answer"
+    return ""
+
+
+def _tables(noised: NoisedCounts, settings: Settings) -> list[ShownTable]:
+    return [
+        shown_table(
+            table.attribute,
+            [
+                Group(
+                    label=own.label,
+                    members=own.members,
+                    counts=tuple(millionths(float(value)) for value in row),
+                )
+                for own, row in zip(table.groups, table.given.counts, strict=True)
+            ],
+            table.withheld,
+            cells=noised.cells,
+            released=len(noised.counts),
+            sigma=noised.sigma,
+        )
+        for table in noised.tables(settings.smallest_group)
+    ]
+
+
+def _limits(found: Estimate | None) -> Limits | None:
+    if found is None:
+        return None
+    return millionths(found.value), millionths(found.low), millionths(found.high)

@@ -1,0 +1,193 @@
+"""Tickets and tokens: how a party gets into one session at a relay, once.
+
+A *token* is what the relay signs and later recognises. It is bound to the plan, the role, the party
+and the relay's TLS key, it expires, and it opens one session: afterwards the party holds a resume
+secret that came inside TLS, so a token that is stolen once used is worth nothing. A *ticket* is the
+token together with where to take it; it travels through Flower.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from isonomy.common.base.canonical import HASH_BYTES, canonical_json, parse_canonical
+from isonomy.common.base.errors import ProtocolError, VerificationError
+from isonomy.common.base.session_errors import TokenRefused
+from isonomy.common.keys.identity import Identity, verify_signature
+
+TOKEN_DOMAIN = "isonomy/session-token/v1"  # noqa: S105
+MAX_TICKET_BYTES, MAX_TOKEN_BYTES = 4096, 1024
+SIGNATURE_BYTES, TOKEN_ID_BYTES = 64, 16
+
+SessionRole = Literal["company", "regulator"]
+
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST = rf"{_LABEL}(\.{_LABEL})*|\[[0-9A-Fa-f:.]{{2,45}}\]"
+_ADDRESS = re.compile(rf"(?P<host>{_HOST}):(?P<port>[0-9]{{1,5}})")
+MAX_HOST_CHARS, MAX_PORT = 253, 65535
+
+
+def is_address(text: str) -> bool:
+    """Is it host:port, and neither a path nor one of the schemes that gRPC would follow?"""
+    found = _ADDRESS.fullmatch(text)
+    return (
+        found is not None
+        and len(found["host"]) <= MAX_HOST_CHARS
+        and 0 < int(found["port"]) <= MAX_PORT
+    )
+
+
+@dataclass(frozen=True, repr=False)  # no repr: a ticket must not reach logs
+class Ticket:
+    """Where to go, and the token that opens the door."""
+
+    relay_address: str
+    relay_name: str
+    token: bytes
+    plan_hash: bytes
+    role: SessionRole
+    party: str
+    expires: int
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.relay_address, str) and is_address(self.relay_address)):
+            raise ProtocolError("the relay's address in a ticket is host:port, port 1 to 65535")
+
+    def to_json(self) -> bytes:
+        return canonical_json(
+            {
+                "relay_address": self.relay_address,
+                "relay_name": self.relay_name,
+                "token": base64.b64encode(self.token).decode(),
+                "plan_hash": self.plan_hash.hex(),
+                "role": self.role,
+                "party": self.party,
+                "expires": self.expires,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Ticket:
+        """Total: whatever the bytes are, a ticket or a ProtocolError."""
+        try:
+            raw: Any = parse_canonical(data, max_bytes=MAX_TICKET_BYTES)
+            ticket = cls(
+                relay_address=raw["relay_address"],
+                relay_name=raw["relay_name"],
+                token=base64.b64decode(raw["token"], validate=True),
+                plan_hash=bytes.fromhex(raw["plan_hash"]),
+                role=raw["role"],
+                party=raw["party"],
+                expires=raw["expires"],
+            )
+            same = ticket.to_json() == data
+        except (KeyError, TypeError, ValueError, AttributeError, binascii.Error):
+            raise ProtocolError("not a session ticket") from None
+        texts = (ticket.relay_address, ticket.relay_name, ticket.party)
+        fits = all(isinstance(text, str) and 0 < len(text) <= 256 for text in texts)
+        if not (
+            same and fits and type(ticket.expires) is int and len(ticket.plan_hash) == HASH_BYTES
+        ):
+            raise ProtocolError("not a session ticket")
+        if ticket.role not in get_args(SessionRole) or len(ticket.token) > MAX_TOKEN_BYTES:
+            raise ProtocolError("not a session ticket")
+        return ticket
+
+
+class TicketLine:
+    """The tickets of one session, in the order in which they are tried.
+
+    Tickets come from code that is trusted with nothing. So a new one is a hint: the one that worked
+    stays in the line until another has worked, and a refusal costs only the ticket refused.
+    """
+
+    MAX_WAITING = 4
+
+    def __init__(self, first: Ticket) -> None:
+        self._line, self._worked = deque([first]), first
+
+    def add(self, ticket: Ticket, *, first: bool) -> None:
+        """Try this one too: next, or after the others."""
+        if ticket in self._line:
+            return
+        if first:
+            self._line.appendleft(ticket)
+        else:
+            self._line.append(ticket)
+        if len(self._line) > self.MAX_WAITING:
+            hints = [own for own in self._line if own not in (self._worked, ticket)]
+            self._line.remove(hints[-1] if first else hints[0])
+
+    def take(self) -> Ticket:
+        """The next one to try; it goes to the end of the line."""
+        ticket = self._line[0]
+        self._line.rotate(-1)
+        return ticket
+
+    def works(self, ticket: Ticket) -> None:
+        """The relay let us in with it: the others are not needed."""
+        self._line, self._worked = deque([ticket]), ticket
+
+    def refused(self, ticket: Ticket) -> bool:
+        """Take it out if there are others; False if it is the only one."""
+        if len(self._line) > 1 and ticket in self._line:
+            self._line.remove(ticket)
+            return True
+        return False
+
+
+@dataclass(frozen=True)
+class TokenClaims:
+    """What a token says. Only the relay that signed it believes it."""
+
+    token_id: bytes
+    plan_hash: bytes
+    role: str
+    party: str
+    relay_key: bytes  # fingerprint of the relay's TLS key
+    expires: int
+
+
+def sign_token(
+    key: Identity, *, plan_hash: bytes, role: str, party: str, relay_key: bytes, expires: int
+) -> bytes:
+    """Signature and canonical claims in one string of bytes."""
+    body = canonical_json(
+        {
+            "id": os.urandom(TOKEN_ID_BYTES).hex(),
+            "plan": plan_hash.hex(),
+            "role": role,
+            "party": party,
+            "relay": relay_key.hex(),
+            "expires": expires,
+        }
+    )
+    return key.sign(TOKEN_DOMAIN, body) + body
+
+
+def read_token(public: bytes, token: bytes) -> TokenClaims:
+    """The claims of a token that `public` signed; TokenRefused for anything else."""
+    if not SIGNATURE_BYTES < len(token) <= MAX_TOKEN_BYTES:
+        raise TokenRefused("this is no session token; ask the server for a new ticket")
+    signature, body = token[:SIGNATURE_BYTES], token[SIGNATURE_BYTES:]
+    try:
+        verify_signature(public, TOKEN_DOMAIN, body, signature)
+        raw: Any = parse_canonical(body, max_bytes=MAX_TOKEN_BYTES)
+        return TokenClaims(
+            token_id=bytes.fromhex(raw["id"]),
+            plan_hash=bytes.fromhex(raw["plan"]),
+            role=raw["role"],
+            party=raw["party"],
+            relay_key=bytes.fromhex(raw["relay"]),
+            expires=int(raw["expires"]),
+        )
+    except (VerificationError, ProtocolError, KeyError, TypeError, ValueError):
+        raise TokenRefused(
+            "the token was not made by this server; ask it for a new ticket"
+        ) from None

@@ -1,0 +1,291 @@
+"""The regulator's rules for one plan: what may be asked, what it costs, how it is answered.
+
+    authorise (price, capacity, budget)  →  exact sums  →  + noise  →  one fsynced record  →  answer
+
+Both oracles go through here, the local and the encrypted one. Nothing in this module knows
+encryption, frames or transport.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.base.canonical import hash_bytes
+from isonomy.common.base.errors import ConfigError, ProtocolError, ReplayRefused
+from isonomy.common.crypto.packing import centre
+from isonomy.common.ledger.ledger import DebitRecord, Ledger
+from isonomy.common.ledger.records import Inspection
+from isonomy.common.people.cohort import AttributeTable, group_count
+from isonomy.common.privacy.dual_keeper import DualKeeper
+from isonomy.common.privacy.noise import (
+    MIN_SIGMA,
+    NoiseSource,
+    SystemNoise,
+    discrete_laplace,
+    rounded_gaussian,
+)
+from isonomy.common.privacy.queries import Query, Shapes, cost_of, query_id_prefix, shapes_of
+from isonomy.common.sums import randomised_response
+
+OWN_PURPOSE = "unknowns:"
+_NUMBER = re.compile(r"[0-9]{6,12}")
+Limits = Callable[[Query, int], None]
+"""Raises PolicyRefused for a query of this cost that may not be answered."""
+
+
+@dataclass(frozen=True)
+class Authorised:
+    """A query that may be answered, with what it takes to answer it."""
+
+    query: Query
+    shapes: Shapes
+    units: int
+    codes: tuple[NDArray[np.int64], ...]  # per attribute: group numbers of the people asked about
+    group_counts: tuple[int, ...]
+
+    def indicators(self, people: slice) -> list[NDArray[np.bool_]]:
+        """Indicator columns 1[A = a] of some people: all groups but each attribute's last."""
+        return [
+            codes[people] == group
+            for codes, groups in zip(self.codes, self.group_counts, strict=True)
+            for group in range(groups - 1)
+        ]
+
+
+class Custodian:
+    """Holds a cohort's attributes under one approved plan and answers within its budget."""
+
+    def __init__(
+        self,
+        table: AttributeTable,
+        ledger: Ledger,
+        *,
+        plan: bytes,
+        member_key: bytes,
+        dual_required: bool = False,
+    ) -> None:
+        self._table, self._ledger, self._plan = table, ledger, plan
+        ledger.bind_key(hash_bytes("isonomy/member-key/v1", member_key))
+        self._root = ledger.add_people(table.cohort.member_hashes(member_key))
+        self._source: NoiseSource = SystemNoise()
+        self.dual = DualKeeper(required=dual_required)
+        self._subsets: dict[bytes, bytes] = {}  # hash of positions -> root, of those written
+        self._known_codes: dict[str, NDArray[np.int64]] = {}  # worked out once, not per query
+        self.limits: Limits | None = None  # the owner's policy, beyond what the plan allows
+        self._replay()
+
+    @classmethod
+    def _with_noise(
+        cls,
+        table: AttributeTable,
+        ledger: Ledger,
+        *,
+        plan: bytes,
+        member_key: bytes,
+        source: NoiseSource,
+        dual_required: bool = False,
+    ) -> Custodian:
+        """For tests only: another source of noise. No config, plan or command reaches this."""
+        custodian = cls(
+            table, ledger, plan=plan, member_key=member_key, dual_required=dual_required
+        )
+        custodian._source = source
+        return custodian
+
+    @property
+    def root(self) -> bytes:
+        return self._root
+
+    def reserve(self, units: int, *, individual: bool = False) -> None:
+        """Set the plan's budget aside for every person of the cohort."""
+        self._ledger.reserve(self._plan, self._root, units, individual=individual)
+
+    def authorise(self, query: Query) -> Authorised:
+        """Every check that needs no ciphertext. Raises before anything is computed or spent."""
+        if query.plan != self._plan:
+            raise ProtocolError("the query names another plan than the one that was approved")
+        self._check_id(query.query_id)
+        if query.purpose.startswith(OWN_PURPOSE):
+            raise ProtocolError(f"purposes that begin with {OWN_PURPOSE!r} are the regulator's own")
+        if query.mechanism == "gaussian" and query.noise < MIN_SIGMA:
+            raise ProtocolError(f"Gaussian noise must have σ ≥ {MIN_SIGMA} units")
+        if query.positions is not None and query.positions[-1] >= len(self._table.cohort):
+            raise ProtocolError(f"a position lies outside the cohort of {len(self._table.cohort)}")
+        groups = self._table.groups
+        if len(set(query.attributes)) != len(query.attributes):
+            raise ProtocolError("an attribute is named twice in one query")
+        try:
+            counts = tuple(group_count(name, groups) for name in query.attributes)
+            cost = cost_of(query.shape, counts, query.params)
+        except ConfigError as error:
+            raise ProtocolError(str(error)) from None
+        answered = self.was_answered(query.query_id)
+        if not answered:
+            self.dual.check(query, counts)
+        expected_weights = counts[0] if query.shape == "weighted" else 0
+        if len(query.weights) != expected_weights:
+            raise ProtocolError(f"expected {expected_weights} weights, got {len(query.weights)}")
+        if query.shape == "weighted" and (query.kind, query.mechanism) != ("blind", "gaussian"):
+            raise ProtocolError("weighted sums are blind, with Gaussian noise")
+        shapes = shapes_of(query, counts, len(self._table.cohort))
+        units = cost.units(query.mechanism, query.noise)
+        if self.limits is not None:
+            self.limits(query, units)
+        positions = query.position_array(len(self._table.cohort))
+        if not answered:
+            self._ledger.check(self._plan, self._root, units, among=positions)
+        codes = tuple(self._codes(name)[positions] for name in query.attributes)
+        return Authorised(query, shapes, units, codes, counts)
+
+    def stored(self, query_id: str, request_hash: bytes) -> DebitRecord | None:
+        """What was answered under this id; another request under it is refused, for ever."""
+        self._check_id(query_id)
+        record = self._ledger.find(query_id)
+        if record is None:
+            return None
+        if record.plan != self._plan or record.request_hash != request_hash:
+            raise ReplayRefused(
+                f"query {query_id!r} was answered before, for another request. An id is answered "
+                "once: send the stored request again, or go on with the next id."
+            )
+        return record
+
+    def answered_request(self, query_id: str) -> bytes | None:
+        """The hash of the request that was answered under this id."""
+        record = self._ledger.find(query_id)
+        return record.request_hash if record is not None else None
+
+    def answers(self) -> int:
+        """How many queries of this plan were answered."""
+        return self._ledger.answers(self._plan)
+
+    def was_answered(self, query_id: str) -> bool:
+        return self._ledger.find(query_id) is not None
+
+    def inspections(self) -> tuple[Inspection, ...]:
+        """Every request of this plan whose opening was ever demanded, with its last step."""
+        return self._ledger.inspections(self._plan)
+
+    def note_inspection(self, query_id: str, request_hash: bytes, step: str) -> None:
+        """Write a step of an inspection; on disk when this returns."""
+        self._check_id(query_id)
+        self._ledger.note_inspection(self._plan, query_id, request_hash, step)
+
+    def release(
+        self, authorised: Authorised, request_hash: bytes, sums: NDArray[np.int64]
+    ) -> DebitRecord:
+        """Noise, then one record with debit and answer on disk; only then may the caller answer.
+
+        The sum is reduced modulo t *after* the noise is added. A masked sum that came out centred
+        and were not reduced again would tell by its wrap whether the exact sum plus the mask
+        passes t/2, and the company chooses the mask.
+        """
+        query, t = authorised.query, authorised.query.params.plain_modulus
+        self._check_again(authorised)
+        noisy = sums.reshape(-1) + self._noise(query, sums.size)
+        values = centre(noisy % t, t)
+        root, positions = self._root, query.positions
+        if positions is not None:
+            root = self._subset_root(query.position_array(0))
+        record = self._ledger.debit(
+            plan=self._plan,
+            query_id=query.query_id,
+            request_hash=request_hash,
+            root=root,
+            units=authorised.units,
+            event={
+                "mechanism": query.mechanism,
+                "noise": query.noise,
+                "kind": query.kind,
+                "shape": query.shape,
+                "attributes": ",".join(query.attributes),
+                "columns": query.columns,
+                "people": query.people(len(self._table.cohort)),
+                "purpose": query.purpose,
+                "norm": repr(query.norm),
+                "weights": _weights_text(query.weights),
+            },
+            answer=values.astype("<i8").tobytes(),
+        )
+        self.dual.observe(query, authorised.group_counts, values)
+        return record
+
+    def _subset_root(self, positions: NDArray[np.int64]) -> bytes:
+        """The root of a subset that the ledger holds, written if it does not yet."""
+        key = hash_bytes("isonomy/asked-about/v1", positions.tobytes())  # not them: they add up
+        if key not in self._subsets:  # training asks about the same chunks, round by round
+            self._subsets[key] = self._ledger.add_subset(self._root, positions)
+        return self._subsets[key]
+
+    def release_reports(self, attribute: str, epsilon_millionths: int) -> DebitRecord:
+        """Everybody's group by randomised response, once: a baseline; no message asks for it."""
+        return randomised_response.release(
+            self._ledger,
+            plan=self._plan,
+            root=self._root,
+            attribute=attribute,
+            codes=self._codes(attribute),
+            groups=group_count(attribute, self._table.groups),
+            epsilon_millionths=epsilon_millionths,
+            source=self._source,
+        )
+
+    def _check_again(self, authorised: Authorised) -> None:
+        """Other queries may have been answered since the columns left: λ and limits moved on."""
+        self.dual.check(authorised.query, authorised.group_counts)
+        if self.limits is not None:
+            self.limits(authorised.query, authorised.units)
+
+    def _replay(self) -> None:
+        """λ of the multipliers follows from the answers: after a restart, from the ledger's."""
+        groups = self._table.groups
+        prefix = query_id_prefix(self._plan)
+        for record in self._ledger.debits_of(self._plan):
+            if not _NUMBER.fullmatch(record.query_id.removeprefix(prefix)):
+                continue  # the regulator's own
+            event = record.event
+            names = tuple(str(event["attributes"]).split(","))
+            query = Query(
+                query_id=record.query_id,
+                plan=self._plan,
+                purpose=str(event["purpose"]),
+                kind="open" if event["kind"] == "open" else "blind",
+                shape="weighted" if event["shape"] == "weighted" else "groups",
+                attributes=names,
+                columns=int(event["columns"]),
+                mechanism="gaussian" if event["mechanism"] == "gaussian" else "laplace",
+                noise=int(event["noise"]),
+                norm=float(event["norm"]),
+            )
+            sizes = tuple(group_count(name, groups) for name in names)
+            self.dual.observe(query, sizes, np.frombuffer(record.answer, "<i8").astype(np.int64))
+
+    def _check_id(self, query_id: str) -> None:
+        """Ids carry their plan, so that one plan cannot take or probe another plan's ids.
+
+        A number follows and nothing else: other ids belong to what the regulator releases itself.
+        """
+        prefix = query_id_prefix(self._plan)
+        number = query_id.removeprefix(prefix)
+        if number == query_id or not _NUMBER.fullmatch(number):
+            raise ProtocolError(f"a query id of this plan begins with {prefix}, then six digits")
+
+    def _codes(self, expression: str) -> NDArray[np.int64]:
+        if expression not in self._known_codes:
+            self._known_codes[expression] = self._table.codes(expression)
+        return self._known_codes[expression]
+
+    def _noise(self, query: Query, size: int) -> NDArray[np.int64]:
+        draw = rounded_gaussian if query.mechanism == "gaussian" else discrete_laplace
+        return draw(query.noise, size, self._source)
+
+
+def _weights_text(weights: tuple[float, ...]) -> str:
+    """Weights for the ledger's reader; many of them by their hash, so that a record stays small."""
+    text = " ".join(repr(weight) for weight in weights)
+    return text if len(text) <= 512 else hash_bytes("isonomy/weights/v1", text.encode()).hex()

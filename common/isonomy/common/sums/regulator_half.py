@@ -1,0 +1,349 @@
+"""The regulator's half of the encrypted exchange: frames in, frames out, no transport.
+
+One query:
+
+    columns(Query)                →  ColumnsHeader, Column …     a fresh key, encrypted indicators
+    answer(SumHeader, SumPart …)  →  Answer                      decrypt, noise, record, sign
+                              or  →  OpeningDemand               the coin fell: show it first
+    open(OpeningHeader, …)        →  Answer                      after the inspection
+
+The key of an attempt lives in memory from the first call to the second, and is gone after it,
+whether the second call succeeds or not. Nothing is decrypted before the whole request is here and
+holds (number, order, form and hash of its parts). Nothing after the first decryption depends on
+what came out: neither whether the request is refused nor how long it takes (he.QueryKey). So what
+gets no answer and no record tells nothing either.
+
+Between the second and the third call only the decrypted sums are held, in memory: nothing of them
+leaves, and they are gone if the process ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from tempfile import SpooledTemporaryFile
+from typing import IO, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.base.errors import (
+    AttemptLost,
+    InspectionFailed,
+    IsonomyError,
+    ProtocolError,
+    ReplayRefused,
+    StorageError,
+)
+from isonomy.common.crypto.ciphertexts import check_answer
+from isonomy.common.crypto.he import QueryKey
+from isonomy.common.keys.identity import Identity
+from isonomy.common.ledger.ledger import DebitRecord
+from isonomy.common.privacy.queries import Query, Shapes
+from isonomy.common.sums.custodian import Authorised, Custodian
+from isonomy.common.sums.sealed_opening import opening_limit
+from isonomy.common.wire.messages import (
+    ATTEMPT_BYTES,
+    MAX_OPENING_BYTES,
+    Answer,
+    Column,
+    ColumnsHeader,
+    OpeningDemand,
+    OpeningHeader,
+    Refusal,
+    SumHeader,
+    SumPart,
+    decode,
+    encode,
+    frame_hash,
+    frames_hash,
+)
+
+ANSWER_DOMAIN = "isonomy/answer/v1"
+MAX_OPEN_ATTEMPTS = 8
+SPOOL_BYTES = 1 << 26  # of a request's ciphertexts in memory; more of them wait on disk
+
+
+@dataclass
+class _Attempt:
+    authorised: Authorised
+    key: QueryKey
+    attempt: bytes
+    query_hash: bytes
+    columns_hash: bytes = b""  # set when the last column has left
+    destroyed: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class _Held:
+    """A request whose opening was demanded: decrypted, not yet answered."""
+
+    authorised: Authorised
+    request_hash: bytes
+    sums: NDArray[np.int64]
+
+
+class Inspector(Protocol):
+    """Who decides about inspections: inspection_desk.InspectionDesk, if the plan has an auditor."""
+
+    def check_query(self, query: Query, shapes: Shapes) -> None:
+        """Raise if no new query may be asked now."""
+
+    def check_request(self, query_id: str, request_hash: bytes) -> OpeningDemand | None:
+        """The demand that stands against this request; raise if another one stands in its way."""
+
+    def draw(self, query_id: str, request_hash: bytes) -> OpeningDemand | None:
+        """Toss the coin for a complete request."""
+
+    def judge(self, header: OpeningHeader, frames: Iterator[bytes], max_bytes: int) -> None:
+        """Look at an opening of so many bytes at most; raise unless it may now be answered."""
+
+
+class RegulatorHalf:
+    """Answers blind group sums for one plan."""
+
+    def __init__(
+        self, custodian: Custodian, identity: Identity, inspector: Inspector | None = None
+    ) -> None:
+        self._custodian, self._identity, self._inspector = custodian, identity, inspector
+        self._attempts: dict[str, _Attempt] = {}
+        self._held: dict[str, _Held] = {}
+
+    def columns(self, query_frame: bytes) -> Iterator[bytes]:
+        """Encrypted indicator columns for a query, block by block; or one Refusal."""
+        query_id = ""
+        try:
+            query = decode(query_frame, Query)
+            query_id = query.query_id
+            yield from self._columns(query, frame_hash(query_frame))
+        except IsonomyError as error:
+            yield encode(Refusal.of(query_id, error))
+
+    def answer(self, frames: Iterable[bytes]) -> bytes:
+        """The signed answer to a complete request; or an OpeningDemand; or a Refusal."""
+        query_id = ""
+        try:
+            stream = iter(frames)
+            header_frame = next(stream, b"")
+            header = decode(header_frame, SumHeader)
+            query_id, request_hash = header.query_id, frame_hash(header_frame)
+            record = self._custodian.stored(query_id, request_hash)
+            if record is not None:
+                return encode(self._sign(record))
+            demand = self._standing_demand(query_id, request_hash)
+            if demand is not None:
+                return encode(demand)
+            held = self._held.pop(query_id, None)  # its verdict came in since
+            if held is None or held.request_hash != request_hash:
+                held = self._read(header, request_hash, stream)
+                demand = self._inspector.draw(query_id, request_hash) if self._inspector else None
+            if demand is not None:
+                self._held[query_id] = held
+                return encode(demand)
+            return encode(self._sign(self._release(held)))
+        except IsonomyError as error:
+            return encode(Refusal.of(query_id, error))
+
+    def open(self, frames: Iterable[bytes]) -> bytes:
+        """The signed answer to a request, now that its opening is here; or a Refusal."""
+        query_id = ""
+        try:
+            stream = iter(frames)
+            header = decode(next(stream, b""), OpeningHeader)
+            query_id = header.query_id
+            record = self._custodian.stored(query_id, header.request_hash)
+            if record is None:
+                record = self._opened(header, stream)
+            return encode(self._sign(record))
+        except IsonomyError as error:
+            return encode(Refusal.of(query_id, error))
+
+    def multipliers(self, query_id: str) -> tuple[int, tuple[float, ...]] | None:
+        """Round and λ after the dual step of that query; None if it was not one."""
+        dual = self._custodian.dual
+        values = dual.after(query_id)
+        return None if values is None else (dual.round_of(query_id), values)
+
+    # --- The first call ------------------------------------------------------------------------
+
+    def _columns(self, query: Query, query_hash: bytes) -> Iterator[bytes]:
+        if self._custodian.was_answered(query.query_id):
+            raise ReplayRefused(
+                f"query {query.query_id!r} was answered before; send the stored request to get "
+                "the same answer again"
+            )
+        authorised = self._custodian.authorise(query)
+        if self._inspector is not None:
+            self._inspector.check_query(query, authorised.shapes)
+        # A crash may have lost the other side's memory of an attempt: the newest one counts.
+        self._forget(query.query_id)
+        while len(self._attempts) >= MAX_OPEN_ATTEMPTS:
+            self._forget(next(iter(self._attempts)))
+        # Fresh for each attempt: a key that has decrypted once never decrypts again.
+        key = QueryKey(query.params)
+        attempt = _Attempt(authorised, key, os.urandom(ATTEMPT_BYTES), query_hash)
+        self._attempts[query.query_id] = attempt
+        hashes = []
+        for frame in self._column_frames(attempt):
+            hashes.append(frame_hash(frame))
+            yield frame
+        attempt.columns_hash = frames_hash(hashes, hashed=True)
+
+    def _column_frames(self, attempt: _Attempt) -> Iterator[bytes]:
+        shapes, query = attempt.authorised.shapes, attempt.authorised.query
+        yield encode(
+            ColumnsHeader(
+                query_id=query.query_id,
+                attempt=attempt.attempt,
+                query_hash=attempt.query_hash,
+                block=shapes.layout.block,
+                blocks=shapes.layout.blocks,
+                indicators=shapes.indicators,
+                zero=attempt.key.encrypt_zero(),
+            )
+        )
+        for index in range(shapes.layout.blocks):
+            people = shapes.layout.block_slice(index)
+            for number, members in enumerate(attempt.authorised.indicators(people)):
+                if attempt.destroyed:
+                    raise ProtocolError("this attempt was replaced by a newer one")
+                yield encode(Column(index, number, attempt.key.encrypt_column(members)))
+
+    # --- The second call -----------------------------------------------------------------------
+
+    def _standing_demand(self, query_id: str, request_hash: bytes) -> OpeningDemand | None:
+        """A demand that was made before: neither side's restart makes it go away."""
+        if self._inspector is None:
+            return None
+        return self._inspector.check_request(query_id, request_hash)
+
+    def _read(self, header: SumHeader, request_hash: bytes, frames: Iterator[bytes]) -> _Held:
+        attempt = self._attempts.get(header.query_id)
+        # Compare first: an old header must not cost a newer attempt its key.
+        if attempt is None or attempt.attempt != header.attempt:
+            raise _attempt_lost()
+        try:
+            self._check_header(header, attempt)
+            with SpooledTemporaryFile(max_size=SPOOL_BYTES) as spool:
+                self._collect(header, attempt, frames, spool)
+                sums = self._decrypt(attempt, spool)
+        except OSError as error:
+            raise StorageError(f"no room for a request's ciphertexts: {error.strerror}") from None
+        finally:
+            self._forget(header.query_id)
+        if attempt.authorised.query.kind == "open":
+            sums = self._within_range(attempt.authorised, sums)
+        return _Held(attempt.authorised, request_hash, sums)
+
+    def _release(self, held: _Held) -> DebitRecord:
+        return self._custodian.release(held.authorised, held.request_hash, held.sums)
+
+    @staticmethod
+    def _check_header(header: SumHeader, attempt: _Attempt) -> None:
+        if header.query_hash != attempt.query_hash:
+            raise ProtocolError("the request answers another query than the one it names")
+        if not attempt.columns_hash or header.columns_hash != attempt.columns_hash:
+            raise ProtocolError("the request was not made from the columns that were sent")
+        if header.parts != attempt.authorised.shapes.parts:
+            raise ProtocolError(
+                f"the query has {attempt.authorised.shapes.parts} answer ciphertexts; "
+                f"the request announces {header.parts}"
+            )
+
+    @staticmethod
+    def _collect(
+        header: SumHeader, attempt: _Attempt, frames: Iterator[bytes], spool: IO[bytes]
+    ) -> None:
+        """Every part of a request, checked, before the first of them is decrypted.
+
+        Whoever could have parts decrypted and then be refused would have free, unseen decryptions.
+        Ciphertexts are no secret: what does not fit into memory waits in an unnamed file.
+        """
+        shapes, hashes = attempt.authorised.shapes, []
+        for index in range(shapes.parts):
+            frame = next(frames, None)
+            if frame is None:
+                raise ProtocolError(f"the request ends after {index} of {shapes.parts} parts")
+            part = decode(frame, SumPart)
+            if part.index != index:
+                raise ProtocolError(f"expected part {index}, got part {part.index}")
+            check_answer(shapes.layout.params, part.ciphertext)
+            hashes.append(frame_hash(frame))
+            spool.write(part.ciphertext)
+        if next(frames, None) is not None:
+            raise ProtocolError("the request goes on after its last part")
+        if frames_hash(hashes, hashed=True) != header.parts_hash:
+            raise ProtocolError("the parts are not those that the request's header binds")
+
+    @staticmethod
+    def _decrypt(attempt: _Attempt, spool: IO[bytes]) -> NDArray[np.int64]:
+        """(sums, m) declared coefficients, and nothing else, of every part. Cannot be refused."""
+        shapes, layout = attempt.authorised.shapes, attempt.authorised.shapes.layout
+        sums = np.empty((shapes.sums, layout.columns), dtype=np.int64)
+        spool.seek(0)
+        for index in range(shapes.parts):
+            number, position = divmod(index, layout.parts)
+            coefficients = attempt.key.decrypt(spool.read(layout.params.answer_bytes))
+            sums[number, layout.part_slice(position)] = layout.unpack(coefficients, position)
+        return sums
+
+    @staticmethod
+    def _within_range(authorised: Authorised, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Open sums, cut to what honest rows can make them (public n and C only).
+
+        Cut, not refused: whether a refusal comes would depend on the exact sum, and a company could
+        ask that for free. Cutting moves no two sums further apart, so the noise still covers it.
+        """
+        limit = len(authorised.codes[0]) * authorised.query.params.row_bound
+        return np.clip(sums, -limit, limit)
+
+    # --- The third call ------------------------------------------------------------------------
+
+    def _opened(self, header: OpeningHeader, frames: Iterator[bytes]) -> DebitRecord:
+        if self._inspector is None:
+            raise ProtocolError("no opening was demanded: the plan names no auditor")
+        held = self._held.get(header.query_id)
+        try:
+            self._inspector.judge(header, frames, _opening_limit(held))
+        except InspectionFailed:
+            self._held.clear()  # nobody will ever ask for them again
+            raise
+        self._held.pop(header.query_id, None)
+        if held is None or held.request_hash != header.request_hash:
+            raise _attempt_lost()  # passed, but we restarted meanwhile: asked again, and inspected
+        return self._release(held)
+
+    def _sign(self, record: DebitRecord) -> Answer:
+        unsigned = Answer(
+            query_id=record.query_id,
+            plan=record.plan,
+            request_hash=record.request_hash,
+            values=np.frombuffer(record.answer, "<i8").astype(np.int64),
+            units=record.units,
+            sequence=record.seq,
+            ledger_head=record.hash,
+            signature=b"",
+        )
+        signature = self._identity.sign(ANSWER_DOMAIN, unsigned.signed_bytes())
+        return Answer(**{**vars(unsigned), "signature": signature})
+
+    def _forget(self, query_id: str) -> None:
+        attempt = self._attempts.pop(query_id, None)
+        if attempt is not None:
+            attempt.destroyed = True
+            attempt.key.destroy()
+
+
+def _opening_limit(held: _Held | None) -> int:
+    """What an honest opening of a held request has at most; after our restart nobody knows it."""
+    if held is None:
+        return MAX_OPENING_BYTES
+    return opening_limit(held.authorised.query, held.authorised.shapes)
+
+
+def _attempt_lost() -> AttemptLost:
+    return AttemptLost(
+        "no key is open for this attempt: it was answered, replaced or lost in a restart. Ask for "
+        "columns again."
+    )

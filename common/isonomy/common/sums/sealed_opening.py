@@ -1,0 +1,230 @@
+"""An opening on its way to the auditor: what is in the box, how it is sealed, how it travels.
+
+    box   = seal_to(auditor's key, context, chunks)          X25519 + AES-256-GCM, sealing.py
+    context = H(plan, query id, request hash)                a box opens in its own place only
+    chunks  = header, query, shape, rows, seeds, nonce, answer (if there is one), columns …
+
+In a session the box follows the regulator's demand, cut into OpeningPart frames. On disk it stands
+in a file that names plan, query and request, with the regulator's signed demand if there was one:
+
+    isonomy-opening 1 | plan | query id | request hash | demand or nothing | signature | box
+
+The company signs what it seals: a box that anybody else made is no evidence against it. The
+regulator carries such files to an auditor without being able to read them, unless the plan names
+the regulator's own key.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from isonomy.common.base.canonical import hash_bytes
+from isonomy.common.base.errors import CapacityError, ConfigError, ProtocolError, VerificationError
+from isonomy.common.base.private_files import write_private
+from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
+from isonomy.common.keys.identity import Identity, verify_signature
+from isonomy.common.keys.sealing import open_box, seal_to
+from isonomy.common.privacy.queries import Query, Shapes
+from isonomy.common.sums.openings import (
+    NONCE_BYTES,
+    Opening,
+    StoredRequest,
+    cut_chunks,
+    join_chunks,
+    row_bytes,
+)
+from isonomy.common.wire.messages import (
+    MAX_OPENING_BYTES,
+    OPENING_PART_BYTES,
+    OpeningHeader,
+    OpeningPart,
+    SumHeader,
+    decode,
+    encode,
+    frame_hash,
+    frames_hash,
+    opening_parts,
+)
+
+DEMAND_DOMAIN, OPENING_DOMAIN = "isonomy/opening-demand/v1", "isonomy/opening/v1"
+_MAGIC = b"isonomy-opening 1"
+_SEALED_BYTES = 48  # key and tag
+_FRAME_BYTES = 512  # more than a frame needs around its ciphertext
+
+
+@dataclass(frozen=True, repr=False)  # no repr: rows and seeds must not reach logs
+class Shown:
+    """Everything that an inspection looks at, as the company shows it."""
+
+    header_frame: bytes
+    opening: Opening
+    columns: list[bytes]
+    answer: bytes = b""  # the regulator's signed answer, if it gave one
+
+
+@dataclass(frozen=True, repr=False)
+class SealedOpening:
+    """A box and what it claims to be: the content of an opening file."""
+
+    plan: bytes
+    query_id: str
+    request_hash: bytes
+    box: bytes
+    signature: bytes  # the company's
+    demand: bytes = b""  # the regulator's signed demand, if there was one
+
+    def header(self) -> OpeningHeader:
+        size, own = len(self.box), hash_bytes("isonomy/opening-box-hash/v1", self.box)
+        place = (self.query_id, self.request_hash, size, opening_parts(size), own)
+        return OpeningHeader(*place, self.signature)
+
+    def check_signature(self, company_key: bytes) -> None:
+        """VerificationError unless the company itself sealed this box for this request."""
+        check_header_signature(self.header(), company_key)
+
+    def save(self, path: Path) -> None:
+        """All or nothing, for the owner's eyes only."""
+        named = [_MAGIC, self.plan, self.query_id.encode(), self.request_hash]
+        write_private(path, join_chunks([*named, self.demand, self.signature, self.box]))
+
+    @classmethod
+    def load(cls, path: Path) -> SealedOpening:
+        """Total: whatever the file holds, a sealed opening or a ConfigError."""
+        try:
+            if path.stat().st_size > MAX_OPENING_BYTES + 4096:
+                raise ValueError("too large")
+            magic, plan, query_id, *rest = cut_chunks(path.read_bytes())
+            request_hash, demand, signature, box = rest
+            found = cls(plan, query_id.decode(), request_hash, box, signature, demand)
+        except OSError as error:
+            raise ConfigError(f"cannot read the opening {path}: {error.strerror}") from None
+        except (ValueError, struct.error):
+            raise ConfigError(f"{path} is not an opening, or it was cut off") from None
+        if magic != _MAGIC:
+            raise ConfigError(f"{path} is not an opening, or from another version")
+        return found
+
+    def open(self, key: X25519PrivateKey) -> Shown:
+        """What the company put in. VerificationError or ProtocolError if it cannot be read."""
+        place = _context(self.plan, self.query_id, self.request_hash)
+        return _unpack(open_box(key, place, self.box))
+
+
+def seal_opening(
+    auditor: bytes,
+    plan: bytes,
+    query_id: str,
+    request: StoredRequest,
+    columns: Iterable[bytes],
+    identity: Identity,
+) -> SealedOpening:
+    """The company's side: a stored request, for the auditor's eyes, signed."""
+    header = request.frames[0]
+    request_hash = frame_hash(header)
+    kept = list(columns)
+    if frames_hash(kept) != decode(header, SumHeader).columns_hash:
+        # Shown like this, an honest request would count as a forged one.
+        raise VerificationError(
+            f"the columns that were kept of query {query_id!r} are not those of its request; "
+            "restore the openings from a backup"
+        )
+    packed = _pack(Shown(header, request.opening, kept, request.answer or b""))
+    if len(packed) + _SEALED_BYTES > MAX_OPENING_BYTES:
+        raise CapacityError(f"an opening has at most {MAX_OPENING_BYTES} bytes; ask for less")
+    box = seal_to(auditor, _context(plan, query_id, request_hash), packed)
+    unsigned = SealedOpening(plan, query_id, request_hash, box, b"")
+    signature = identity.sign(OPENING_DOMAIN, unsigned.header().signed_bytes())
+    return replace(unsigned, signature=signature)
+
+
+def check_header_signature(header: OpeningHeader, company_key: bytes) -> None:
+    """VerificationError unless the company signed this header, which binds the box by its hash."""
+    verify_signature(company_key, OPENING_DOMAIN, header.signed_bytes(), header.signature)
+
+
+def opening_limit(query: Query, shapes: Shapes) -> int:
+    """Bytes that an honest opening of this query has at most."""
+    layout, params = shapes.layout, shapes.layout.params
+    rows = 4 * layout.people * layout.columns
+    rows *= shapes.indicators if query.shape == "weighted" else 1
+    columns = (layout.blocks * shapes.indicators + 1) * (params.column_bytes + _FRAME_BYTES)
+    answer = 8 * shapes.sums * layout.columns
+    return rows + columns + answer + 8 * layout.people + (1 << 20)
+
+
+def check_opening_size(query: Query, shapes: Shapes) -> None:
+    """CapacityError for a query that could not be opened, before anything is computed for it."""
+    if opening_limit(query, shapes) > MAX_OPENING_BYTES:
+        raise CapacityError(
+            f"rows and columns of this query are more than the {MAX_OPENING_BYTES >> 20} MiB that "
+            "an inspection can look at; ask about fewer people or columns at a time"
+        )
+
+
+# --- In a session --------------------------------------------------------------------------------
+
+
+def opening_frames(sealed: SealedOpening) -> Iterator[bytes]:
+    """Header and parts, as they travel."""
+    header, view = sealed.header(), memoryview(sealed.box)
+    yield encode(header)
+    for index in range(header.parts):
+        piece = view[index * OPENING_PART_BYTES : (index + 1) * OPENING_PART_BYTES]
+        yield encode(OpeningPart(index, bytes(piece)))
+
+
+def collect_opening(
+    plan: bytes, demand: bytes, header: OpeningHeader, frames: Iterator[bytes]
+) -> SealedOpening:
+    """The box that a header announced; ProtocolError if what follows is something else."""
+    pieces = []
+    for index in range(header.parts):
+        part = decode(next(frames, b""), OpeningPart)
+        if part.index != index:
+            raise ProtocolError(f"expected part {index} of an opening, got part {part.index}")
+        pieces.append(part.body)
+    box = b"".join(pieces)
+    found = SealedOpening(plan, header.query_id, header.request_hash, box, header.signature, demand)
+    if found.header() != header or next(frames, None) is not None:
+        raise ProtocolError("an opening has another size or hash than it announced")
+    return found
+
+
+# --- The box -------------------------------------------------------------------------------------
+
+
+def _context(plan: bytes, query_id: str, request_hash: bytes) -> bytes:
+    return hash_bytes("isonomy/opening-box/v1", plan, query_id.encode(), request_hash)
+
+
+def _pack(shown: Shown) -> bytes:
+    opening = shown.opening
+    shape = np.array(opening.rows.shape, dtype="<i8").tobytes()
+    secrets = opening.seeds.flood + opening.seeds.mask + opening.nonce
+    rows: bytes | memoryview = row_bytes(opening.rows)
+    fixed = [shown.header_frame, opening.query_frame, shape, rows, secrets]
+    return join_chunks([*fixed, shown.answer, *shown.columns])
+
+
+def _unpack(packed: bytes) -> Shown:
+    try:
+        header, query, shape, rows, secrets, answer, *columns = cut_chunks(packed)
+        sizes = np.frombuffer(shape, "<i8").tolist()
+        opening = Opening(
+            query_frame=query,
+            rows=np.frombuffer(rows, "<i4").astype(np.int32).reshape(sizes),
+            seeds=Seeds(secrets[:SEED_BYTES], secrets[SEED_BYTES : 2 * SEED_BYTES]),
+            nonce=secrets[2 * SEED_BYTES :],
+        )
+    except (ValueError, struct.error):
+        raise ProtocolError("an opening cannot be read: it is cut off or malformed") from None
+    exact = len(secrets) == 2 * SEED_BYTES + NONCE_BYTES
+    if not exact or len(sizes) not in (2, 3) or min(sizes) < 1 or not columns:
+        raise ProtocolError("an opening lacks rows, seeds or columns")
+    return Shown(header, opening, columns, answer)

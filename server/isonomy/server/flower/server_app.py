@@ -1,0 +1,274 @@
+"""What runs inside Flower's ServerApp: the relay, and one message per party.
+
+    (1) wait until every party of the plan has a node online, by its registered name
+    (2) send each node one `train.session` message with a ticket for its daemon
+    (3) wait for the replies; a party whose daemon went away gets a new ticket when it is back
+    (4) when all are done, or one has failed for good, stop the relay and write the outcome
+
+The server is trusted with nothing: tickets open the relay's door and no more. Whoever the message
+reaches, the daemon behind it joins only a plan that its owner approved, under keys that the plan
+pins.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from isonomy.common.agreements.plan import PlanPublic
+from isonomy.common.base.errors import ProtocolError, TransportError
+from isonomy.common.base.exit_codes import code_of, help_for
+from isonomy.common.base.logs import logger
+from isonomy.common.base.session_errors import PartyTimeout, SessionClosed, TokenRefused
+from isonomy.common.keys.identity import Identity
+from isonomy.common.node.bridge import DaemonAbsent
+from isonomy.common.node.node import free_port
+from isonomy.common.session.connection import DONE
+from isonomy.common.session.tickets import SessionRole, Ticket
+from isonomy.server.config import ServerConfig
+from isonomy.server.flower.client_app import OUTCOME, TICKET
+from isonomy.server.flower.flower import RunFailed
+from isonomy.server.relay.relay import RelayServer
+
+POLL_S = 0.5
+GRACE_S = 15.0
+DAEMON_WAIT_S = 60
+OUTCOME_FILE = "outcome.json"
+MAX_SUMMARY_CHARS = 1 << 16
+
+# The daemon died, was not there yet, or took so long that its ticket expired: worth a new ticket.
+RETRY = frozenset(code_of(kind("")) for kind in (TransportError, DaemonAbsent, TokenRefused))
+
+
+class Relay(Protocol):
+    """What the conductor needs of the relay."""
+
+    def issue_ticket(self, role: SessionRole, party: str) -> Ticket: ...
+    def closed(self) -> dict[str, str]: ...
+    def end(self, reason: str) -> None: ...
+
+
+@dataclass
+class Party:
+    """One party of the session, as the server sees it."""
+
+    name: str
+    role: SessionRole
+    message_id: str = ""
+    code: int | None = None
+    summary: dict[str, Any] = field(default_factory=dict)
+    sent_at: float = 0.0
+    absent_since: float = 0.0  # since when its daemon has been missing
+
+
+class SessionRelay(RelayServer):
+    """A relay that can end a session with a reason."""
+
+    def closed(self) -> dict[str, str]:
+        """Return who has closed the session, with which code."""
+        with self._lock:
+            return dict(self._state.closed)
+
+    def end(self, reason: str) -> None:
+        """Tell everybody who is connected that the session is over, and why."""
+        with self._lock:
+            for party in self._state.present():
+                stream = self._streams.get(self._state.stream_of(party) or 0)
+                if stream is not None:
+                    note = self._note(party, SessionClosed.__name__, reason, fatal=True)
+                    stream.put(note)
+
+
+class Conductor:
+    """Steps (1) to (3), over any object that behaves like Flower's Grid."""
+
+    def __init__(
+        self,
+        grid: Any,
+        relay: Relay,
+        plan: PlanPublic,
+        *,
+        join_s: float,
+        log: Any,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._grid, self._relay, self._join_s = grid, relay, join_s
+        self._log, self._clock = log, clock
+        self._companies = {card.name for card in plan.companies}
+        self._joined: set[str] = set()  # companies that were in the session under this relay
+        self.parties = [Party(card.name, "company") for card in plan.companies]
+        self.parties.append(Party(plan.regulator.name, "regulator"))
+
+    def nodes(self) -> dict[str, int]:
+        """Return the ids of the parties' nodes that are online now, by registered name."""
+        known = {party.name for party in self.parties}
+        return {node.name: node.node_id for node in self._grid.get_nodes() if node.name in known}
+
+    def gather(self) -> None:
+        """(1) Wait for every party's node; then (2) send the tickets."""
+        deadline = self._clock() + self._join_s
+        while len(nodes := self.nodes()) < len(self.parties):
+            if self._clock() > deadline:
+                absent = sorted({party.name for party in self.parties} - set(nodes))
+                raise PartyTimeout(
+                    f"no node is online for {', '.join(absent)}; start it, check that its key is "
+                    "registered under that name, and run again"
+                )
+            time.sleep(POLL_S)
+        for party in self.parties:
+            self._send(party, nodes[party.name])
+
+    def step(self) -> bool:
+        """(3) Take the replies that are there; False once every party has ended."""
+        waiting = {party.message_id: party for party in self.parties if party.message_id}
+        for reply in self._grid.pull_messages(list(waiting)):
+            party = waiting.get(reply.metadata.reply_to_message_id)
+            if party is not None:
+                self._take(party, reply)
+        self._send_again()
+        return any(party.code is None for party in self.parties)
+
+    def completed(self) -> bool:
+        """Say whether every company took part and said that it is done.
+
+        After a restart the daemons may be faster than Flower: they come back by themselves and
+        finish, and the new tickets find nobody to need them.
+        """
+        closed = self._relay.closed()
+        self._joined |= self._companies - set(closed)
+        return self._joined >= self._companies and all(
+            closed.get(name) == DONE for name in self._companies
+        )
+
+    def settle(self) -> None:
+        """Take the parties whose reply is outstanding as done: the session itself is."""
+        for party in self.parties:
+            party.code = party.code or 0
+
+    @property
+    def failed(self) -> list[Party]:
+        return [party for party in self.parties if party.code]
+
+    @property
+    def reasons(self) -> str:
+        """What the others may know of it: the fixed lines, no party's own text."""
+        return "; ".join(
+            f"{party.name}: {help_for(party.code or 0)} (code {party.code})"
+            for party in self.failed
+        )
+
+    def _send(self, party: Party, node_id: int) -> None:
+        ticket = self._relay.issue_ticket(party.role, party.name)
+        record = ConfigRecord({"json": ticket.to_json().decode(), "wait_s": DAEMON_WAIT_S})
+        message = Message(
+            content=RecordDict({TICKET: record}),
+            dst_node_id=node_id,
+            message_type="train.session",
+        )
+        party.sent_at = self._clock()
+        (party.message_id,) = self._grid.push_messages([message])
+        self._log.info("ticket sent", party=party.name)
+
+    def _take(self, party: Party, reply: Message) -> None:
+        party.message_id = ""
+        code, summary = code_of(TransportError("")), dict[str, Any]()
+        if not reply.has_error():  # an error is Flower's own: the node or its process died
+            code, summary = _outcome(reply)
+        if code in RETRY:
+            if not party.absent_since or self._clock() - party.sent_at > 2 * DAEMON_WAIT_S:
+                party.absent_since = self._clock()  # it was there in between, so count anew
+            self._log.warning("party went away", party=party.name, code=code)
+            return
+        party.code, party.summary = code, summary
+        self._log.info("party ended", party=party.name, code=code)
+
+    def _send_again(self) -> None:
+        """Give a party that went away a new ticket, until it has been away too long."""
+        for party in self.parties:
+            if party.message_id or party.code is not None:
+                continue
+            if self._clock() - party.absent_since > self._join_s:
+                party.code = code_of(PartyTimeout(""))
+            elif party.name in (nodes := self.nodes()):
+                self._send(party, nodes[party.name])
+
+
+def _outcome(reply: Message) -> tuple[int, dict[str, Any]]:
+    """Code and summary in a node's reply. Total: what cannot be read is that party's failure."""
+    try:
+        record = reply.content.config_records[OUTCOME]
+        code, text = record["code"], record["text"]
+        if type(code) is int and code > 0:
+            return code, {}
+        if type(code) is int and code == 0 and len(str(text)) <= MAX_SUMMARY_CHARS:
+            summary = json.loads(str(text))
+            if isinstance(summary, dict):
+                return 0, summary
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
+        pass
+    return code_of(ProtocolError("")), {}
+
+
+def conduct(grid: Any, plan_hash: str) -> None:
+    """Run one session to its end; RunFailed if it did not complete (state is kept)."""
+    log = logger("server")
+    config = ServerConfig.from_environment()
+    plan = config.plan(plan_hash)
+    state = config.state_folder(plan)
+    port = config.relay.port or free_port(config.relay.host)
+    relay = SessionRelay(
+        f"{config.relay.host}:{port}",
+        config.tls,
+        plan,
+        Identity.load(config.token_key),
+        state,
+        advertise=f"{config.relay.advertise}:{port}",
+    )
+    began = time.monotonic()
+    relay.start()
+    try:
+        conductor = Conductor(grid, relay, plan, join_s=config.join_s, log=log)
+        conductor.gather()
+        _wait(conductor, relay, began + config.session_s)
+    finally:
+        relay.end("the run has ended")
+        relay.stop()
+    _write_outcome(state / OUTCOME_FILE, conductor, relay.summary(), time.monotonic() - began)
+    if conductor.failed:
+        raise RunFailed(f"the session did not complete: {conductor.reasons}. Run again to resume")
+
+
+def _wait(conductor: Conductor, relay: SessionRelay, deadline: float) -> None:
+    """Until all parties ended; once the session is over, the replies get a short grace."""
+    grace, done = 0.0, False
+    while conductor.step():
+        now = time.monotonic()
+        done = done or conductor.completed()
+        if not grace and (done or conductor.failed):
+            grace = now + GRACE_S
+        if conductor.failed and not done:  # each time: somebody may have come in just now
+            relay.end(f"the server ended the session: {conductor.reasons}")
+        if now > deadline or (grace and now > grace):
+            break
+        time.sleep(POLL_S)
+    if done:
+        conductor.settle()
+
+
+def _write_outcome(path: Path, conductor: Conductor, relay: Any, seconds: float) -> None:
+    outcome = {
+        "parties": {
+            party.name: {**party.summary, "code": party.code} for party in conductor.parties
+        },
+        "relay": relay,
+        "seconds": round(seconds, 3),
+    }
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(outcome, indent=1, default=str))
+    partial.replace(path)

@@ -1,0 +1,351 @@
+"""The relay as a gRPC server: mutual TLS, one stream per party, the rules of relay_state.
+
+Two threads serve a stream: one reads and applies the rules under one lock, the other writes what is
+queued for the party. One more keeps the chain and the checkpoints, in the order in which messages
+passed, so that nobody waits for a hash or a disk. A party that breaks a rule gets a typed ErrorNote
+and loses its stream; the others are told that it did, and why.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc  # type: ignore[import-untyped]
+
+from isonomy.common.agreements.plan import PlanPublic
+from isonomy.common.base.canonical import MAX_INTEGER
+from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.base.malloc import reuse_freed_memory
+from isonomy.common.base.session_errors import OversizedMessage, PortInUse, error_code, error_text
+from isonomy.common.keys.certificates import TlsFiles, key_fingerprint
+from isonomy.common.keys.identity import Identity
+from isonomy.common.session.tickets import SessionRole, Ticket, is_address, sign_token
+from isonomy.common.session.tls_channels import server_credentials
+from isonomy.common.wire.envelopes import (
+    MAX_ENVELOPE_BYTES,
+    SEQUENCED,
+    SERVER,
+    SERVICE_METHOD,
+    Close,
+    Data,
+    Envelope,
+    ErrorNote,
+    dump,
+    parse,
+)
+from isonomy.server.relay.state import Outgoing, RelayState, chain_digest
+from isonomy.server.relay.store import RelayStore
+
+TICKET_LIFE_S = 600
+MAX_QUEUED_BYTES = 1 << 27  # for one party: several senders' windows; more is somebody's fault
+MAX_STREAMS = 32
+MAX_STREAMS_OF_ONE = 4  # by the name in the certificate: a new one, and old ones about to end
+HELLO_S = 10.0  # a stream that says nothing does not keep a place for longer
+_END = b""
+
+OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a second relay on the port must fail, not share it
+    ("grpc.max_receive_message_length", 2 * MAX_ENVELOPE_BYTES),
+    ("grpc.max_send_message_length", 2 * MAX_ENVELOPE_BYTES),
+    ("grpc.http2.lookahead_bytes", 1 << 23),
+    ("grpc.http2.max_frame_size", 1 << 20),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1000),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+
+
+class _Stream:
+    """What is queued for one stream."""
+
+    def __init__(self, certificate: str) -> None:
+        self.certificate = certificate
+        self.queue: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.queued = 0  # approximate: counted up under the lock, down by the writer
+
+    def put(self, raw: bytes) -> None:
+        self.queued += len(raw)
+        self.queue.put(raw)
+
+    def drain(self, first_s: float) -> Iterator[bytes]:
+        """What is queued, until the end; or nothing, if nothing comes within `first_s`."""
+        timeout_s: float | None = first_s
+        with suppress(queue.Empty):
+            while (raw := self.queue.get(timeout=timeout_s)) != _END:
+                timeout_s = None
+                yield raw
+                self.queued -= len(raw)
+
+
+class RelayServer:
+    """A relay for one plan."""
+
+    def __init__(
+        self,
+        address: str,
+        tls: TlsFiles,
+        plan_public: PlanPublic,
+        token_key: Identity,
+        state_dir: Path,
+        *,
+        advertise: str | None = None,
+        ticket_life_s: int = TICKET_LIFE_S,
+    ) -> None:
+        self._address, self._tls, self._plan = address, tls, plan_public
+        self._token_key, self._ticket_life_s = token_key, ticket_life_s
+        if advertise is not None and not is_address(advertise):
+            raise ConfigError(f"a relay is advertised as host:port, not as {advertise!r}")
+        self._advertise = advertise
+        self._relay_key = key_fingerprint(tls.read()[1])
+        self._store = RelayStore(state_dir)
+        self._state = RelayState(plan_public, token_key.public, self._relay_key)
+        saved = self._store.load()
+        if saved is not None:
+            self._state.restore(saved)
+        self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
+        self._streams: dict[int, _Stream] = {}
+        self._numbers = count(1)
+        self._passed: queue.SimpleQueue[tuple[Envelope, int] | None] = queue.SimpleQueue()
+        self._chain = threading.Thread(target=self._keep_chain, name="relay-chain", daemon=True)
+        self._failure: IsonomyError | None = None
+        self._started = time.monotonic()
+        self._server: Any = None
+        self.port = 0
+
+    # --- Life ------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Listen. PortInUse if somebody else does."""
+        pool = ThreadPoolExecutor(MAX_STREAMS, thread_name_prefix="relay")
+        self._server = grpc.server(pool, options=OPTIONS, maximum_concurrent_rpcs=MAX_STREAMS)
+        handler = grpc.stream_stream_rpc_method_handler(self._session)  # bytes in, bytes out
+        service, method = SERVICE_METHOD.strip("/").split("/")
+        generic = grpc.method_handlers_generic_handler(service, {method: handler})
+        self._server.add_generic_rpc_handlers((generic,))
+        try:
+            self.port = self._server.add_secure_port(self._address, server_credentials(self._tls))
+        except RuntimeError:
+            self.port = 0
+        if not self.port:
+            raise PortInUse(
+                f"the relay cannot listen on {self._address}: the port is taken, or the address is "
+                "not this machine's. Stop who holds it, or choose another port."
+            )
+        reuse_freed_memory()
+        self._chain.start()
+        self._server.start()
+        return self
+
+    def stop(self, grace_s: float = 0.5) -> None:
+        """Let go of all streams and write a last checkpoint."""
+        with self._lock:
+            for stream in self._streams.values():
+                stream.queue.put(_END)
+        if self._server is not None:
+            self._server.stop(grace_s).wait()
+        if self._chain.is_alive():
+            self._passed.put(None)
+            self._chain.join()
+        with self._lock:
+            self._save(sync=True)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until every company has closed its session; False if that takes longer."""
+        names = {card.name for card in self._plan.companies}
+        with self._ended:
+            return self._ended.wait_for(lambda: names <= set(self._state.closed), timeout_s)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # --- What the ServerApp asks -----------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """Where parties reach the relay."""
+        return self._advertise or f"{self._address.rpartition(':')[0]}:{self.port}"
+
+    def issue_ticket(self, role: SessionRole, party: str) -> Ticket:
+        """A ticket for one session of one party of the plan."""
+        card = self._plan.cards.get(party)
+        if card is None or card.role != role:
+            raise ConfigError(f"the plan has no {role} called {party!r}")
+        expires = min(int(time.time()) + self._ticket_life_s, MAX_INTEGER)
+        token = sign_token(
+            self._token_key,
+            plan_hash=self._plan.hash,
+            role=role,
+            party=party,
+            relay_key=self._relay_key,
+            expires=expires,
+        )
+        name = self._plan.relay_name
+        return Ticket(self.address, name, token, self._plan.hash, role, party, expires)
+
+    def summary(self) -> dict[str, Any]:
+        """What passed so far: sizes and counts, and the head of the chain."""
+        with self._lock:
+            passed = self._state.passed
+            return {
+                "plan": self._plan.hash.hex(),
+                "present": list(self._state.present()),
+                "closed": dict(self._state.closed),
+                "envelopes": passed.envelopes,
+                "bytes": passed.size,
+                "by_purpose": dict(passed.by_purpose),
+                "chain_head": passed.head.hex(),
+                "seconds": round(time.monotonic() - self._started, 3),
+            }
+
+    # --- One stream ------------------------------------------------------------------------------
+
+    def _session(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        certificate = _certificate_name(context)
+        number, stream = next(self._numbers), _Stream(certificate)
+        reader = threading.Thread(
+            target=self._read, args=(number, stream, requests, certificate), daemon=True
+        )
+        with self._lock:
+            same = sum(other.certificate == certificate for other in self._streams.values())
+            if same < MAX_STREAMS_OF_ONE:
+                self._streams[number] = stream
+        if same >= MAX_STREAMS_OF_ONE:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams of one party")
+        # However the stream ends, also without a word: the writer must wake up and go.
+        if not context.add_callback(lambda: stream.queue.put(_END)):
+            stream.queue.put(_END)
+        reader.start()
+        yield from stream.drain(HELLO_S)  # who says Hello is answered, so silence is the party's
+        self._leave(number)
+
+    def _read(
+        self, number: int, stream: _Stream, requests: Iterator[bytes], certificate: str
+    ) -> None:
+        party = ""
+        try:
+            party = self._admit(number, stream, parse(next(requests, b"")), certificate)
+            for raw in requests:
+                envelope = parse(raw)
+                with self._lock:
+                    if self._failure is not None:
+                        raise self._failure
+                    outgoing = self._state.pass_on(number, envelope, raw)
+                    self._send(outgoing)
+                    if outgoing and isinstance(envelope.body, SEQUENCED):
+                        self._passed.put((envelope, len(outgoing[0].raw)))
+        except IsonomyError as error:
+            self._refuse(number, stream, party, error)
+        except grpc.RpcError:
+            pass  # the connection broke; the party comes back
+        except Exception:
+            # Never a foreign text to the outside, and never a party left waiting.
+            self._refuse(number, stream, party, IsonomyError("the relay failed; see its log"))
+            raise
+        finally:
+            self._leave(number)
+            stream.queue.put(_END)
+
+    def _keep_chain(self) -> None:
+        while (item := self._passed.get()) is not None:
+            envelope, size = item
+            digest = chain_digest(envelope)
+            ended = isinstance(envelope.body, Close)
+            with self._ended:
+                self._state.note(envelope, size, digest)
+                try:
+                    if ended or _ends_exchange(envelope):
+                        self._save(sync=ended)
+                except IsonomyError as error:  # a full disk: the next message of anybody is refused
+                    self._failure = error
+                self._ended.notify_all()
+
+    def _admit(self, number: int, stream: _Stream, hello: Envelope, certificate: str) -> str:
+        with self._lock:
+            older = self._state.stream_of(hello.sender)
+            reply = self._state.admit(number, hello, certificate, int(time.time()))
+            # On disk before the party hears of it: a used token stays used.
+            self._save(sync=True)
+            stream.put(reply)
+            if older is not None and older in self._streams:
+                # If a broken stream's process came back, nobody reads this any more. If a second
+                # process took the place of a living one, the first must not come back for ever.
+                taken = "another process of this party joined the session; only one can"
+                note = self._note(hello.sender, "AdmissionRefused", taken, fatal=True)
+                self._streams[older].put(note)
+                self._streams[older].queue.put(_END)
+        return hello.sender
+
+    def _send(self, outgoing: list[Outgoing]) -> None:
+        for item in outgoing:
+            target = self._streams.get(item.stream)
+            if target is None:
+                continue
+            if target.queued > MAX_QUEUED_BYTES:
+                raise OversizedMessage("more was sent than the window allows; wait for the other")
+            target.put(item.raw)
+
+    def _refuse(self, number: int, stream: _Stream, party: str, error: IsonomyError) -> None:
+        """Tell the party why, and the others that it was cut off."""
+        code, text = error_code(error), error_text(error)
+        stream.put(self._note(party or "party", code, text, fatal=True))
+        if not party:
+            return
+        told = f"the relay ended {party}'s stream: {text}"[:512]
+        with self._lock:
+            for other in self._state.present(but=party):
+                target = self._state.stream_of(other)
+                if target is not None and target in self._streams:
+                    self._streams[target].put(self._note(other, code, told, fatal=False))
+
+    def _note(self, recipient: str, code: str, text: str, *, fatal: bool) -> bytes:
+        body = ErrorNote(code, text, fatal)
+        return dump(Envelope(SERVER, recipient, self._plan.hash, body))
+
+    def _leave(self, number: int) -> None:
+        with self._lock:
+            self._state.leave(number)
+            self._streams.pop(number, None)
+
+    def _save(self, *, sync: bool) -> None:
+        self._store.save(self._state.checkpoint(), sync=sync)
+
+
+def _ends_exchange(envelope: Envelope) -> bool:
+    body = envelope.body
+    return envelope.purpose in ("answer", "round") and isinstance(body, Data) and body.last
+
+
+def _certificate_name(context: Any) -> str:
+    """The common name in the client's certificate, which TLS has verified."""
+    names = context.auth_context().get("x509_common_name", [])
+    return str(names[0].decode("utf-8", "replace")) if len(names) == 1 else ""
+
+
+def default_token_key(state_dir: Path) -> Identity:
+    """The relay's own signing key, made on first use, so that tokens outlive a restart."""
+    path = state_dir / "token.key"
+    if not path.exists():
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = state_dir / f"token.key.{os.getpid()}"
+        Identity.generate().save(fresh)
+        fresh.replace(path)
+    return Identity.load(path)

@@ -1,0 +1,288 @@
+"""The relay's rules, without sockets, files, clocks or threads.
+
+Who may come in, in this order:
+
+    (1) the protocol version is ours                    VersionMismatch
+    (2) the message names this plan                     PlanMismatch
+    (3) the plan knows the party, in that role, and the
+        TLS certificate bears the party's name          RoleRefused
+    (4) the token is ours, for this plan, role, party
+        and TLS key; unused and not expired, or used
+        by the holder of the same resume secret         TokenRefused
+
+What may pass, on a stream that was let in:
+
+    (5) the sender is who came in; the recipient is another party of the plan
+    (6) before anything numbered, this stream has passed a PlanAgreement to that recipient
+    (7) numbers go up one by one; a PlanAgreement in between allows to begin again further back
+    (8) nothing goes to a recipient whose stream is newer than the sender's last PlanAgreement: it
+        will be asked for and sent again, so here it is dropped
+    (9) ciphertexts of a sum are signed by their sender; those of several companies, and those of
+        a few-shot round, are added up
+
+Everything that passes enters a hash chain, for the operator's own records. It binds the relay to
+nothing: nobody else holds the head. What the parties rely on is each other's signatures.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass, field
+from typing import Any
+
+from isonomy.common.agreements.plan import PlanPublic
+from isonomy.common.base.canonical import hash_bytes
+from isonomy.common.base.errors import ProtocolError, VerificationError
+from isonomy.common.base.session_errors import (
+    OrderViolation,
+    PlanMismatch,
+    RoleRefused,
+    TokenRefused,
+)
+from isonomy.common.keys.identity import verify_signature
+from isonomy.common.session.links import CLEAR_DOMAIN
+from isonomy.common.session.tickets import read_token
+from isonomy.common.wire.envelopes import (
+    SEQUENCED,
+    SERVER,
+    SIGNED_PURPOSES,
+    Close,
+    Data,
+    Envelope,
+    Heartbeat,
+    Hello,
+    HelloReply,
+    PlanAgreement,
+    dump,
+    payload_digest,
+)
+from isonomy.server.relay.rounds import RoundAdder
+from isonomy.server.relay.sums import SumCollector
+
+NO_HEAD = bytes(32)
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """Bytes for the stream with this number."""
+
+    stream: int
+    raw: bytes
+
+
+@dataclass
+class _Stream:
+    party: str
+    agreed: set[str] = field(default_factory=set)  # to whom a PlanAgreement passed on this stream
+
+
+@dataclass
+class _Flow:
+    """One direction between two parties."""
+
+    open: bool = False  # since the recipient's stream began, the sender has agreed
+    expected: int | None = None  # None: a PlanAgreement passed, any number may come
+
+
+@dataclass
+class Passed:
+    """What went through so far, and its hash chain."""
+
+    head: bytes = NO_HEAD
+    envelopes: int = 0
+    size: int = 0
+    by_purpose: dict[str, int] = field(default_factory=dict)
+
+    def add(self, envelope: Envelope, size: int, digest: bytes) -> None:
+        self.head = hash_bytes("isonomy/passed/v1", self.head, envelope.header(), digest)
+        self.envelopes += 1
+        self.size += size
+        name = envelope.purpose or type(envelope.body).__name__.lower()
+        self.by_purpose[name] = self.by_purpose.get(name, 0) + size
+
+
+def chain_digest(envelope: Envelope) -> bytes:
+    """What the chain holds of a message's payload. Slow for large ones: needs no lock."""
+    body = envelope.body
+    if not isinstance(body, Data):
+        return b""
+    return body.digest or payload_digest(body.payload)
+
+
+class RelayState:
+    """One plan's relay. The caller serialises the calls."""
+
+    def __init__(self, plan: PlanPublic, token_public: bytes, relay_key: bytes) -> None:
+        self.plan = plan
+        self._token_public, self._relay_key = token_public, relay_key
+        self._sessions: dict[str, tuple[bytes, bytes]] = {}  # party -> token id, hash of its secret
+        self._used: set[bytes] = set()  # token ids
+        self._streams: dict[int, _Stream] = {}
+        self._current: dict[str, int] = {}  # party -> its newest stream
+        self._flows: dict[tuple[str, str], _Flow] = {}
+        self._sums: SumCollector | RoundAdder | None = None
+        if plan.round_parts:
+            self._sums = RoundAdder(plan)
+        elif len(plan.companies) > 1:
+            self._sums = SumCollector(plan)
+        self.passed = Passed()
+        self.closed: dict[str, str] = {}  # party -> code of its Close
+
+    # --- Coming in and going out ---------------------------------------------------------------
+
+    def admit(self, stream: int, hello: Envelope, certificate_name: str, now: int) -> bytes:
+        """The reply to a Hello that passes (1) to (4). Takes the place of an older stream."""
+        body = hello.body
+        if not isinstance(body, Hello):  # (1) was checked by the parser
+            raise OrderViolation("the first message of a stream must be a Hello")
+        self._check_plan(hello)
+        self._check_party(hello, body, certificate_name)
+        self._check_token(hello.sender, body, now)
+        party = hello.sender
+        self._streams[stream] = _Stream(party)
+        self._current[party] = stream
+        self.closed.pop(party, None)
+        for other in self.plan.cards:  # (8): both ways begin with a PlanAgreement again
+            self._flows[other, party] = _Flow()
+            self._flows[party, other] = _Flow()
+        return dump(self._envelope(party, HelloReply(self.present(but=party))))
+
+    def leave(self, stream: int) -> None:
+        """The stream is gone; its party may come back."""
+        gone = self._streams.pop(stream, None)
+        if gone is not None and self._current.get(gone.party) == stream:
+            del self._current[gone.party]
+
+    def present(self, *, but: str = "") -> tuple[str, ...]:
+        return tuple(sorted(name for name in self._current if name != but))
+
+    def stream_of(self, party: str) -> int | None:
+        return self._current.get(party)
+
+    def _check_plan(self, envelope: Envelope) -> None:
+        if envelope.plan != self.plan.hash:
+            raise PlanMismatch(
+                f"this session runs plan {self.plan.hash.hex()[:16]}…; {envelope.sender} came with "
+                f"{envelope.plan.hex()[:16]}…. Both owners must approve the same file."
+            )
+
+    def _check_party(self, hello: Envelope, body: Hello, certificate_name: str) -> None:
+        card = self.plan.cards.get(hello.sender)
+        if card is None or card.role != body.role:
+            raise RoleRefused(f"the plan has no {body.role} called {hello.sender!r}")
+        if certificate_name != hello.sender:
+            raise RoleRefused(
+                f"the TLS certificate belongs to {certificate_name!r}, not to {hello.sender!r}; "
+                "use the certificate that was issued for this party"
+            )
+
+    def _check_token(self, party: str, body: Hello, now: int) -> None:
+        claims = read_token(self._token_public, body.token)
+        if (claims.plan_hash, claims.role, claims.party) != (self.plan.hash, body.role, party):
+            raise TokenRefused("the token was made for another plan, role or party")
+        if claims.relay_key != self._relay_key:
+            raise TokenRefused("the token was made for another relay")
+        secret = hash_bytes("isonomy/resume/v1", body.resume_secret)
+        known_id, known_secret = self._sessions.get(party, (b"", b""))
+        if claims.token_id == known_id:
+            if not hmac.compare_digest(secret, known_secret):
+                raise TokenRefused("the token was used before; ask the server for a new ticket")
+            return  # the same party goes on
+        if claims.token_id in self._used:
+            raise TokenRefused("the token was used before; ask the server for a new ticket")
+        if claims.expires < now:
+            raise TokenRefused("the token has expired; ask the server for a new ticket")
+        self._used.add(claims.token_id)
+        self._sessions[party] = (claims.token_id, secret)
+
+    # --- Passing on ----------------------------------------------------------------------------
+
+    def pass_on(self, stream: int, envelope: Envelope, raw: bytes) -> list[Outgoing]:
+        """What an envelope that came on `stream` leads to; (5) to (9)."""
+        sender = self._streams.get(stream)
+        if sender is None or self._current.get(sender.party) != stream:
+            return []  # an old stream's last words; its party has a newer one
+        self._check_plan(envelope)
+        if envelope.sender != sender.party:
+            raise ProtocolError("a message bears another sender than the party of this stream")
+        if isinstance(envelope.body, Heartbeat) and envelope.recipient == SERVER:
+            return [Outgoing(stream, dump(self._envelope(sender.party, Heartbeat(self.present()))))]
+        if envelope.recipient not in self.plan.cards or envelope.recipient == sender.party:
+            raise ProtocolError("a message is addressed to nobody of this plan")
+        if not isinstance(envelope.body, (*SEQUENCED, PlanAgreement, Heartbeat)):
+            raise OrderViolation("a message of this type does not belong here")
+        flow = self._flows[sender.party, envelope.recipient]
+        target = self._current.get(envelope.recipient)
+        if isinstance(envelope.body, PlanAgreement):
+            sender.agreed.add(envelope.recipient)
+            flow.expected, flow.open = None, target is not None
+        elif isinstance(envelope.body, SEQUENCED):
+            self._check_order(sender, flow, envelope)
+        if target is None or not flow.open:
+            return []  # (8)
+        return self._forward(target, envelope, raw)
+
+    @staticmethod
+    def _check_order(sender: _Stream, flow: _Flow, envelope: Envelope) -> None:
+        if envelope.recipient not in sender.agreed:
+            raise OrderViolation("data came before the plan was agreed on this stream")
+        if flow.expected is not None and envelope.sequence != flow.expected:
+            raise OrderViolation(
+                f"expected message {flow.expected} for {envelope.recipient}, got "
+                f"{envelope.sequence}: replayed, or something was left out"
+            )
+        flow.expected = envelope.sequence + 1
+
+    def _forward(self, target: int, envelope: Envelope, raw: bytes) -> list[Outgoing]:
+        if envelope.purpose in SIGNED_PURPOSES and isinstance(envelope.body, Data):
+            self._check_clear(envelope, envelope.body)
+            if self._sums is not None:
+                raw = self._sums.take(envelope, raw)
+        return [Outgoing(target, raw)]
+
+    def note(self, envelope: Envelope, size: int, digest: bytes) -> None:
+        """Enter a numbered message that `pass_on` let through into the chain."""
+        self.passed.add(envelope, size, digest)
+        if isinstance(envelope.body, Close):
+            self.closed[envelope.sender] = envelope.body.code
+
+    def _check_clear(self, envelope: Envelope, body: Data) -> None:
+        key = self.plan.cards[envelope.sender].signing_key
+        if body.summed or body.total:
+            raise ProtocolError("only the relay adds up")
+        try:
+            verify_signature(key, CLEAR_DOMAIN, envelope.header() + body.digest, body.signature)
+        except VerificationError:
+            raise ProtocolError("a ciphertext is not signed by the party that sent it") from None
+
+    def _envelope(self, recipient: str, body: HelloReply | Heartbeat) -> Envelope:
+        return Envelope(SERVER, recipient, self.plan.hash, body)
+
+    # --- Checkpoints ---------------------------------------------------------------------------
+
+    def checkpoint(self) -> dict[str, Any]:
+        """What a restarted relay must know: whom it let in, and what had passed."""
+        return {
+            "plan": self.plan.hash.hex(),
+            "used": sorted(token.hex() for token in self._used),
+            "sessions": {p: [t.hex(), s.hex()] for p, (t, s) in self._sessions.items()},
+            "head": self.passed.head.hex(),
+            "envelopes": self.passed.envelopes,
+            "bytes": self.passed.size,
+            "by_purpose": dict(self.passed.by_purpose),
+            "closed": dict(self.closed),
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Go on from a checkpoint. Streams are gone; their parties come back by themselves."""
+        if saved["plan"] != self.plan.hash.hex():
+            raise PlanMismatch("the relay's checkpoint belongs to another plan; use another folder")
+        self._used = {bytes.fromhex(token) for token in saved["used"]}
+        self._sessions = {
+            party: (bytes.fromhex(token), bytes.fromhex(secret))
+            for party, (token, secret) in saved["sessions"].items()
+        }
+        self.passed = Passed(
+            bytes.fromhex(saved["head"]), saved["envelopes"], saved["bytes"], saved["by_purpose"]
+        )
+        self.closed = dict(saved["closed"])

@@ -1,0 +1,83 @@
+"""Who may audit a plan, and what an owner reads about it before approving."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from session_kit import plan_fields, split
+
+from isonomy.common.agreements.approvals import Approvals
+from isonomy.common.agreements.plan import Plan
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.people.cohort import Cohort
+from isonomy.common.pooled.joint import share_fields
+
+COMPANY = PartyKeys.generate("acme", "company")
+REGULATOR = PartyKeys.generate("bureau", "regulator")
+AUDITOR = PartyKeys.generate("watch", "auditor").card()
+PEOPLE = Cohort.of(["ann", "bo", "cy", "di"])
+OUTSIDE = {"auditor": AUDITOR.x25519, "auditor_signing": AUDITOR.ed25519}
+OWN = {"auditor": REGULATOR.card().x25519}
+
+
+def plan(**changes: Any) -> Plan:
+    own = {
+        "companies": [COMPANY.card()],
+        "regulator": REGULATOR.card(),
+        "cohort_root": PEOPLE.root.hex(),
+        "cohort_size": len(PEOPLE),
+    }
+    return Plan.of({**plan_fields(), **own, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"auditor": COMPANY.card().x25519}, "cannot be its auditor"),
+        ({**OUTSIDE, "auditor_signing": COMPANY.card().ed25519}, "cannot be its auditor"),
+        ({"auditor": "nobody"}, "public key"),
+        ({**OUTSIDE, "auditor_signing": "AB" * 32}, "public key"),
+        ({"inspection_millionths": 1}, "need an auditor"),
+        ({"auditor": AUDITOR.x25519, "inspection_millionths": 1}, "signing key"),
+        ({**OWN, "inspection_millionths": 1_000_001}, "inspection_millionths"),
+    ],
+)
+def test_nobody_audits_themselves_or_without_keys(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        plan(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, ["no query is inspected: a company that cheats is not caught"]),
+        (OUTSIDE, ["inspected while it runs", "opens that query later", AUDITOR.x25519[:16]]),
+        (OWN, ["inspected while it runs", "opens that query later", "bureau itself", "rows"]),
+        ({**OWN, "inspection_millionths": 50_000}, ["5 %", "bureau itself", "rows", "before they"]),
+        ({**OUTSIDE, "inspection_millionths": 1_000_000}, ["100 %", AUDITOR.x25519[:16], "before"]),
+        (
+            {**OUTSIDE, "inspection_millionths": 10_000, "inspection_waits": False},
+            ["1 %", "looked at after"],
+        ),
+    ],
+)
+def test_the_owner_reads_who_sees_what_and_when(changes: dict[str, Any], said: list[str]) -> None:
+    text = plan(**changes).describe()
+    assert all(part in text for part in said)
+
+
+def test_plans_with_inspection_are_approved_and_joint_ones_are_not(tmp_path: Path) -> None:
+    approvals = Approvals(tmp_path)
+    inspected = plan(**OUTSIDE, inspection_millionths=50_000)
+    approvals.approve(inspected, PEOPLE, COMPANY)
+    assert approvals.require(inspected.hash)[0] == inspected
+    other = PartyKeys.generate("bolt", "company")
+    companies = {"companies": [COMPANY.card(), other.card()]}
+    shares = share_fields(split(PEOPLE, ["acme", "bolt"]))
+    joint = plan(**companies, **shares, **OUTSIDE, inspection_millionths=50_000)
+    with pytest.raises(ConfigError, match="several companies"):
+        approvals.approve(joint, PEOPLE, REGULATOR)
+    assert approvals.hashes() == [inspected.hash]

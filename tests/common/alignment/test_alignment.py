@@ -1,0 +1,403 @@
+"""Private set intersection: the mathematics, the session, and what a liar gets."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from session_kit import FAST, RELAY_NAME, Federation
+
+from isonomy.common.agreements.approvals import PlanNotApproved
+from isonomy.common.alignment.alignment import Aligner, AlignmentPlan, checked_ids
+from isonomy.common.alignment.session import _Talk, align
+from isonomy.common.alignment.store import MAX_RUNS, Alignments
+from isonomy.common.base.errors import ConfigError, DataError, ProtocolError, VerificationError
+from isonomy.common.base.session_errors import SessionClosed
+from isonomy.common.crypto.params import DEFAULT_PARAMETERS
+from isonomy.common.crypto.ristretto import POINT_BYTES, hash_to_points, multiply, random_scalar
+from isonomy.common.keys.identity import Identity
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.people.cohort import Cohort
+from isonomy.common.session.connection import Session
+from isonomy.common.session.links import Frame
+from isonomy.common.session.tickets import Ticket
+from isonomy.server.relay.relay import RelayServer
+
+
+def make_plan(federation: Federation, most: int = 1000) -> AlignmentPlan:
+    return AlignmentPlan.of(
+        {
+            "name": "customers",
+            "companies": [federation.plan.companies[0]],
+            "regulator": federation.plan.regulator,
+            "relay_name": RELAY_NAME,
+            "parameters": DEFAULT_PARAMETERS.name,
+            "company_people": most,
+            "regulator_people": most,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Federation:
+    return Federation.create(tmp_path_factory.mktemp("align"), size=4)
+
+
+@pytest.fixture(scope="module")
+def plan(federation: Federation) -> AlignmentPlan:
+    return make_plan(federation)
+
+
+def exchange(plan: AlignmentPlan, company: list[str], regulator: list[str]) -> list[Cohort]:
+    """Both sides by hand, in one process."""
+    c, r = Aligner(plan, checked_ids(company)), Aligner(plan, checked_ids(regulator))
+    blinded_c, blinded_r = c.blinded(), r.blinded()
+    double_c, double_r = r.double(blinded_c), c.double(blinded_r)
+    return [c.finish(double_c, double_r), r.finish(double_r, double_c)]
+
+
+class TestMathematics:
+    @settings(max_examples=15, deadline=None)
+    @given(
+        st.lists(st.integers(0, 60), min_size=1, max_size=30, unique=True),
+        st.lists(st.integers(0, 60), min_size=1, max_size=30, unique=True),
+    )
+    def test_both_find_the_intersection_in_one_order(
+        self, plan: AlignmentPlan, left: list[int], right: list[int]
+    ) -> None:
+        company = [f"Ö-{n:03d}" for n in [*left, 99]]
+        regulator = [f"Ö-{n:03d}" for n in [*right, 99]]
+        first, second = exchange(plan, company, regulator)
+        assert first == second
+        assert set(first.ids) == set(company) & set(regulator)
+
+    def test_the_order_says_nothing(self, plan: AlignmentPlan) -> None:
+        """Neither alphabetical nor the list's own: a fresh one each time."""
+        ids = [f"{n:04d}" for n in range(200)]
+        orders = {exchange(plan, ids, ids)[0].ids for _ in range(3)}
+        assert len(orders) == 3
+        assert all(list(order) != sorted(order) for order in orders)
+
+    def test_blinded_lists_are_in_random_order_and_fresh(self, plan: AlignmentPlan) -> None:
+        """Same ids twice: no point in common, so two alignments cannot be joined."""
+        cohort = checked_ids([str(n) for n in range(100)])
+        first, second = (Aligner(plan, cohort).blinded() for _ in range(2))
+        points = [{own[i : i + 32] for i in range(0, 3200, 32)} for own in (first, second)]
+        assert not points[0] & points[1]
+
+    def test_the_list_s_own_order_is_hidden(self, plan: AlignmentPlan) -> None:
+        """With the secret known, the positions of the ids in what was sent are shuffled."""
+        ids = [f"{n:03d}" for n in range(100)]
+        side = Aligner(plan, checked_ids(ids))
+        sent = side.blinded()
+        straight = multiply(side._secret, hash_to_points(side._domain, ids))
+        assert sorted(sent[i : i + 32] for i in range(0, 3200, 32)) == sorted(
+            straight[i : i + 32] for i in range(0, 3200, 32)
+        )
+        assert sent != straight
+
+    def test_exponents_commute(self) -> None:
+        a, b, points = random_scalar(), random_scalar(), hash_to_points(b"x", ["1", "2"])
+        assert multiply(a, multiply(b, points)) == multiply(b, multiply(a, points))
+
+    def test_another_alignment_gives_other_points(self, federation: Federation) -> None:
+        one, two = make_plan(federation, 10), make_plan(federation, 11)
+        assert one.hash != two.hash
+        assert hash_to_points(one.hash, ["a"]) != hash_to_points(two.hash, ["a"])
+
+
+class TestBadInput:
+    def test_nobody_in_common(self, plan: AlignmentPlan) -> None:
+        with pytest.raises(DataError, match="nobody in common"):
+            exchange(plan, ["1", "2"], ["01", "02"])
+
+    def test_duplicates(self) -> None:
+        with pytest.raises(DataError, match="more than once"):
+            checked_ids(["a", "b", "a"])
+        with pytest.raises(DataError, match="more than once"):  # NFC makes them one
+            checked_ids(["é", "e\u0301"])
+
+    @pytest.mark.parametrize("pair", [("Anna", "ANNA"), ("ﬁ-1", "fi-1"), ("１２", "12")])
+    def test_near_duplicates_name_their_lines(self, pair: tuple[str, str]) -> None:
+        with pytest.raises(DataError, match="lines 2 and 3"):
+            checked_ids(["x", *pair])
+
+    def test_too_many(self) -> None:
+        with pytest.raises(DataError, match="allows 2"):
+            checked_ids(["a", "b", "c"], limit=2)
+
+    @pytest.mark.parametrize(
+        "points",
+        [
+            b"\0" * 32,  # the identity
+            b"\xff" * 32,  # no encoding
+            b"\1" + b"\0" * 31,  # negative: not canonical
+            b"\0" * 31,
+        ],
+    )
+    def test_points_that_are_none(self, plan: AlignmentPlan, points: bytes) -> None:
+        with pytest.raises(ProtocolError):
+            Aligner(plan, checked_ids(["a"])).double(points)
+
+    def test_one_person_twice(self, plan: AlignmentPlan) -> None:
+        point = hash_to_points(b"x", ["a"])
+        with pytest.raises(ProtocolError, match="twice"):
+            Aligner(plan, checked_ids(["a"])).double(point + point)
+
+    @pytest.mark.parametrize("returned", [0, 1, 3])
+    def test_another_number_comes_back(self, plan: AlignmentPlan, returned: int) -> None:
+        side = Aligner(plan, checked_ids(["a", "b"]))
+        doubled = hash_to_points(b"x", [str(n) for n in range(returned)])
+        with pytest.raises(ProtocolError, match="another number"):
+            side.finish(doubled, doubled)
+
+    def test_one_point_for_two_people(self, plan: AlignmentPlan) -> None:
+        side = Aligner(plan, checked_ids(["a", "b"]))
+        point = hash_to_points(b"x", ["1"])
+        with pytest.raises(ProtocolError, match="one point for two"):
+            side.finish(point + point, point)
+
+
+# --- Through a relay with TLS -------------------------------------------------------------------
+
+
+class Aligned:
+    """Two sessions of an alignment; each side's work in a thread of its own."""
+
+    def __init__(self, federation: Federation, plan: AlignmentPlan, folder: Path) -> None:
+        self.federation, self.plan = federation, plan
+        key = Identity.load(federation.folder / "server" / "token.key")
+        tls = federation.tls("server")
+        self.relay = RelayServer("127.0.0.1:0", tls, plan.public(), key, folder)
+
+    def run(self, company: Callable[[Session], object], regulator: Callable[[Session], object]):
+        results: dict[str, object] = {}
+
+        def work(name: str, role: str, part: Callable[[Session], object]) -> None:
+            ticket = self.relay.issue_ticket(role, name)
+            session = Session(
+                ticket,
+                self.federation.tls(name),
+                self.federation.keys(name),
+                self.plan,
+                timing=FAST,
+            )
+            try:
+                with session:
+                    results[name] = part(session.start())
+            except Exception as error:
+                results[name] = error
+
+        with self.relay:
+            threads = [
+                threading.Thread(target=work, args=(name, name, part))
+                for name, part in (("company", company), ("regulator", regulator))
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(150)
+                assert not thread.is_alive()
+        return results["company"], results["regulator"]
+
+
+@pytest.fixture
+def aligned(federation: Federation, plan: AlignmentPlan, tmp_path: Path) -> Aligned:
+    return Aligned(federation, plan, tmp_path)
+
+
+IDS = [f"id-{n}" for n in range(40)]
+
+
+def honest(ids: list[str]) -> Callable[[Session], object]:
+    return lambda session: align(session, checked_ids(ids))
+
+
+def test_through_a_session(aligned: Aligned) -> None:
+    first, second = aligned.run(honest(IDS[:30]), honest(IDS[10:]))
+    assert isinstance(first, Cohort)
+    assert first == second
+    assert set(first.ids) == set(IDS[10:30])
+
+
+def test_neither_side_sees_the_other_s_ids(aligned: Aligned) -> None:
+    """What arrives holds no id and no hash of one: only 32-byte points, and the final root."""
+    seen: list[bytes] = []
+
+    def listening(session: Session) -> object:
+        receive = session.receive
+        session.receive = lambda *a, **k: seen.append((f := receive(*a, **k)).payload) or f  # type: ignore[method-assign]
+        return align(session, checked_ids(IDS[:30]))
+
+    aligned.run(listening, honest(IDS[10:]))
+    assert [len(own) // POINT_BYTES for own in seen[:2]] == [30, 30]
+    plain = hash_to_points(b"isonomy/align/v1" + aligned.plan.hash, IDS)
+    for person in range(40):
+        assert all(plain[person * 32 : person * 32 + 32] not in own for own in seen)
+
+
+def test_more_people_than_agreed(federation: Federation, tmp_path: Path) -> None:
+    small = Aligned(federation, make_plan(federation, 20), tmp_path)
+    first, second = small.run(honest(IDS[:30]), honest(IDS[:20]))
+    assert isinstance(second, ProtocolError)
+    assert "more people" in str(second)
+    assert isinstance(first, SessionClosed)
+    assert "ProtocolError" in str(first)
+
+
+def test_a_side_that_returns_other_points_is_found_out(aligned: Aligned) -> None:
+    """The regulator hides a common person from the company: the roots differ."""
+
+    def lying(session: Session) -> object:
+        send = session.send
+
+        def other(recipient: str, frame: Frame, **options) -> None:
+            if frame.exchange == 2:
+                wrong = hash_to_points(b"x", ["other"]) + frame.payload[POINT_BYTES:]
+                frame = replace(frame, payload=wrong)
+            send(recipient, frame, **options)
+
+        session.send = other  # type: ignore[method-assign]
+        return align(session, checked_ids(IDS))
+
+    first, second = aligned.run(honest(IDS), lying)
+    assert isinstance(second, VerificationError)
+    assert "different people" in str(second)
+    assert isinstance(first, SessionClosed)
+    assert "VerificationError" in str(first)
+
+
+def test_a_company_that_moves_last_hears_no_root_of_ids_it_never_named(aligned: Aligned) -> None:
+    """It calls one of the regulator's blinded people common; the root would be open to guessing."""
+    heard: list[bytes] = []
+
+    def guessing(session: Session) -> object:
+        talk = _Talk(session, aligned.plan)
+        mine = hash_to_points(b"made up", ["nobody"])
+        talk.send(1, mine)
+        doubled = talk.receive(2, 1)
+        theirs = talk.receive(3, 1000)
+        talk.send(4, doubled + theirs[POINT_BYTES:])  # "their first one is my made-up one"
+        talk.send(5, bytes(40))
+        heard.append(talk.receive(6, 2))
+        return None
+
+    first, second = aligned.run(guessing, honest(IDS))
+    assert isinstance(second, VerificationError)
+    assert isinstance(first, SessionClosed)
+    assert not heard
+
+
+def test_out_of_order(aligned: Aligned) -> None:
+    def hasty(session: Session) -> object:
+        name = aligned.plan.regulator.name
+        session.generation(name)
+        session.send(name, Frame(name, "align", "", 4, 0, True, b"\0" * 32))
+        return align(session, checked_ids(IDS))
+
+    _, second = aligned.run(hasty, honest(IDS))
+    assert isinstance(second, ProtocolError)
+    assert "step 1" in str(second)
+
+
+def test_an_alignment_asks_no_questions(aligned: Aligned) -> None:
+    first, _ = aligned.run(lambda session: session.plan, lambda session: None)
+    assert isinstance(first, ConfigError)
+    assert "aligns records" in str(first)
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+
+def test_approval_and_result(federation: Federation, plan: AlignmentPlan, tmp_path: Path) -> None:
+    store = Alignments(tmp_path / "alignments")
+    with pytest.raises(PlanNotApproved):
+        store.require(plan.hash)
+    store.approve(plan, federation.keys("company"))
+    assert store.require(plan.hash) == plan
+    people = Cohort.of(["b", "a"])
+    path = store.save(plan.hash, people)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert store.find(people.root.hex()) == people
+    assert store.find("00" * 32) is None
+
+
+def test_an_approval_is_for_one_run(
+    plan: AlignmentPlan, tmp_path: Path, federation: Federation
+) -> None:
+    """Each run tests a list of ids: broken ones are counted, a finished one is the last."""
+    store = Alignments(tmp_path)
+    store.approve(plan, federation.keys("company"))
+    for _ in range(MAX_RUNS):
+        store.begin(plan.hash)
+    with pytest.raises(PlanNotApproved, match="broke off"):
+        store.begin(plan.hash)
+    other = make_plan(federation, 77)
+    store.approve(other, federation.keys("company"))
+    store.begin(other.hash)
+    store.save(other.hash, Cohort.of(["a"]))
+    with pytest.raises(PlanNotApproved, match="carried out"):
+        store.begin(other.hash)
+    store.withdraw(other.hash)
+    with pytest.raises(PlanNotApproved, match="not approved"):
+        store.require(other.hash)
+
+
+@pytest.mark.parametrize("name", ["a\nspends at most ε = 0.1", "a\x1b[1A", " a", "a\u2028b"])
+def test_an_owner_reads_one_line(federation: Federation, name: str) -> None:
+    fields = make_plan(federation).model_dump(mode="json")
+    with pytest.raises(ConfigError, match="one line"):
+        AlignmentPlan.of({**fields, "name": name})
+
+
+def test_a_changed_file_is_not_approved(
+    federation: Federation, plan: AlignmentPlan, tmp_path: Path
+) -> None:
+    store = Alignments(tmp_path)
+    store.approve(plan, federation.keys("company"))
+    path = tmp_path / f"{plan.hash.hex()}.json"
+    path.write_bytes(make_plan(federation, 999).to_json())
+    with pytest.raises(PlanNotApproved, match="changed"):
+        store.require(plan.hash)
+
+
+def test_foreign_keys(federation: Federation, plan: AlignmentPlan, tmp_path: Path) -> None:
+    other = PartyKeys.create(tmp_path / "keys", "company", "company")
+    with pytest.raises(ConfigError, match="other keys"):
+        Alignments(tmp_path).approve(plan, other)
+
+
+def test_a_plan_is_no_alignment(federation: Federation, plan: AlignmentPlan) -> None:
+    with pytest.raises(ConfigError, match="alignment"):
+        AlignmentPlan.from_json(federation.plan.to_json())
+    with pytest.raises(ConfigError, match="plan"):
+        type(federation.plan).from_json(plan.to_json())
+    assert "no privacy budget is spent" in plan.describe()
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_each(federation: Federation, tmp_path: Path) -> None:
+    """Issue bar: 100,000 × 100,000 ids in under two minutes on two cores (printed)."""
+    large = Aligned(federation, make_plan(federation, 100_000), tmp_path)
+    company = [f"person-{n:07d}" for n in range(100_000)]
+    regulator = [f"person-{n:07d}" for n in range(50_000, 150_000)]
+    began = time.monotonic()
+    first, second = large.run(honest(company), honest(regulator))
+    print(f"100,000 × 100,000 ids: {time.monotonic() - began:.1f} s")  # noqa: T201
+    assert isinstance(first, Cohort)
+    assert first == second
+    assert len(first) == 50_000
+
+
+def test_a_new_ticket_renews_an_alignment_too(federation: Federation, plan: AlignmentPlan) -> None:
+    """A relay that was started anew sends one; it must not end the session that it is for."""
+    first = Ticket("127.0.0.1:1", plan.relay_name, b"1", plan.hash, "company", "company", 5)
+    session = Session(first, federation.tls("company"), federation.keys("company"), plan)
+    session.renew(replace(first, token=b"2"))
+    assert session._tickets.take().token == b"2"

@@ -1,0 +1,78 @@
+"""A party that does not look into its inbox: the other waits, however often the stream breaks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from session_kit import CuttableProxy, Federation
+
+from isonomy.common.session import core as session_core
+from isonomy.common.session import links
+from isonomy.common.session.connection import Session
+from isonomy.common.session.links import Frame
+
+WINDOW = 1 << 20
+SIZE = 100_000
+FRAMES = 60  # six windows
+RECONNECTS = 6
+
+
+def frame(number: int, recipient: str) -> Frame:
+    return Frame(recipient, "columns", "q", 1, number, number == FRAMES - 1, bytes(SIZE))
+
+
+def until(ready: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not ready():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("chatty", [False, True])
+def test_inbox_stays_bounded_over_many_reconnections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chatty: bool
+) -> None:
+    """Neither agreements on new streams nor data of its own (`chatty`) let the other send on."""
+    monkeypatch.setattr(links, "WINDOW_BYTES", WINDOW)
+    monkeypatch.setattr(session_core, "WINDOW_BYTES", WINDOW)
+    monkeypatch.setattr(session_core, "MAX_INBOX_BYTES", 2 * WINDOW + 2 * SIZE)
+    federation = Federation.create(tmp_path)
+    with federation.relay() as relay:
+        proxy = CuttableProxy(relay.address)
+        tickets = [
+            replace(relay.issue_ticket(role, role), relay_address=proxy.address)
+            for role in ("regulator", "company")
+        ]
+        regulator, company = (federation.session(ticket) for ticket in tickets)
+        with regulator, company:
+            sender = threading.Thread(target=send_all, args=(regulator,), daemon=True)
+            sender.start()
+            until(lambda: company._waiting["regulator"] > WINDOW, "the inbox never filled")
+            for number in range(RECONNECTS):
+                proxy.cut()
+                proxy.heal()
+                back = number + 1
+                for party in (company, regulator):
+                    until(lambda s=party, n=back: s.reconnects >= n, "a party did not come back")
+                if chatty:
+                    company.send(
+                        "regulator", Frame("regulator", "query", "q", number, 0, True, b"?")
+                    )
+                    assert regulator.receive("company", timeout_s=20).exchange == number
+                time.sleep(0.1)
+            assert company._waiting["regulator"] <= 2 * WINDOW + SIZE
+            assert sender.is_alive(), "the other should wait"
+            got = [company.receive("regulator", timeout_s=20).index for _ in range(FRAMES)]
+            assert got == list(range(FRAMES)), "each frame once, in order"
+            sender.join(20)
+        proxy.close()
+
+
+def send_all(regulator: Session) -> None:
+    for number in range(FRAMES):
+        regulator.send("company", frame(number, "company"))

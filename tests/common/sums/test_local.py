@@ -1,0 +1,137 @@
+"""Small parts of common: cohort, attributes, identity, errors, the oracle's bookkeeping."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isonomy.common.base import errors
+from isonomy.common.base.errors import ConfigError, DataError, VerificationError
+from isonomy.common.keys.identity import Identity, verify_signature
+from isonomy.common.people.cohort import AttributeTable, Cohort, group_labels
+from isonomy.common.sums.local import LocalOracle
+from isonomy.common.sums.oracle import GroupOracle
+
+
+def test_the_error_tree_is_drawn_as_it_is() -> None:
+    classes = {
+        name: cls
+        for name, cls in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(cls, errors.IsonomyError)
+    }
+    drawing = errors.__doc__ or ""
+    for name, cls in classes.items():
+        assert name in drawing
+        assert cls.__doc__
+    depth = {
+        line.split()[
+            -1 if "──" not in line else line.split().index(line.split("── ")[1].split()[0])
+        ]: len(line.split("── ")[0])
+        for line in drawing.splitlines()
+        if "── " in line
+    }
+    for name, indent in depth.items():
+        assert len(classes[name].__mro__) == (5 if indent < 4 else 6)
+
+
+@pytest.mark.parametrize("name", ["LocalOracle", "GroupOracle"])
+def test_public_calls_of_the_oracle(name: str) -> None:
+    cls = {"LocalOracle": LocalOracle, "GroupOracle": GroupOracle}[name]
+    calls = {n for n, _ in inspect.getmembers(cls) if not n.startswith("_")}
+    expected = {"blind_sum", "budget", "counts", "labels", "open_sum", "weighted_sum"}
+    expected |= {"confirm_multipliers", "go_on_from", "position"}  # for strategies in rounds
+    expected |= {"record_privacy", "charges_rows"}  # what the plan promises, and how it charges
+    known = {"rehearse", "randomised_groups", "unsafe_true_groups"}  # where both sides are known
+    assert calls == expected | (known if cls is LocalOracle else set())
+
+
+def test_ids_are_people() -> None:
+    cohort = Cohort.of(["Zoë", "Ángel", 7, "李"])
+    assert cohort.positions(["李", "Zoe\u0308"]).tolist() == [3, 0]  # composed or not: one person
+    with pytest.raises(DataError, match="1 of 2 people are not in the agreed cohort"):
+        cohort.positions(["李", "nobody"])
+    with pytest.raises(DataError, match="occur more than once"):
+        Cohort.of(["Zoë", "Zoe\u0308"])
+    for bad in ("", " a", "a\n"):
+        with pytest.raises(DataError, match="white space"):
+            Cohort.of([bad])
+    with pytest.raises(DataError, match="at least one person"):
+        Cohort.of([])
+
+
+def test_the_root_binds_ids_and_their_order() -> None:
+    assert Cohort.of(["a", "b"]).root == Cohort.of(["a", "b"]).root
+    assert Cohort.of(["a", "b"]).root != Cohort.of(["b", "a"]).root
+    key, other = b"k" * 32, b"l" * 32
+    cohort = Cohort.of(["a", "b"])
+    assert cohort.member_hashes(key) != cohort.member_hashes(other)
+    assert Cohort.of(["b"]).member_hashes(key)[0] == cohort.member_hashes(key)[1]
+
+
+def test_a_missing_value_is_pooled_with_the_last_group() -> None:
+    cohort = Cohort.of(["a", "b", "c"])
+    table = AttributeTable(cohort, {"s": ["x", None, "y"]}, {"s": ("x", "z", "y")})
+    assert table.codes("s").tolist() == [0, 2, 2]
+
+
+def test_intersections() -> None:
+    groups = {"s": ("f", "m"), "r": ("a", "b", "c")}
+    assert group_labels("s*r", groups)[:2] == ("f × a", "f × b")
+    cohort = Cohort.of(["1", "2"])
+    table = AttributeTable(cohort, {"s": ["m", "f"], "r": ["b", "c"]}, groups)
+    labels = group_labels("s*r", groups)
+    assert [labels[c] for c in table.codes("s*r")] == ["m × b", "f × c"]
+    for bad in ("s*s", "x", "s*", ""):
+        with pytest.raises(ConfigError, match="unknown or repeated"):
+            group_labels(bad, groups)
+
+
+@pytest.mark.parametrize(
+    ("values", "groups", "message"),
+    [
+        ({"s": ["x", "x"]}, {"s": ("x",)}, "at least two distinct groups"),
+        ({"s": ["x", "q"]}, {"s": ("x", "y")}, "1 values outside"),
+        ({"s": ["x"]}, {"s": ("x", "y")}, "1 values for 2 people"),
+        ({"s": ["x", "y"]}, {}, "declared groups"),
+        ({"s*t": ["x", "y"]}, {"s*t": ("x", "y")}, "holds no"),
+    ],
+)
+def test_bad_attributes(values: dict, groups: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        AttributeTable(Cohort.of(["1", "2"]), values, groups)
+
+
+def test_identity_on_disk(tmp_path: Path) -> None:
+    path, identity = tmp_path / "key", Identity.generate()
+    identity.save(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    loaded = Identity.load(path)
+    signature = loaded.sign("domain", b"message")
+    verify_signature(identity.public, "domain", b"message", signature)
+    for domain, message in (("other", b"message"), ("domain", b"massage")):
+        with pytest.raises(VerificationError):
+            verify_signature(identity.public, domain, message, signature)
+    with pytest.raises(VerificationError):
+        verify_signature(b"short", "domain", b"message", signature)
+    with pytest.raises(ConfigError, match="never overwritten"):
+        identity.save(path)
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        Identity.load(path)
+    with pytest.raises(ConfigError, match="cannot read"):
+        Identity.load(tmp_path / "nothing")
+
+
+def test_a_rehearsal_spends_what_it_says() -> None:
+    oracle = LocalOracle.rehearse(range(200), {"sex": ["f", "m"] * 100}, epsilon=1.0, delta=1e-5)
+    assert oracle.labels() == ("f", "m")
+    assert oracle.budget.cap_epsilon == pytest.approx(1.0, rel=1e-6)
+    release = oracle.counts(share=0.25)
+    assert oracle.budget.spent_units <= oracle.budget.cap_units / 4
+    assert oracle.budget.remaining_share == pytest.approx(0.75, abs=1e-6)
+    assert np.abs(release.values[:, 0] - 100).max() < 8 * release.deviation.max()
+    oracle.blind_sum(np.ones((200, 2)), norm=2.0, share=0.75)
+    assert oracle.budget.spent_epsilon <= 1.0

@@ -1,0 +1,168 @@
+"""`audit`: what it asks, what it refuses, and what it tells the ledger."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_kit import Audited, audited_run
+
+from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
+from isonomy.common.report.audit_cells import AuditPurpose
+from isonomy.common.report.statement import Statement
+from isonomy.common.sums.local import LocalOracle
+from isonomy.company.federation.auditing import audit, price
+from isonomy.company.federation.decisions import read_decisions
+from isonomy.company.federation.statement import add_to_statement
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Audited:
+    return audited_run(tmp_path, groups=1)
+
+
+def test_a_purpose_is_read_back_as_it_was_written() -> None:
+    for purpose in (
+        AuditPurpose("before", "yd", (1.0, 20.0, 0.0, 999999.0), "1"),
+        AuditPurpose("spring audit", "d", (12.5, 3.25), "granted"),
+        AuditPurpose("joint", "yd", None, "1"),
+    ):
+        assert AuditPurpose.parse(str(purpose)) == purpose
+        assert len(str(purpose)) <= 128
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "audit", "audit:v1:", "audit:v2:a:yd:1/1/1/1:1", "audit:v1:a:yd:1/1/1:1",
+        "audit:v1:a:yd:1/1/1/x:1", "audit:v1:a:yd:01/1/1/1:1", "audit:v1:A:yd:1/1/1/1:1",
+        "audit:v1:a:zz:1/1:1", "audit:v1:a:d:1/1:", "audit:v1:a:d:1/1:1:2", "audit:v1:a:d:-1/1:1",
+        "audit:v1:a:d:1e9/1:1", "audit:v1:a:d:nan/1:1",
+    ],
+)  # fmt: skip
+def test_anything_else_is_not_an_audit(text: str) -> None:
+    assert AuditPurpose.parse(text) is None
+
+
+def test_one_query_and_the_stated_price(run: Audited) -> None:
+    cost = price(run.oracle, share=0.1)
+    found = audit(run.oracle, run.before, run.label, name="before", share=0.1)
+    assert run.ledger.records == 5  # open, key, people, reserve, and one debit
+    record = run.ledger.find(found.receipt.query_id)
+    assert record is not None
+    assert record.units <= 0.1 * run.plan.cap_units
+    assert record.event["purpose"] == str(
+        AuditPurpose("before", "yd", tuple(map(float, found.totals)), "1")
+    )
+    assert sum(found.totals) == len(run.cohort)
+    assert found.counts.sigma * 2 == pytest.approx(cost.count_deviation, rel=1e-6)
+    (table,) = found.tables
+    half = [
+        (own.high - own.low) / 2
+        for own in table.findings().rates["selection_rate"]
+        if own is not None
+    ]
+    assert max(half) == pytest.approx(cost.half_width, rel=0.25)
+    assert "95 %" in str(found)
+
+
+def test_without_labels_there_are_selection_rates_only(run: Audited) -> None:
+    found = audit(run.oracle, run.before, name="hires", share=0.1)
+    findings = found.table().findings()
+    assert list(findings.rates) == ["selection_rate"]
+    assert list(findings.differences) == ["demographic_parity"]
+
+
+def test_a_useless_share_is_refused_before_anything_is_spent(run: Audited) -> None:
+    with pytest.raises(BudgetExceeded, match="is needed"):
+        audit(run.oracle, run.before, run.label, share=0.00001)
+    assert run.oracle.budget.spent_units == 0
+    with pytest.raises(ConfigError):
+        price(run.oracle, share=0.0)
+
+
+def test_more_groups_than_anybody_compares_are_refused(run: Audited) -> None:
+    many = {"a": [str(n) for n in range(20)], "b": [str(n) for n in range(20)]}
+    values = {name: ["0", "1"] * 50 for name in many}
+    oracle = LocalOracle.rehearse(range(100), values, epsilon=9.0, delta=1e-6, groups=many)
+    with pytest.raises(DataError, match="400 groups"):
+        audit(oracle, [0, 1] * 50, share=0.5)
+    assert oracle.budget.spent_units == 0
+
+
+def test_several_classes_are_refused_until_one_is_named(run: Audited) -> None:
+    three = np.arange(len(run.cohort)) % 3
+    with pytest.raises(ConfigError, match="selected"):
+        audit(run.oracle, three, share=0.1)
+    found = audit(run.oracle, three, three, share=0.1, selected=2)
+    rates = found.table().findings().rates
+    assert rates["selection_rate"][0] is not None
+    assert rates["selection_rate"][0].value == pytest.approx(1 / 3, abs=0.05)
+    words = np.where(run.before == 1, "granted", "refused")
+    assert audit(run.oracle, words, share=0.1, selected="granted").selected == "granted"
+
+
+def test_people_with_several_rows_count_once() -> None:
+    ids = [f"p{i}" for i in range(600)]
+    oracle = LocalOracle.rehearse(ids, {"sex": ["f", "m"] * 300}, epsilon=50.0, delta=1e-6)
+    rows = np.repeat(ids, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = audit(oracle, np.tile([1, 0, 0], 600), ids=rows.tolist(), share=0.5)
+    assert sum(found.totals) == pytest.approx(600)
+    for own in found.table().findings().rates["selection_rate"]:
+        assert own is not None
+        assert own.value == pytest.approx(1 / 3, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("decisions", "target"),
+    [([], None), ([[1, 0]], None), ([1, 0], [1]), ([0.2, 0.7], None)],
+)
+def test_bad_decisions(run: Audited, decisions: list[object], target: list[int] | None) -> None:
+    with pytest.raises(ConfigError):  # DataError is one
+        audit(run.oracle, decisions, target, share=0.1)
+    with pytest.raises(DataError):
+        audit(run.oracle, run.before, ids=["nobody"] * len(run.before), share=0.1)
+    assert run.oracle.budget.spent_units == 0
+
+
+def test_decisions_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.csv"
+    path.write_text("id,decision,label\na,1,0\nb,0,1\n")
+    found = read_decisions(path)
+    assert found.ids == ["a", "b"]
+    assert found.labels is not None
+    assert found.labels.tolist() == ["0", "1"]
+    path.write_text("id,decision\na,yes\n")
+    assert read_decisions(path).labels is None
+    for bad, words in (
+        (b"id,label\na,1\n", "columns"),
+        (b"id,decision\na,\n", "line 2"),
+        (b"id,decision\n", "no decisions"),
+        (b"id,decision\n\xff,1\n", "UTF-8"),
+    ):
+        path.write_bytes(bad)
+        with pytest.raises(DataError, match=words):
+            read_decisions(path)
+
+
+def test_a_statement_grows_by_audits_and_fits_one_plan(run: Audited, tmp_path: Path) -> None:
+    path, model = tmp_path / "statement.json", tmp_path / "model.bin"
+    model.write_bytes(b"weights")
+    first = audit(run.oracle, run.before, run.label, name="before", share=0.1)
+    second = audit(run.oracle, run.after, run.label, name="after", share=0.1)
+    add_to_statement(path, run.plan, "company", [first], model="a model", file=model)
+    made = add_to_statement(path, run.plan, "company", [second], reason="because")
+    assert made == Statement.load(path)
+    assert set(made.decisions) == {"before", "after"}
+    assert made.model == "a model"
+    assert len(made.model_sha256) == 64
+    assert made.word().reason == "because"
+    with pytest.raises(ConfigError, match="another"):
+        add_to_statement(path, run.plan, "other", [first])
+    path.write_bytes(b"{}")
+    with pytest.raises(ConfigError):
+        Statement.load(path)

@@ -1,0 +1,271 @@
+"""The company's few-shot command and SDK on scikit-learn's digits."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from isonomy.common.base.errors import ConfigError, DataError, VerificationError
+from isonomy.common.few_shot.learning.learners import RegulatorLearner
+from isonomy.common.few_shot.learning.pool_file import save_pool
+from isonomy.common.privacy.accounting import epsilon_of
+from isonomy.company.cli.main import app
+from isonomy.company.compare.benchmark.store import read_records
+from isonomy.company.few_shot.data import digits_pools, load
+from isonomy.company.few_shot.experiments import RECIPES, Runner, cells
+from isonomy.company.few_shot.model import FewShotModel
+from isonomy.company.few_shot.plan import VARIANTS, plan, uses_of
+from isonomy.company.few_shot.rehearse import rehearse, warm_start
+from isonomy.company.few_shot.report import differences, plot, summarise, write
+
+DATA = Path(os.environ.get("ISONOMY_DATA_DIR", Path(__file__).parents[4] / "shared" / "data"))
+QUICK = replace(
+    RECIPES["digits"],
+    base={**RECIPES["digits"].base, "rounds": 2, "width": 16},
+    warm_rounds=40,
+    test_tasks=10,
+)
+
+
+def test_digits_are_learned_in_seconds_and_saved(tmp_path: Path) -> None:
+    pools = digits_pools(0)
+    start = warm_start(pools, QUICK, 0)
+    untrained = rehearse(pools, replace(QUICK, warm_rounds=0), "irdp", 8.0, 0)
+    outcome = rehearse(pools, QUICK, "irdp", 8.0, 0, start=start)
+    trained = outcome.evaluation.natural.accuracy
+    assert trained > 0.6
+    assert trained > untrained.evaluation.natural.accuracy
+    saved = FewShotModel(outcome.settings, outcome.theta, {"seed": 0}).save(tmp_path / "model")
+    model = FewShotModel.load(saved)
+    assert np.array_equal(model.theta, outcome.theta)
+    test = pools.test.pool
+    names = np.array(["zero", "one", "two"])
+    chosen = np.concatenate([np.flatnonzero(test.labels == c)[:10] for c in range(3)])
+    few = chosen.reshape(3, 10)[:, :5].ravel()
+    classifier = model.adapt(test.inputs[few], names[test.labels[few]])
+    right = classifier.predict(test.inputs[chosen]) == names[test.labels[chosen]]
+    assert right.mean() > 0.7
+    (saved / "model.safetensors").write_bytes(b"other")
+    with pytest.raises(VerificationError):
+        FewShotModel.load(saved)
+
+
+def test_adapting_refuses_what_it_cannot_use() -> None:
+    settings = plan("none", 1.0, dict(QUICK.base), 100)
+    theta = np.zeros(_size(settings), np.float32)
+    model, images = FewShotModel(settings, theta), np.zeros((4, 3, 8, 8))
+    with pytest.raises(DataError, match="2 to 5 classes"):
+        model.adapt(images, np.zeros(4))
+    with pytest.raises(DataError, match="one label"):
+        model.adapt(images, np.arange(3))
+    with pytest.raises(DataError, match="NaN"):
+        model.adapt(images * np.nan, np.array([0, 0, 1, 1]))
+    with pytest.raises(DataError, match="shape"):
+        model.adapt(np.zeros((4, 8, 8)), np.array([0, 0, 1, 1]))
+    with pytest.raises(DataError, match="finite"):
+        FewShotModel(settings, theta[:-1])
+
+
+def _size(settings: object) -> int:
+    from isonomy.common.few_shot.learning.models import Network
+    from isonomy.common.few_shot.rounds.settings import FewShotSettings
+
+    assert isinstance(settings, FewShotSettings)
+    return Network.of(settings).size
+
+
+@pytest.mark.parametrize("name", ["dp_sgd", "l_d", "sc_reptile"])
+def test_planned_noise_lets_worst_case_accounts_last_exactly(name: str) -> None:
+    """u uses, each at full price, cost at most ε, and more than nine tenths of it."""
+    settings = plan(name, 4.0, dict(RECIPES["omniglot"].base), 6060)
+    uses = uses_of(settings.model_dump(), 6060)
+    support = settings.inner_steps / settings.real("inner_noise") ** 2
+    query = 1 / settings.real("query_noise") ** 2
+    shares = 0.0
+    if settings.fair:
+        query += 1 / settings.real("dual_noise") ** 2
+        shares = 1 / settings.real("share_noise") ** 2
+    worst = math.floor(1e12 * (uses * max(support, query) + shares))
+    assert epsilon_of(worst, 1e-5) <= 4.0
+    assert epsilon_of(worst, 1e-5) > 3.6
+
+
+def test_thrift_lowers_the_noise_of_individual_accounts_only() -> None:
+    base = dict(RECIPES["omniglot"].base)
+    plain, thrifty = (plan("irdp", 4.0, base, 6060, thrift=t) for t in (1.0, 0.5))
+    assert thrifty.query_noise == pytest.approx(plain.query_noise / 2, abs=2)
+    assert plan("dp_sgd", 4.0, base, 6060, thrift=0.5) == plan("dp_sgd", 4.0, base, 6060)
+    with pytest.raises(ConfigError, match="thrift"):
+        plan("irdp", 4.0, base, 6060, thrift=0.0)
+    with pytest.raises(ConfigError, match="unknown method"):
+        plan("best", 4.0, base, 6060)
+    with pytest.raises(ConfigError, match="no budget"):
+        plan("irdp", 0.0, base, 6060)
+
+
+def test_cells_are_resumed_and_drawn(tmp_path: Path) -> None:
+    listed = cells("digits", ("none", "dp_sgd", "pf_ld"), (2.0, 8.0), (0,))
+    assert str(listed[0]) == "digits/none/0/0"
+    assert len(listed) == 5
+    recipes = {"digits": QUICK}
+    assert Runner(tmp_path, None, recipes=recipes).run(listed[:2])[:2] == (2, 0)
+    made, found, failed = Runner(tmp_path, None, recipes=recipes).run(listed)
+    assert (made, found, failed) == (3, 2, [])
+    assert len(list(tmp_path.glob("warm-*.npz"))) == 1
+    lines = summarise(read_records(tmp_path))
+    assert [one.method for one in lines] == ["none", "dp_sgd", "pf_ld", "dp_sgd", "pf_ld"]
+    drawn = plot(lines, "digits")
+    assert drawn.startswith("<svg")
+    assert all(VARIANTS[m].label in drawn for m in ("none", "dp_sgd", "pf_ld"))
+
+
+def test_standard_errors_are_over_seeds() -> None:
+    records = [
+        {"status": "ok", "method": "irdp", "epsilon": 2.0, "cell": {"dataset": "digits"},
+         "balanced": {"accuracy": a, "gf": 0.5, "eo": -0.1}}
+        for a in (0.5, 0.7)
+    ]  # fmt: skip
+    (line,) = summarise(records)
+    assert line.means["accuracy"] == pytest.approx(0.6)
+    assert line.errors["accuracy"] == pytest.approx(0.1)  # √0.02/√2
+
+
+def test_the_command_rehearses_saves_and_adapts(tmp_path: Path) -> None:
+    runner, model = CliRunner(), tmp_path / "model"
+    done = runner.invoke(
+        app,
+        ["few-shot", "rehearse", "--method", "pf_ld", "--rounds", "2", "--warm-rounds", "5",
+         "--out", str(tmp_path / "out"), "--save", str(model), "--json"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    record = json.loads(done.stdout.splitlines()[0])[0]
+    assert record["method"] == "pf_ld"
+    assert 0 < record["spent"] <= 1
+    assert (tmp_path / "out" / "digits.svg").is_file()
+    test = digits_pools(0).test.pool
+    rows = np.concatenate([np.flatnonzero(test.labels == c)[:5] for c in range(3)])
+    task = tmp_path / "task.npz"
+    np.savez(task, inputs=test.inputs[rows], labels=test.labels[rows], queries=test.inputs[:4])
+    done = runner.invoke(app, ["few-shot", "adapt", "--model", str(model), "--task", str(task)])
+    assert done.exit_code == 0, done.output
+    assert len(done.stdout.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["rehearse", "--method", "best"], "unknown method"),
+        (["rehearse", "--dataset", "cats"], "unknown data set"),
+        (["rehearse", "--epsilon", "0"], "without a budget"),
+        (["rehearse", "--epsilon", "much"], "takes numbers"),
+        (["experiment", "table9", "--out", "x"], "unknown experiment"),
+        (["adapt", "--model", "nowhere", "--task", "nothing.npz"], "does not exist"),
+    ],
+)
+def test_the_command_says_what_is_wrong(
+    arguments: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["few-shot", *arguments])
+    assert done.exit_code in (10, 12)
+    assert text in done.output
+
+
+def test_a_folder_of_your_own_is_rehearsed(tmp_path: Path) -> None:
+    pools = digits_pools(1)
+    save_pool(pools.company, tmp_path / "company.npz")
+    save_pool(pools.regulator, tmp_path / "regulator.npz")
+    save_pool(pools.test.pool, tmp_path / "test.npz")
+    done = CliRunner().invoke(
+        app,
+        ["few-shot", "rehearse", "--dataset", str(tmp_path), "--method", "irdp", "--rounds", "1",
+         "--warm-rounds", "1", "--ways", "4", "--shots", "2", "--queries", "2", "--json"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    record = json.loads(done.stdout.splitlines()[0])[0]
+    assert record["settings"]["ways"] == 4
+    assert record["balanced"] == record["natural"]  # nothing to recolour: one reading
+    (tmp_path / "test.npz").unlink()
+    done = CliRunner().invoke(app, ["few-shot", "rehearse", "--dataset", str(tmp_path)])
+    assert done.exit_code == 12
+    assert "test.npz does not exist" in done.output.replace("\n", "")
+
+
+def test_colour_predicts_the_half_and_the_swap_is_the_other_colour() -> None:
+    pools = digits_pools(3)
+    assert pools.company.groups is None
+    own = pools.regulator
+    assert own.groups is not None
+    assert own.positive is not None
+    halves = own.positive[own.labels]
+    assert own.groups[halves].mean() == pytest.approx(0.9, abs=0.05)
+    assert own.groups[~halves].mean() == pytest.approx(0.1, abs=0.05)
+    test = pools.test
+    grey = np.ptp(test.pool.inputs, axis=1).max(axis=(1, 2)) == 0  # three equal channels
+    assert test.pool.groups is not None
+    assert np.array_equal(grey, test.pool.groups == 0)
+    swapped = np.ptp(test.swapped, axis=1).max(axis=(1, 2)) == 0
+    assert np.array_equal(swapped, ~grey)
+    assert np.allclose(test.swapped.max(axis=1), test.pool.inputs.max(axis=1))  # same drawing
+
+
+@pytest.mark.skipif(not (DATA / "omniglot").is_dir(), reason=f"no Omniglot in {DATA}")
+def test_omniglot_classes_are_apart_and_reserved_ones_too() -> None:
+    reported = load("omniglot", 0, DATA)
+    assert len(reported.company) == 4 * 150 * 20
+    assert len(reported.regulator) == 303 * 20
+    page = reported.test.pool.inputs[reported.test.pool.groups == 0]
+    assert np.median(page) == 1.0  # dark strokes on a bright page
+    RegulatorLearner(plan("pf_ld", 2.0, dict(RECIPES["omniglot"].base), 6060), reported.regulator)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="data-dir"):
+        load("mnist", 0)
+    with pytest.raises(DataError, match="does not exist"):
+        load("omniglot", 0, tmp_path)
+
+
+def test_differences_are_paired_by_seed() -> None:
+    def record(method: str, seed: int, accuracy: float, gf: float) -> dict[str, object]:
+        own = {"accuracy": accuracy, "gf": gf, "eo": -0.5}
+        return {"status": "ok", "method": method, "epsilon": 2.0, "seed": seed, "balanced": own}
+
+    records = [
+        record("irdp", 0, 0.9, 0.5), record("irdp", 1, 0.5, 0.9),
+        record("dp_sgd", 0, 0.8, 0.4), record("dp_sgd", 1, 0.4, 1.2), record("dp_sgd", 2, 0.1, 0.1),
+    ]  # fmt: skip
+    line = differences(records).splitlines()[2]
+    assert line == "| 2 | IRDP − DP-SGD | 2 | +0.100 ± 0.000 | -0.100 ± 0.000 | +0.000 ± 0.000 |"
+
+
+def test_alone_leaves_the_regulators_share_out() -> None:
+    pools = digits_pools(0)
+    settings = plan("alone", 8.0, dict(QUICK.base), len(pools.regulator))
+    regulator = RegulatorLearner(settings, pools.regulator)
+    part = regulator.contribute(0, regulator.network.initial(0))
+    assert not part.values.any()
+    assert not part.spent.any()
+
+
+def test_where_all_of_theta_adapts_the_rate_is_half() -> None:
+    usual, half = (plan(name, 4.0, {"width": 8}, 6060) for name in ("dp_sgd", "sc_reptile"))
+    assert half.inner_part == "all"
+    assert half.inner_rate * 2 == usual.inner_rate
+
+
+def test_figures_of_an_own_folder_stay_in_out_and_claim_no_colours(tmp_path: Path) -> None:
+    own = {"accuracy": 0.5, "gf": 1.0, "eo": 0.0}
+    record = {"key": "k", "status": "ok", "cell": {"dataset": str(tmp_path / "mine")}}
+    record |= {"method": "pf_ld", "epsilon": 8.0, "seed": 0, "balanced": own, "natural": own}
+    written = write([record], tmp_path / "out")
+    assert {path.parent for path in written} == {tmp_path / "out"}
+    assert "colours" not in (tmp_path / "out" / "mine.svg").read_text()
+    assert "1 seed," in (tmp_path / "out" / "mine.svg").read_text()

@@ -1,0 +1,36 @@
+"""What a role's machine need not have: the images of server and regulator carry no torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+LEARNING = "torch sklearn opacus fairlearn"
+SERVER = "isonomy.server.cli isonomy.server.flower.server_app isonomy.server.flower.client_app"
+FEW_SHOT = " ".join(
+    f"isonomy.common.few_shot.{name}"
+    for name in ("settings", "sides", "tasks", "pool_file", "private", "fair", "memory", "state")
+)
+
+
+@pytest.mark.parametrize(
+    ("modules", "absent"),
+    [
+        (SERVER, LEARNING + " tenseal"),
+        ("isonomy.regulator.cli isonomy.regulator.serving.daemon", LEARNING),
+        ("isonomy.regulator.cli", LEARNING + " tenseal jinja2"),  # `verify` needs none of it
+        ("isonomy.common.report.command", LEARNING + " tenseal grpc flwr jinja2 pandas"),
+        (FEW_SHOT, LEARNING),  # what carries a few-shot run needs no torch; who learns does
+        ("isonomy.company.cli.company", LEARNING),  # quick to start, because it needs none
+    ],
+)
+def test_a_role_starts_without(modules: str, absent: str) -> None:
+    code = (
+        "import sys\n"
+        f"for name in {absent.split()!r}: sys.modules[name] = None\n"
+        f"import {modules.replace(' ', ', ')}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

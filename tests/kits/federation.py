@@ -1,0 +1,132 @@
+"""One in-memory federation that a test can tamper with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from isonomy.common.keys.identity import Identity
+from isonomy.common.ledger.ledger import Ledger
+from isonomy.common.people.cohort import AttributeTable, Cohort
+from isonomy.common.privacy.accounting import units_for
+from isonomy.common.sums.company_half import EncryptedOracle
+from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.local import LocalOracle
+from isonomy.common.sums.openings import OpeningStore
+from isonomy.common.sums.regulator_half import RegulatorHalf
+
+PLAN = hashlib.sha256(b"a plan").digest()
+MEMBER_KEY = b"k" * 32
+DELTA = 1e-5
+
+
+class CountedNoise:
+    """The same bytes in every run: for comparing two oracles bit by bit."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed, self.calls = seed, 0
+
+    def random_bytes(self, n: int) -> bytes:
+        self.calls += 1
+        return hashlib.shake_256(f"{self.seed}/{self.calls}".encode()).digest(n)
+
+
+@dataclass
+class TamperingPort:
+    """Passes frames between the halves, keeps them, and changes what a test wants changed."""
+
+    half: RegulatorHalf
+    change_columns: Callable[[list[bytes]], list[bytes]] = lambda frames: frames
+    change_request: Callable[[list[bytes]], list[bytes]] = lambda frames: frames
+    change_answer: Callable[[bytes], bytes] = lambda frame: frame
+    change_opening: Callable[[list[bytes]], list[bytes]] = lambda frames: frames
+    query: bytes = b""
+    columns_seen: list[bytes] = field(default_factory=list)
+    request_seen: list[bytes] = field(default_factory=list)
+    answer_seen: bytes = b""
+
+    def columns(self, query_frame: bytes) -> Iterator[bytes]:
+        self.query = query_frame
+        self.columns_seen = list(self.half.columns(query_frame))
+        return iter(self.change_columns(list(self.columns_seen)))
+
+    def answer(self, frames: Iterable[bytes]) -> bytes:
+        self.request_seen = list(frames)
+        changed = self.change_request(list(self.request_seen))
+        self.answer_seen = self.half.answer(changed)
+        return self.change_answer(self.answer_seen)
+
+    def open(self, frames: Iterable[bytes]) -> bytes:
+        self.answer_seen = self.half.open(self.change_opening(list(frames)))
+        return self.change_answer(self.answer_seen)
+
+
+@dataclass
+class Federation:
+    """A cohort with its regulator (ledger on disk) and a company that asks."""
+
+    table: AttributeTable
+    ledger: Ledger
+    custodian: Custodian
+    identity: Identity
+    port: TamperingPort
+    cap_units: int
+
+    def company(self, openings: OpeningStore | None = None) -> EncryptedOracle:
+        return EncryptedOracle(
+            self.port,
+            self.table.cohort,
+            self.table.groups,
+            plan=PLAN,
+            cap_units=self.cap_units,
+            delta=DELTA,
+            regulator_key=self.identity.public,
+            openings=openings,
+        )
+
+    def local(self) -> LocalOracle:
+        return LocalOracle(
+            self.table, self.custodian, plan=PLAN, cap_units=self.cap_units, delta=DELTA
+        )
+
+    def restart_regulator(self) -> None:
+        """The process died: the key is gone, the ledger is read again from disk."""
+        path = self.ledger._path
+        self.ledger.close()
+        self.ledger = Ledger.open(path)
+        self.custodian = Custodian(self.table, self.ledger, plan=PLAN, member_key=MEMBER_KEY)
+        self.port.half = RegulatorHalf(self.custodian, self.identity)
+
+
+def federation(
+    folder: Path,
+    attributes: Mapping[str, Sequence[str | None]],
+    groups: Mapping[str, Sequence[str]],
+    *,
+    epsilon: float = 50.0,
+    seed: int | None = 0,
+    name: str = "ledger",
+) -> Federation:
+    """A federation over these attributes; `seed=None` for the operating system's noise."""
+    people = len(next(iter(attributes.values())))
+    table = AttributeTable(Cohort.of([f"person-{i}" for i in range(people)]), attributes, groups)
+    cap_units = units_for(epsilon, DELTA)
+    ledger = Ledger.create(folder / f"{name}.jsonl", cap_units=cap_units, delta=DELTA)
+    if seed is None:
+        custodian = Custodian(table, ledger, plan=PLAN, member_key=MEMBER_KEY)
+    else:
+        custodian = Custodian._with_noise(
+            table, ledger, plan=PLAN, member_key=MEMBER_KEY, source=CountedNoise(seed)
+        )
+    custodian.reserve(cap_units)
+    identity = Identity.generate()
+    port = TamperingPort(RegulatorHalf(custodian, identity))
+    return Federation(table, ledger, custodian, identity, port, cap_units)
+
+
+def labels(codes: np.ndarray, names: Sequence[str]) -> list[str]:
+    return [names[code] for code in codes]

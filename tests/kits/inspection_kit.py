@@ -1,0 +1,152 @@
+"""A company and a regulator under a plan with an auditor, in memory, for tests of inspections."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federation import TamperingPort
+from session_kit import GROUPS, attributes, people, plan_fields
+
+from isonomy.common.agreements.plan import MILLION, Plan
+from isonomy.common.inspection.desk import InspectionDesk
+from isonomy.common.inspection.verdict import InspectionFolder
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.ledger.ledger import Ledger
+from isonomy.common.people.cohort import Cohort
+from isonomy.common.sums.company_half import EncryptedOracle
+from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.openings import FolderOpenings, StoredRequest
+from isonomy.common.sums.regulator_half import RegulatorHalf
+from isonomy.common.wire.messages import SumHeader, decode
+
+SIZE = 40
+ROWS = np.random.default_rng(5).normal(size=(SIZE, 3))
+
+
+@dataclass
+class World:
+    """Keys, ledger and openings on disk; the halves joined by a port that a test can change."""
+
+    folder: Path
+    plan: Plan
+    cohort: Cohort
+    company_keys: PartyKeys
+    regulator_keys: PartyKeys
+    auditor_keys: PartyKeys
+    ledger: Ledger
+    port: TamperingPort
+    rate: int | None = None
+    wait_s: float = 0.3
+    store_columns: bool = True
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        *,
+        rate: int = MILLION,
+        outside: bool = False,
+        waits: bool = True,
+        **changes: Any,
+    ) -> World:
+        company = PartyKeys.generate("company", "company")
+        regulator = PartyKeys.generate("regulator", "regulator")
+        auditor = PartyKeys.generate("auditor", "auditor") if outside else regulator
+        cohort = people(SIZE)
+        plan = Plan.of(
+            {
+                **plan_fields(),
+                "companies": [company.card()],
+                "regulator": regulator.card(),
+                "cohort_root": cohort.root.hex(),
+                "cohort_size": SIZE,
+                "auditor": auditor.card().x25519,
+                "auditor_signing": auditor.card().ed25519,
+                "inspection_millionths": rate,
+                "inspection_waits": waits,
+                "inspection_deadline": "2100-01-01",
+                "epsilon_millionths": 50 * MILLION,
+                **changes,
+            }
+        )
+        ledger = Ledger.create(folder / "ledger.jsonl", cap_units=plan.cap_units, delta=1e-6)
+        port = TamperingPort.__new__(TamperingPort)
+        world = cls(folder, plan, cohort, company, regulator, auditor, ledger, port)
+        world.port = TamperingPort(world.half())
+        return world
+
+    def half(self) -> RegulatorHalf:
+        custodian = Custodian(
+            attributes(self.cohort), self.ledger, plan=self.plan.hash, member_key=b"k" * 32
+        )
+        custodian.reserve(self.plan.cap_units, individual=self.plan.individual_filter)
+        desk = InspectionDesk(
+            self.plan,
+            custodian,
+            self.regulator_keys,
+            self.folder / "inspections",
+            policy_millionths=self.rate or 0,
+            verdict_wait_s=self.wait_s,
+        )
+        return RegulatorHalf(custodian, self.regulator_keys.identity, desk)
+
+    def restart_regulator(self) -> None:
+        """The process died: keys and held sums are gone, the ledger is read again from disk."""
+        path = self.ledger._path
+        self.ledger.close()
+        self.ledger = Ledger.open(path)
+        self.port.half = self.half()
+
+    @property
+    def store(self) -> FolderOpenings:
+        return FolderOpenings(self.folder / "openings", columns=self.store_columns)
+
+    @property
+    def verdicts(self) -> InspectionFolder:
+        return InspectionFolder(self.folder / "inspections", self.plan)
+
+    def company(self, *, forgets: bool = False) -> EncryptedOracle:
+        """A company process: what it knows of earlier ones is on disk, unless it forgets."""
+        return EncryptedOracle(
+            self.port,
+            self.cohort,
+            GROUPS,
+            plan=self.plan.hash,
+            cap_units=self.plan.cap_units,
+            delta=1e-6,
+            regulator_key=self.regulator_keys.identity.public,
+            openings=None if forgets else self.store,
+            auditor=bytes.fromhex(self.plan.auditor),
+            inspection_millionths=self.plan.inspection_millionths,
+            identity=self.company_keys.identity,
+        )
+
+    def steps(self) -> list[str]:
+        return [each.step for each in self.ledger.inspections(self.plan.hash)]
+
+    def last_query(self) -> str:
+        return decode(self.port.request_seen[0], SumHeader).query_id
+
+    def answered(self) -> bool:
+        return self.ledger.find(self.last_query()) is not None
+
+
+def ask(oracle: EncryptedOracle, rows: np.ndarray = ROWS) -> Any:
+    return oracle.blind_sum(rows, norm=3.0, share=0.02)
+
+
+def unclipped_rows(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
+    """From now on the company commits to, and sends, rows above the bound."""
+    real = EncryptedOracle._attempt
+
+    def attempt(self: EncryptedOracle, asked: Any) -> StoredRequest:
+        larger = asked.rows.copy()
+        larger[7] *= 64
+        return real(self, dataclasses.replace(asked, rows=larger))
+
+    monkeypatch.setattr(EncryptedOracle, "_attempt", attempt)

@@ -1,0 +1,166 @@
+"""Several companies, a regulator and a relay on loopback, for tests of joint queries."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federation import CountedNoise
+from session_kit import FAST, Federation, attributes, split
+
+from isonomy.common.ledger.ledger import Ledger
+from isonomy.common.people.cohort import Cohort
+from isonomy.common.pooled.half import JointHalf
+from isonomy.common.pooled.inspection import Summand
+from isonomy.common.pooled.joint import MaskKey, pair_key, share_slices
+from isonomy.common.pooled.oracle import JointOracle
+from isonomy.common.pooled.serving import serve_joint
+from isonomy.common.pooled.store import JointEvidence, JointStore
+from isonomy.common.session.connection import Session
+from isonomy.common.session.stream import Timing
+from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.local import LocalOracle
+from isonomy.common.sums.openings import MemoryOpenings, OpeningStore
+from isonomy.common.sums.oracle import GroupOracle, Release
+from isonomy.common.wire.messages import SumHeader, decode
+from isonomy.server.relay.relay import RelayServer
+
+SIZE = 150
+SHARE = 0.05
+Script = Callable[[GroupOracle, Any], list[Release]]  # the oracle, and which people it holds
+
+
+@dataclass
+class Table:
+    """A federation of several companies with a running relay."""
+
+    federation: Federation
+    relay: RelayServer
+    names: tuple[str, ...]
+
+    def cohorts(self) -> dict[str, Cohort]:
+        return split(self.federation.cohort, self.names)
+
+    def half(self, folder: Path) -> tuple[JointHalf, Ledger]:
+        path, plan = folder / "joint-ledger.jsonl", self.federation.plan
+        opened = path.exists()
+        ledger = (
+            Ledger.open(path)
+            if opened
+            else Ledger.create(path, cap_units=plan.cap_units, delta=plan.delta_value)
+        )
+        custodian = Custodian._with_noise(
+            attributes(self.federation.cohort),
+            ledger,
+            plan=plan.hash,
+            member_key=b"k" * 32,
+            source=CountedNoise(1),
+        )
+        custodian.reserve(plan.cap_units)
+        identity = self.federation.keys("regulator").identity
+        return JointHalf(custodian, identity, plan, JointStore(folder / "joint")), ledger
+
+    @contextmanager
+    def regulator(self, folder: Path, timing: Timing = FAST) -> Iterator[Session]:
+        half, ledger = self.half(folder)
+        failures: list[BaseException] = []
+        ticket = self.relay.issue_ticket("regulator", "regulator")
+        with ledger, self.federation.session(ticket, timing=timing) as session:
+
+            def work() -> None:
+                try:
+                    serve_joint(session, half)
+                except BaseException as error:
+                    failures.append(error)
+                    session.fail(error if isinstance(error, Exception) else RuntimeError())
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            yield session
+            thread.join(20)
+            assert not thread.is_alive()
+        if failures:
+            raise failures[0]
+
+    def company(self, name: str, script: Script, openings: OpeningStore | None = None) -> Any:
+        ticket = self.relay.issue_ticket("company", name)
+        place = share_slices(self.federation.plan)[self.names.index(name)]
+        with self.federation.session(ticket) as session:
+            oracle = JointOracle(session, self.cohorts()[name], openings=openings)
+            return script(oracle, place)
+
+    def all_companies(self, script: Script) -> list[list[Release]]:
+        with ThreadPoolExecutor(len(self.names)) as pool:
+            jobs = [pool.submit(self.company, name, script) for name in self.names]
+            return [job.result(60) for job in jobs]
+
+
+@contextmanager
+def table(folder: Path, *names: str) -> Iterator[Table]:
+    federation = Federation.create(folder, size=SIZE, companies=names)
+    with federation.relay() as relay:
+        yield Table(federation, relay, names)
+
+
+def alone(folder: Path, federation: Federation, script: Script) -> list[Release]:
+    """The same script at one company that holds everybody, with the same noise."""
+    plan = federation.plan
+    with Ledger.create(folder / "alone.jsonl", cap_units=plan.cap_units, delta=1e-6) as ledger:
+        attribute_table = attributes(federation.cohort)
+        custodian = Custodian._with_noise(
+            attribute_table,
+            ledger,
+            plan=plan.hash,
+            member_key=b"k" * 32,
+            source=CountedNoise(1),
+        )
+        custodian.reserve(plan.cap_units)
+        oracle = LocalOracle(
+            attribute_table, custodian, plan=plan.hash, cap_units=plan.cap_units, delta=1e-6
+        )
+        return script(oracle, slice(0, SIZE))
+
+
+ROWS = np.random.default_rng(3).normal(size=(SIZE, 5))
+
+
+def opened(
+    joint: Table, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[JointEvidence, list[Summand]]:
+    """Two companies ask once; the regulator's evidence, and what each company then shows."""
+    stores = {name: MemoryOpenings() for name in joint.names}
+    columns: dict[str, list[bytes]] = {}
+    original = JointOracle._hashed
+
+    def hashed(oracle: JointOracle, frame: bytes, hashes: list[bytes]) -> Iterator[bytes]:
+        own = columns.setdefault(oracle._port.session.keys.name, [])
+        for column in original(oracle, frame, hashes):
+            own.append(column)
+            yield column
+
+    def once(oracle: GroupOracle, own: slice) -> list[Release]:
+        return [oracle.blind_sum(ROWS[own], norm=2.0, share=SHARE)]
+
+    monkeypatch.setattr(JointOracle, "_hashed", hashed)
+    with joint.regulator(folder), ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(joint.company, name, once, stores[name]) for name in joint.names]
+        query_id = jobs[0].result(60)[0].receipt.query_id
+        jobs[1].result(60)
+    evidence = JointStore(folder / "joint").load(query_id)
+    assert evidence is not None
+    plan, summands = joint.federation.plan, []
+    for place, (name, share) in enumerate(zip(joint.names, plan.shares, strict=True)):
+        stored = stores[name].find(query_id)
+        assert stored is not None
+        header, opening = stored.frames[0], stored.opening
+        key = MaskKey(pair_key(joint.federation.keys(name), plan, 1 - place), 2)
+        masks = key.shown(query_id, decode(header, SumHeader).attempt)
+        summands.append(Summand(header, columns[name], opening, share.people, masks))
+    return evidence, summands

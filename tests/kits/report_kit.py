@@ -1,0 +1,78 @@
+"""A small run with audits, for the tests of reports: real plan, ledger and keys, no encryption."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from isonomy.common.agreements.plan import Plan
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.ledger.ledger import Ledger
+from isonomy.common.people.cohort import AttributeTable, Cohort
+from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.local import LocalOracle
+from isonomy.company.federation.planning import make_plan
+
+GROUPS = {"sex": ("female", "male"), "race": ("blue", "green", "amber", "other")}
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A run that can be audited and reported on."""
+
+    plan: Plan
+    cohort: Cohort
+    ledger: Ledger
+    ledger_path: Path
+    oracle: LocalOracle
+    custodian: Custodian
+    company: PartyKeys
+    regulator: PartyKeys
+    sex: np.ndarray
+    race: np.ndarray
+    label: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+
+
+def audited_run(
+    folder: Path, *, people: int = 4000, epsilon: str = "2", seed: int = 5, groups: int = 2
+) -> Audited:
+    """People, plan and ledger; nothing asked yet. `groups` attributes: sex, or sex and race."""
+    rng = np.random.default_rng(seed)
+    names = list(GROUPS)[:groups]
+    sex = rng.integers(0, 2, people)
+    race = rng.choice(4, people, p=[0.35, 0.35, 0.29, 0.01])
+    label = (rng.random(people) < 0.35 + 0.1 * sex).astype(int)
+    before = (rng.random(people) < 0.2 + 0.4 * label + 0.15 * sex).astype(int)
+    after = (rng.random(people) < 0.27 + 0.4 * label).astype(int)
+    company = PartyKeys.create(folder / "company" / "keys", "company", "company")
+    regulator = PartyKeys.create(folder / "regulator" / "keys", "regulator", "regulator")
+    plan, cohort = make_plan(
+        name="loans of the spring",
+        companies=[(company.card(), Cohort.of([f"p{i}" for i in range(people)]))],
+        regulator=regulator.card(),
+        relay_name="relay",
+        groups={name: GROUPS[name] for name in names},
+        notion="demographic_parity",
+        strategy="tilt",
+        tolerance="0.01",
+        epsilon=epsilon,
+        delta="1e-6",
+    )
+    codes = {"sex": sex, "race": race}
+    values = {name: [GROUPS[name][code] for code in codes[name]] for name in names}
+    table = AttributeTable(cohort, values, plan.groups)
+    path = folder / "regulator" / "ledger.jsonl"
+    ledger = Ledger.create(path, cap_units=plan.cap_units, delta=plan.delta_value)
+    custodian = Custodian(table, ledger, plan=plan.hash, member_key=bytes(32))
+    custodian.reserve(plan.cap_units)
+    oracle = LocalOracle(
+        table, custodian, plan=plan.hash, cap_units=plan.cap_units, delta=plan.delta_value
+    )
+    return Audited(
+        plan, cohort, ledger, path, oracle, custodian, company, regulator,
+        sex, race, label, before, after,
+    )  # fmt: skip

@@ -1,0 +1,147 @@
+"""report.html: self-contained, escaped, and honest where there is nothing to tell."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_kit import audited_run
+
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.report.from_ledger import plan_history
+from isonomy.common.report.report import build_report
+from isonomy.common.report.schema import CompanyWord, OfficerWord, ReportFile, Settings
+from isonomy.company.federation.auditing import audit
+from isonomy.regulator.report import svg
+from isonomy.regulator.report.appendix import Appendix
+from isonomy.regulator.report.page import render
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> ReportFile:
+    run = audited_run(tmp_path_factory.mktemp("page"))
+    for name, decided in (("before", run.before), ("after", run.after)):
+        audit(run.oracle, decided, run.label, name=name, share=0.3)
+    run.ledger.close()
+    history = plan_history(run.ledger_path, run.plan.hash)
+    return build_report(run.plan, history, created=1_800_000_000, software="test")
+
+
+def test_the_page_needs_no_network_and_runs_no_code(report: ReportFile) -> None:
+    page = render(report).decode()
+    assert not re.search(r"<(script|link|img|iframe|object)\b", page)
+    assert not re.search(r"(src|href)=[\"'](?!#)", page)
+    assert "http://" not in page
+    assert "https://" not in page
+    assert "default-src 'none'" in page
+
+
+def test_the_page_says_what_was_asked_for(report: ReportFile) -> None:
+    page = render(report).decode()
+    for text in (
+        "95 % interval", "before", "after", "Four-fifths", "not law in lending", "Local Law 144",
+        "Share of unknowns", "Article 10(5)", "Who can learn what", "No inspections",
+        report.run.plan, report.ledger.head, report.run.cohort_root,
+    ):  # fmt: skip
+        assert text in page, text
+    assert "sex and race" in page  # intersections
+    assert "withheld" in page.lower()
+
+
+def test_an_audit_of_some_people_only_is_pointed_out(tmp_path: Path) -> None:
+    run = audited_run(tmp_path, groups=1)
+    chosen = slice(0, 3000)
+    audit(
+        run.oracle, run.before[chosen], run.label[chosen], ids=run.cohort.ids[chosen],
+        name="some", share=0.3,
+    )  # fmt: skip
+    run.ledger.close()
+    history = plan_history(run.ledger_path, run.plan.hash)
+    page = render(build_report(run.plan, history, created=0, software="test")).decode()
+    assert "3,000 of the plan" in page
+
+
+def test_the_same_report_gives_the_same_page(report: ReportFile) -> None:
+    again = ReportFile.from_json(report.to_json())
+    assert render(again) == render(report)
+
+
+def test_names_and_words_from_others_are_escaped(report: ReportFile) -> None:
+    hostile = report.model_copy(
+        update={
+            "run": report.run.model_copy(update={"name": HOSTILE}),
+            "officer": OfficerWord(reason=HOSTILE),
+            "company": CompanyWord(
+                sha256="0" * 64,
+                company="company",
+                model=HOSTILE,
+                model_sha256="",
+                decisions={HOSTILE: "0" * 64},
+                reason="",
+            ),
+        }
+    )
+    page = render(hostile).decode()
+    assert HOSTILE not in page
+    assert "&lt;script&gt;" in page
+    drawn = svg.intervals([HOSTILE], [svg.Series(HOSTILE, [svg.Mark(0.1, 0.0, 0.2)])])
+    assert HOSTILE not in drawn + svg.legend([HOSTILE]) + svg.bars([(HOSTILE, 1.0, HOSTILE)])
+
+
+def test_a_run_without_audits_says_so(tmp_path: Path) -> None:
+    run = audited_run(tmp_path, people=500, groups=1)
+    run.ledger.close()
+    history = plan_history(run.ledger_path, run.plan.hash)
+    empty = build_report(run.plan, history, created=0, software="test", settings=Settings())
+    assert "makes no statement" in render(empty).decode()
+
+
+def test_the_screening_signal_is_the_regulators_to_set(report: ReportFile) -> None:
+    def page(limit: int) -> str:
+        settings = Settings(smallest_group=50, four_fifths=limit)
+        return render(report.model_copy(update={"settings": settings})).decode()
+
+    assert "No shown group has an impact ratio below 0.10" in page(100_000)
+    assert "clearly below 1.00" in page(1_000_000) or "within the error 1.00" in page(1_000_000)
+    assert "switched off" in page(0)
+
+
+def test_an_appendix_is_data_and_nothing_else(report: ReportFile, tmp_path: Path) -> None:
+    path = tmp_path / "appendix.json"
+    good = {
+        "title": HOSTILE,
+        "parts": [
+            {"kind": "table", "head": ["a", "b"], "rows": [[HOSTILE, "1"]]},
+            {"kind": "bars", "rows": [["x", 0.5, "half"]], "limit": 1.0},
+            {"kind": "curve", "x": "x", "y": "y", "points": [[0.1, 0, 0.2, 0.3]]},
+            {"kind": "text", "caption": "words"},
+        ],
+    }
+    path.write_text(json.dumps(good))
+    page = render(report, Appendix.load(path)).decode()
+    assert HOSTILE not in page
+    assert "Not the regulator" in page
+    for bad in ("{}", "[]", "not json", '{"title": "x", "parts": [{"kind": "html"}]}'):
+        path.write_text(bad)
+        with pytest.raises(ConfigError):
+            Appendix.load(path)
+    with pytest.raises(ConfigError):
+        Appendix.load(tmp_path / "absent.json")
+
+
+def test_an_axis_shows_every_mark_and_never_more_than_all() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        value = float(rng.random())
+        mark = svg.Mark(value, max(0.0, value - 0.3 * rng.random()), min(1.0, value + 0.2))
+        low, high, step = svg._axis([mark], None)
+        assert low <= mark.low + 1e-9
+        assert mark.high <= high + 1e-9
+        assert low >= -1e-9
+        assert high <= 1.0 + 1e-9
+        assert 1 <= round((high - low) / step) <= 8

@@ -1,0 +1,89 @@
+"""The officer's commands while the daemon holds the ledger: same results, same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from regulator_kit import GROUPS, Regulator, fill_vault
+
+from isonomy.common.ledger.ledger import verify_ledger
+from isonomy.common.node.bridge_server import BridgeServer
+from isonomy.regulator.serving.daemon import Daemon
+
+
+@contextmanager
+def running(regulator: Regulator) -> Iterator[Daemon]:
+    """A daemon, as far as its owner can tell: the ledger held, the officer's socket open."""
+    with (
+        Daemon(regulator.config, regulator.vault) as daemon,
+        BridgeServer(regulator.config.officer_socket, daemon.officer),
+    ):
+        yield daemon
+
+
+@pytest.fixture
+def regulator(tmp_path: Path) -> Regulator:
+    return Regulator.create(tmp_path)
+
+
+def test_approval_needs_no_secret_then(regulator: Regulator, tmp_path: Path) -> None:
+    with running(regulator):
+        done = regulator.run(
+            "approve", regulator.plan_file(), "--yes", "--unlock-file", tmp_path / "none"
+        )
+        assert done.code == 0, done.stderr
+        status = regulator.run("status", "--json").json
+        assert status["daemon"]["sessions"] == []
+        assert [own["is_open"] for own in status["plans"]] == [True]
+    assert regulator.run("status", "--json").json["daemon"] is None
+
+
+def test_failures_have_the_same_numbers(regulator: Regulator) -> None:
+    with running(regulator):
+        regulator.approve(regulator.plan_file(name="one", epsilon="1.5"))
+        too_much = regulator.run("approve", regulator.plan_file(name="two", epsilon="1.9"), "--yes")
+        assert too_much.code == 51
+        assert "above the total of 2" in too_much.stderr
+        nobody = regulator.run("approve", regulator.plan_file(["zoe"], name="three"), "--yes")
+        assert nobody.code == 12
+        assert len(list(regulator.config.plans_folder.glob("*.json"))) == 1
+
+
+def test_what_would_pull_the_rug_is_refused(regulator: Regulator, tmp_path: Path) -> None:
+    unlock = regulator.config.vault.unlock_file
+    assert regulator.run("backup", tmp_path / "b").code == 0
+    with running(regulator):
+        assert regulator.run("rotate", "identity").code == 10
+        assert regulator.run("rotate", "vault", "--new-unlock-file", tmp_path / "u").code == 10
+        from regulator_kit import run_regulator
+
+        done = run_regulator("restore", tmp_path / "b", regulator.home, "--unlock-file", unlock)
+        assert done.code == 10
+        assert "stop it first" in done.stderr
+
+
+def test_people_who_come_and_go_meanwhile(regulator: Regulator) -> None:
+    with running(regulator) as daemon:
+        fill_vault(regulator.config, {"new-1": "male", "new-2": "female"}, GROUPS, "late")
+        regulator.approve(regulator.plan_file(["new-1", "new-2"], name="late", epsilon="0.1"))
+        done = regulator.run("forget", "late", "--yes", "--json")
+        assert done.code == 0, done.stderr
+        assert daemon._table is None
+        assert daemon._halves == {}
+    (plan,) = verify_ledger(regulator.config.ledger.path).plans
+    assert not plan.is_open
+
+
+def test_the_officers_socket_is_no_door_for_the_node(regulator: Regulator) -> None:
+    """What arrives on the node's socket is tickets; the rest is refused there."""
+    from isonomy.common.base.errors import ProtocolError
+
+    with Daemon(regulator.config, regulator.vault) as daemon:
+        for kind in ("status", "close", "reserve", "note", "clock"):
+            with pytest.raises(ProtocolError, match="no known type"):
+                daemon._handle({"type": kind, "plan": "00" * 32})
+        with pytest.raises(ProtocolError, match="no known type"):
+            daemon.officer({"type": "session", "ticket": "{}"})
