@@ -20,7 +20,7 @@ def test_the_wheel_installs_and_imports(tmp_path: Path) -> None:
         f"import sys; sys.path.insert(0, {str(target)!r})\n"
         "import isonomy.common.sums.oracle, isonomy.wire.v1.sums_pb2, isonomy.company.cli.main\n"
         "import isonomy.regulator, isonomy.server\n"
-        "for m in ('common.oracle', 'wire.v1.sums_pb2', 'company.cli.main', 'regulator'):\n"
+        "for m in ('common.sums.oracle', 'wire.v1.sums_pb2', 'company.cli.main', 'regulator'):\n"
         f"    assert sys.modules['isonomy.' + m].__file__.startswith({str(target)!r}), m\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path)

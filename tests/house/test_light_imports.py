@@ -9,9 +9,10 @@ import pytest
 
 LEARNING = "torch sklearn opacus fairlearn"
 SERVER = "isonomy.server.cli isonomy.server.flower.server_app isonomy.server.flower.client_app"
-FEW_SHOT = " ".join(
-    f"isonomy.common.few_shot.{name}"
-    for name in ("settings", "sides", "tasks", "pool_file", "private", "fair", "memory", "state")
+ROUNDS = "isonomy.common.few_shot.rounds.settings isonomy.common.few_shot.rounds.sides"
+FEW_SHOT = ROUNDS + "".join(
+    f" isonomy.common.few_shot.learning.{name}"
+    for name in ("tasks", "pool_file", "private", "fair", "memory", "state")
 )
 
 
