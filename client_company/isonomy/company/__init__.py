@@ -11,12 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from isonomy.common.agreements.notions import NOTIONS
     from isonomy.common.sums.local import LocalOracle
     from isonomy.company.fair.estimator import FairClassifier
     from isonomy.company.fair.inputs.columns import ColumnCoder
     from isonomy.company.fair.save import load as load_model
     from isonomy.company.fair.save import save as save_model
-    from isonomy.company.fair.tilt.notions import NOTIONS
     from isonomy.company.fair.tilt.releases_file import load_releases, save_releases
     from isonomy.company.fair.torch_adapter import TorchClassifier
     from isonomy.company.federation.auditing import audit
@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "NOTIONS": ("isonomy.company.fair.tilt.notions", "NOTIONS"),
+    "NOTIONS": ("isonomy.common.agreements.notions", "NOTIONS"),
     "ColumnCoder": ("isonomy.company.fair.inputs.columns", "ColumnCoder"),
     "Dataset": ("isonomy.company.rehearsal.datasets", "Dataset"),
     "EarlyStopping": ("isonomy.company.gradient.training.trainer", "EarlyStopping"),

@@ -16,12 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from session_kit import plan_fields
 
+from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS
 from isonomy.common.agreements.plan import MAX_PLAN_BYTES, Plan, PlanPublic
 from isonomy.common.base.errors import ConfigError, ProtocolError
 from isonomy.common.base.session_errors import CertificateError
 from isonomy.common.keys.certificates import TlsFiles, issue, key_fingerprint, make_authority, renew
 from isonomy.common.keys.party import Card, PartyKeys, fingerprint
 from isonomy.common.privacy.accounting import units_for
+from isonomy.common.report.audit_cells import NOTION_RATES
 from isonomy.common.session.tickets import Ticket
 from isonomy.common.wire.envelopes import SERVER
 
@@ -108,6 +110,16 @@ class TestPlan:
     def test_unusable(self, changes: dict[str, Any]) -> None:
         with pytest.raises(ConfigError):
             Plan.of(fields(**changes))
+
+    @pytest.mark.parametrize("notion", REHEARSAL_NOTIONS)
+    def test_a_notion_that_no_audit_shows_is_refused_by_name(self, notion: str) -> None:
+        with pytest.raises(ConfigError, match=f"notion: .*{notion} is for rehearsals only"):
+            Plan.of(fields(notion=notion))
+
+    @pytest.mark.parametrize("notion", NOTIONS)
+    def test_every_other_notion_has_rates_in_a_report(self, notion: str) -> None:
+        assert Plan.of(fields(notion=notion)).notion == notion
+        assert set(NOTION_RATES) == set(NOTIONS)
 
     def test_shares_add_up(self) -> None:
         both = {"companies": [COMPANY, SECOND]}

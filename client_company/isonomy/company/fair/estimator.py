@@ -60,7 +60,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     | parameter | meaning |
     |---|---|
     | estimator | the base model; None: HistGradientBoostingClassifier() |
-    | notion | one or several of notions.NOTIONS |
+    | notion | one or several of `isonomy.company.NOTIONS` |
     | tolerance | largest accepted difference of two groups' rates; a mapping for several notions |
     | oracle | the handle to the regulator's attributes |
     | epsilon | how much of the plan to spend; None: all that it has left |

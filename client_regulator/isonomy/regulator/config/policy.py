@@ -42,13 +42,6 @@ STRATEGIES = (
     "few_shot",
     "audit",
 )
-NOTIONS = (
-    "demographic_parity",
-    "equalized_odds",
-    "equal_opportunity",
-    "equal_fpr",
-    "accuracy_parity",
-)
 
 
 def _positive(text: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from isonomy.regulator.config.policy import NOTIONS, STRATEGIES
+from isonomy.common.agreements.notions import NOTIONS
+from isonomy.regulator.config.policy import STRATEGIES
 
 _TEXT = """\
 # The policy of this regulator, and where its files lie. Paths are relative to this folder.

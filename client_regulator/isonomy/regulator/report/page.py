@@ -13,8 +13,9 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from isonomy.common.agreements.notions import NOTIONS
 from isonomy.common.keys.party import fingerprint
-from isonomy.common.report.audit_cells import MEASURES, NOTIONS
+from isonomy.common.report.audit_cells import MEASURES
 from isonomy.common.report.schema import Audit, Limits, ReportFile, ShownTable
 from isonomy.regulator.report import svg, words
 from isonomy.regulator.report.appendix import Appendix

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from isonomy.common.agreements.agreement import MAX_PLAN_BYTES, Agreement, PlanPublic, Word
+from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS
 from isonomy.common.base.canonical import MAX_INTEGER
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.keys.party import Hex32
@@ -53,6 +54,16 @@ class Plan(Agreement):
     inspection_deadline: Word
     individual_filter: bool = False
     record_privacy: bool = False
+
+    @field_validator("notion")
+    @classmethod
+    def _notion_can_be_audited(cls, name: str) -> str:
+        if name in REHEARSAL_NOTIONS:
+            raise ValueError(
+                f"{name} is for rehearsals only, because no audit can show it; "
+                f"take one of {', '.join(NOTIONS)}"
+            )
+        return name
 
     @field_validator("delta")
     @classmethod

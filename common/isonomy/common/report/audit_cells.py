@@ -59,7 +59,7 @@ MEASURES: dict[Cells, tuple[Measure, ...]] = {
 }
 
 # Fairness notion -> the rates whose largest difference between groups it is.
-NOTIONS: dict[str, tuple[str, ...]] = {
+NOTION_RATES: dict[str, tuple[str, ...]] = {
     "demographic_parity": ("selection_rate",),
     "equal_opportunity": ("true_positive_rate",),
     "equal_fpr": ("false_positive_rate",),
@@ -71,7 +71,7 @@ NOTIONS: dict[str, tuple[str, ...]] = {
 def notions_of(cells: Cells) -> dict[str, tuple[str, ...]]:
     """The notions that these cells can tell about."""
     known = {measure.name for measure in MEASURES[cells]}
-    return {notion: names for notion, names in NOTIONS.items() if known.issuperset(names)}
+    return {notion: names for notion, names in NOTION_RATES.items() if known.issuperset(names)}
 
 
 @dataclass(frozen=True)

@@ -23,18 +23,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common.agreements.notions import NOTIONS
 from isonomy.common.base.errors import ConfigError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-NOTIONS = (
-    "demographic_parity",
-    "equalized_odds",
-    "equal_opportunity",
-    "equal_fpr",
-    "accuracy_parity",
-)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS
 from isonomy.common.base.errors import ConfigError, DataError
 
 Score = Callable[[Tensor, Tensor], Tensor]  # (logits (b, classes), target (b,)) -> (b,)
@@ -165,14 +166,7 @@ class BuiltIn:
         return 1 - right[:, 0], (share * rise).scatter_add_(1, own, -rise)
 
 
-NAMES = (
-    "demographic_parity",
-    "equalized_odds",
-    "equal_opportunity",
-    "equal_fpr",
-    "accuracy_parity",
-    "loss_parity",
-)
+NAMES = (*NOTIONS, *REHEARSAL_NOTIONS)
 
 
 def notion_of(notion: str | Notion) -> Notion:
