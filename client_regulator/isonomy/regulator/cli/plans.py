@@ -28,6 +28,7 @@ from isonomy.regulator.cli.output import (
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans import few_shot_approval, plan_files
 from isonomy.regulator.plans.approval import describe
+from isonomy.regulator.serving import approving
 from isonomy.regulator.serving.aligning import alignments, approve_alignment, people_of
 
 
@@ -71,7 +72,7 @@ def approve(
             f"the policy in regulator.toml does not allow this plan: {'; '.join(broken)}"
         )
     agree("Approve this plan?", yes=yes)
-    plan_files.approve(config, loaded, cohort, lambda: open_vault(config, unlock_file))
+    approving.approve(config, loaded, cohort, lambda: open_vault(config, unlock_file))
     delta = float(config.ledger.delta)
     asked, total = loaded.epsilon_millionths / MILLION, config.ledger.epsilon
     fields = {
@@ -112,7 +113,7 @@ def _approve_few_shot(
     say(f"  {plan.companies[0].name}: {fingerprint(plan.companies[0])}")
     few_shot_approval.check_policy(config, plan)
     agree("Approve this few-shot plan?", yes=yes)
-    few_shot_approval.approve(config, plan, lambda: open_vault(config, unlock_file))
+    approving.approve_few_shot(config, plan, lambda: open_vault(config, unlock_file))
     asked = plan.epsilon_millionths / MILLION
     fields = {"approved": plan.hash.hex(), "samples": plan.samples, "epsilon": asked}
     text = (
@@ -151,14 +152,14 @@ def reject(
     if training is not None:
         say(training.describe())
         agree("End this few-shot plan?", yes=yes)
-        few_shot_approval.reject(config, training)
+        approving.end_few_shot(config, training)
         fields = {"rejected": training.hash.hex(), "few_shot": True}
         emit("reject", fields, f"Ended: {training.hash.hex()}.", as_json=as_json)
         return
     loaded = plan_files.named_plan(config, plan)
     say(loaded.describe())
     agree("Reject this plan?", yes=yes)
-    record = plan_files.reject(config, loaded, reason)
+    record = approving.reject(config, loaded, reason)
     fields = {"rejected": loaded.hash.hex(), "record": str(record)}
     text = f"Rejected {loaded.hash.hex()}.\nThe signed record for the company: {record}"
     emit("reject", fields, text, as_json=as_json)

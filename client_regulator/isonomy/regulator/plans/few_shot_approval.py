@@ -1,4 +1,4 @@
-"""A regulator's word on few-shot plans: the policy's rules, approval and end. Needs no encryption.
+"""The policy's rules for few-shot plans. Needs no encryption.
 
 The same rules hold when the officer approves (before anything is written), and when the daemon sets
 the budget aside; the ledger's own cap (ledger_state) stands behind both.
@@ -6,17 +6,13 @@ the budget aside; the ledger's own cap (ledger_state) stands behind both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from isonomy.common.base.errors import IsonomyError, PolicyRefused
+from isonomy.common.base.errors import PolicyRefused
 from isonomy.common.few_shot.rounds.approvals import FewShotApprovals
 from isonomy.common.few_shot.rounds.plan import MILLION, FewShotPlan
-from isonomy.common.keys.party import PartyKeys, fingerprint
+from isonomy.common.keys.party import fingerprint
 from isonomy.common.privacy.accounting import units_for
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.policy import Policy
-from isonomy.regulator.serving.officer import ask
-from isonomy.regulator.vault.vault import Vault
 
 STRATEGY = "few_shot"
 
@@ -59,27 +55,3 @@ def check_policy(config: RegulatorConfig, plan: FewShotPlan) -> None:
         raise PolicyRefused(
             f"the policy in regulator.toml does not allow this plan: {'; '.join(broken)}"
         )
-
-
-def approve(config: RegulatorConfig, plan: FewShotPlan, open_vault: Callable[[], Vault]) -> None:
-    """Store the plan as approved and set its budget aside: both, or neither."""
-    check_policy(config, plan)
-    store = approvals(config)
-    before = store.approved(plan.hash)
-    store.approve(plan, PartyKeys.load(config.keys_folder))
-    try:
-        ask(config, {"type": "reserve", "plan": plan.hash.hex()}, open_vault)
-    except IsonomyError:
-        if not before:
-            store.withdraw(plan.hash)
-        raise
-
-
-def reject(config: RegulatorConfig, plan: FewShotPlan) -> None:
-    """End a plan: no more rounds. Its budget counts as spent: accounts are the samples' own."""
-    if config.ledger.path.exists():
-        ask(config, {"type": "close", "plan": plan.hash.hex()})
-    approvals(config).withdraw(plan.hash)
-
-
-__all__ = ["approvals", "approve", "check_policy", "refusals", "reject"]

@@ -1,4 +1,4 @@
-"""Plans in the home: found by the beginning of their hash, approved, withdrawn.
+"""The files of plans in the home, found by the beginning of a plan's hash.
 
 plans/HASH.json + HASH.people        approved: the daemon answers for it
 plans/closed/HASH.json               ended: the terms are kept, the list of people is not
@@ -8,26 +8,16 @@ plans/closed/HASH.rejection.json     the officer's signed no, to hand to the com
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.base.canonical import canonical_json
-from isonomy.common.base.errors import ConfigError, DataError, IsonomyError
-from isonomy.common.base.private_files import write_private
-from isonomy.common.keys.identity import Identity
-from isonomy.common.keys.party import PartyKeys
+from isonomy.common.base.errors import ConfigError
 from isonomy.common.ledger.file import read_ledger
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.serving.officer import ask
 from isonomy.regulator.vault.member_key import member_key
 from isonomy.regulator.vault.sealed_file import shred
-from isonomy.regulator.vault.vault import Vault
 
-REJECTION_DOMAIN = "isonomy/plan-rejection/v1"
 MIN_PREFIX = 8
 _PREFIX = re.compile(rf"[0-9a-f]{{{MIN_PREFIX},64}}")
 
@@ -90,58 +80,14 @@ def was_closed(config: RegulatorConfig, plan: Plan) -> bool:
     return any(own.plan == plan.hash and not own.is_open for own in plans)
 
 
-def approve(
-    config: RegulatorConfig, plan: Plan, cohort: Cohort, open_vault: Callable[[], Vault]
-) -> None:
-    """Store the plan as approved and set its budget aside: both, or neither."""
-    if was_closed(config, plan):
-        raise ConfigError(
-            "this plan was closed and its unspent budget given back; it cannot be opened again. "
-            "Ask the company for a new plan"
-        )
-    approvals = Approvals(config.plans_folder)
-    before = plan.hash in approvals.hashes()
-    approvals.approve(plan, cohort, PartyKeys.load(config.keys_folder))
-    try:
-        ask(config, {"type": "reserve", "plan": plan.hash.hex()}, open_vault)
-    except IsonomyError:
-        if not before:
-            _remove(config, plan)
-        raise
-    _rejection(config, plan).unlink(missing_ok=True)
-
-
-def withdraw(config: RegulatorConfig, plan: Plan) -> bool:
-    """End a plan: no more answers, the rest of its budget free, its list of people gone."""
-    approved = (config.plans_folder / f"{plan.hash.hex()}.json").exists()
-    if config.ledger.path.exists():
-        ask(config, {"type": "close", "plan": plan.hash.hex()})
-    config.closed_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(config.closed_folder / f"{plan.hash.hex()}.json", plan.to_json())
-    _remove(config, plan)
-    return approved
-
-
-def reject(config: RegulatorConfig, plan: Plan, reason: str) -> Path:
-    """Say no, signed; an approval that was given before is withdrawn. Returns the record's path."""
-    if len(reason) > 1000 or not (reason.isprintable()):
-        raise DataError("a reason is one line of at most 1,000 characters")
-    withdraw(config, plan)
-    identity = Identity.load(config.keys_folder / "identity.key")
-    said = {"schema": 1, "plan": plan.hash.hex(), "reason": reason, "time": int(time.time())}
-    signature = identity.sign(REJECTION_DOMAIN, canonical_json(dict(said))).hex()
-    path = _rejection(config, plan)
-    signer = identity.public.hex()
-    write_private(path, canonical_json({**said, "signer": signer, "signature": signature}) + b"\n")
-    return path
-
-
-def _rejection(config: RegulatorConfig, plan: Plan) -> Path:
+def rejection_path(config: RegulatorConfig, plan: Plan) -> Path:
+    """Where the signed refusal of a plan is kept."""
     return config.closed_folder / f"{plan.hash.hex()}.rejection.json"
 
 
-def _remove(config: RegulatorConfig, plan: Plan) -> None:
-    """Approval first: from then on the daemon does not join, whatever happens next."""
+def remove_approval(config: RegulatorConfig, plan: Plan) -> None:
+    """Remove a plan and its list of people from the approved ones."""
+    # The approval goes first: without it the daemon joins no session, even if the next line fails.
     stem = config.plans_folder / plan.hash.hex()
     stem.with_suffix(".json").unlink(missing_ok=True)
     shred(stem.with_suffix(".people"))

@@ -39,7 +39,7 @@ from isonomy.common.base.private_files import write_private
 from isonomy.common.keys.identity import Identity
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.plans.plan_files import withdraw
+from isonomy.regulator.serving.approving import withdraw
 from isonomy.regulator.serving.officer import ask
 from isonomy.regulator.upkeep.backup_list import backups_made
 from isonomy.regulator.upkeep.remains import shred_ended, shred_folder, shred_halves, shred_lists
