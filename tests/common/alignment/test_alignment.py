@@ -25,7 +25,7 @@ from isonomy.common.keys.identity import Identity
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 from isonomy.common.session.tickets import Ticket
 from isonomy.server.relay.relay import RelayServer
 
@@ -257,7 +257,7 @@ def test_a_side_that_returns_other_points_is_found_out(aligned: Aligned) -> None
     def lying(session: Session) -> object:
         send = session.send
 
-        def other(recipient: str, frame: Frame, **options) -> None:
+        def other(recipient: str, frame: Parcel, **options) -> None:
             if frame.exchange == 2:
                 wrong = hash_to_points(b"x", ["other"]) + frame.payload[POINT_BYTES:]
                 frame = replace(frame, payload=wrong)
@@ -298,7 +298,7 @@ def test_out_of_order(aligned: Aligned) -> None:
     def hasty(session: Session) -> object:
         name = aligned.plan.regulator.name
         session.generation(name)
-        session.send(name, Frame(name, "align", "", 4, 0, True, b"\0" * 32))
+        session.send(name, Parcel(name, "align", "", 4, 0, True, b"\0" * 32))
         return align(session, checked_ids(IDS))
 
     _, second = aligned.run(hasty, honest(IDS))

@@ -21,7 +21,7 @@ from isonomy.common.base.session_errors import (
 )
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.keys.sealing import derive_link, open_box, seal_to
-from isonomy.common.session.links import Frame, Peer, chunk_count
+from isonomy.common.session.links import Parcel, Peer, chunk_count
 from isonomy.common.wire.envelopes import (
     CHUNK_BYTES,
     Data,
@@ -58,8 +58,8 @@ def linked() -> tuple[Peer, Peer]:
     return company, regulator
 
 
-def frame(payload: bytes, purpose: str = "query") -> Frame:
-    return Frame("", purpose, "q", 1, 0, True, payload)  # type: ignore[arg-type]
+def frame(payload: bytes, purpose: str = "query") -> Parcel:
+    return Parcel("", purpose, "q", 1, 0, True, payload)  # type: ignore[arg-type]
 
 
 def pack(sender: Peer, payload: bytes, purpose: str = "query") -> list[bytes]:
@@ -67,7 +67,7 @@ def pack(sender: Peer, payload: bytes, purpose: str = "query") -> list[bytes]:
     return [sender.pack_chunk(own, chunk) for chunk in range(chunk_count(len(payload)))]
 
 
-def take(receiver: Peer, raw: bytes) -> Frame | None:
+def take(receiver: Peer, raw: bytes) -> Parcel | None:
     return receiver.on_sequenced(parse(raw), len(raw))
 
 

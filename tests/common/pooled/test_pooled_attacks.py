@@ -35,7 +35,7 @@ from isonomy.common.pooled.requests import Reply
 from isonomy.common.pooled.serving import _Table
 from isonomy.common.pooled.store import JointEvidence, JointStore, Signed
 from isonomy.common.privacy.queries import MAX_ANSWERS, Query, query_id_prefix
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 from isonomy.common.sums.oracle import GroupOracle, Release
 from isonomy.common.wire.envelopes import Data, Envelope, parse, payload_digest
 from isonomy.common.wire.messages import (
@@ -286,9 +286,9 @@ def test_frames_of_a_request(tmp_path: Path) -> None:
     half, ledger = Table(federation, None, ("first", "second")).half(tmp_path)  # type: ignore[arg-type]
     loop = _Table(StubSession(federation), half)  # type: ignore[arg-type]
 
-    def frame(index: int, exchange: int = 1) -> Frame:
+    def frame(index: int, exchange: int = 1) -> Parcel:
         purpose = "sum" if index else "joint"
-        return Frame("first", purpose, "q", exchange, index, False, b"")  # type: ignore[arg-type]
+        return Parcel("first", purpose, "q", exchange, index, False, b"")  # type: ignore[arg-type]
 
     with ledger:
         assert list(loop._on_frame(frame(5))) == [], "the end of something that began elsewhere"
@@ -316,14 +316,16 @@ def test_a_request_is_not_collected_without_end(
     loop = _Table(StubSession(federation), half)  # type: ignore[arg-type]
     with ledger:
         for place, good in enumerate(("joint", "sum")[:index]):
-            list(loop._on_frame(Frame("first", good, "q", 1, place, False, b"")))  # type: ignore[arg-type]
+            list(loop._on_frame(Parcel("first", good, "q", 1, place, False, b"")))  # type: ignore[arg-type]
         with pytest.raises(ProtocolError, match="joint request"):
-            list(loop._on_frame(Frame("first", purpose, "q", 1, index, False, bytes(size))))
+            list(loop._on_frame(Parcel("first", purpose, "q", 1, index, False, bytes(size))))
         assert len(loop._partial["first"]) == index, "it was not kept"
         for place, good in enumerate(("joint", "sum")[index:], index):
-            list(loop._on_frame(Frame("first", good, "q", 1, place, False, b"")))  # type: ignore[arg-type]
+            list(loop._on_frame(Parcel("first", good, "q", 1, place, False, b"")))  # type: ignore[arg-type]
         with pytest.raises(OversizedMessage, match="total is larger"):
-            list(loop._on_frame(Frame("first", "sum", "q", 1, 2, False, b"", total=bytes(1 << 18))))
+            list(
+                loop._on_frame(Parcel("first", "sum", "q", 1, 2, False, b"", total=bytes(1 << 18)))
+            )
 
 
 def envelope(plan: bytes, company: str, query_id: str, payload: bytes) -> Envelope:
@@ -501,9 +503,9 @@ def test_request_for_an_attempt_that_is_gone(tmp_path: Path) -> None:
         totals = JointTotals(asked.query_id, attempt, np.zeros(2, dtype=np.uint64)).dump()
         header = encode(SumHeader(asked.query_id, attempt, zero, zero, zero, zero, 1))
         frames = [
-            Frame("first", "joint", asked.query_id, 2, 0, False, totals),
-            Frame("first", "sum", asked.query_id, 2, 1, False, header),
-            Frame("first", "sum", asked.query_id, 2, 2, True, b"", bytes(32), True),
+            Parcel("first", "joint", asked.query_id, 2, 0, False, totals),
+            Parcel("first", "sum", asked.query_id, 2, 1, False, header),
+            Parcel("first", "sum", asked.query_id, 2, 2, True, b"", bytes(32), True),
         ]
         (refusal,) = half.on_request("first", frames)
         (frame,) = refusal.frames

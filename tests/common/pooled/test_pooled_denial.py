@@ -25,7 +25,7 @@ from isonomy.common.pooled.inspection import inspect_joint
 from isonomy.common.pooled.joint import JointTotals, MaskKey, agree_mask_key
 from isonomy.common.pooled.oracle import JointOracle, JointRegulator
 from isonomy.common.pooled.store import JointStore
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 from isonomy.common.sums.oracle import GroupOracle, Release
 from isonomy.common.wire.messages import SumHeader, SumPart, decode, decode_any, encode
 from isonomy.server.relay import sums as relay_sums
@@ -83,7 +83,7 @@ class Cheat:
 def transmit(port: JointRegulator, sent: Sent, exchange: int, *, ends: bool = True) -> None:
     for index, (purpose, query_id, payload) in enumerate(sent):
         last = ends and index == len(sent) - 1
-        frame = Frame("regulator", purpose, query_id, exchange, index, last, payload)  # type: ignore[arg-type]
+        frame = Parcel("regulator", purpose, query_id, exchange, index, last, payload)  # type: ignore[arg-type]
         port.session.send("regulator", frame)
 
 
@@ -206,10 +206,10 @@ class Keys:
         self.plan, self.keys, self._said = federation.plan, federation.keys(name), said
         self.told: dict[str, bytes] = {}
 
-    def receive(self, name: str) -> Frame:
-        return Frame(name, "joint", "", 0, 0, True, self._said[name])
+    def receive(self, name: str) -> Parcel:
+        return Parcel(name, "joint", "", 0, 0, True, self._said[name])
 
-    def greet(self, name: str, frame: Frame) -> None:
+    def greet(self, name: str, frame: Parcel) -> None:
         self.told[name] = frame.payload
 
 

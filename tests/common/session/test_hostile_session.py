@@ -27,7 +27,7 @@ from isonomy.common.node.bridge import Message
 from isonomy.common.remote.remote import serve_queries
 from isonomy.common.session import core as session_core
 from isonomy.common.session.connection import Session, _closed_error
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 from isonomy.common.session.stream import RelayStream, channel_options
 from isonomy.common.session.tickets import Ticket, TicketLine
 from isonomy.common.session.tls_channels import client_credentials
@@ -116,7 +116,7 @@ def test_a_restart_counts_only_if_the_generation_changed(
         company.generation("regulator")
         calls = iter([PeerRestarted("once"), LedgerTampered("not reached")])
 
-        def receive(*_: object, **__: object) -> Frame:
+        def receive(*_: object, **__: object) -> Parcel:
             raise next(calls)
 
         monkeypatch.setattr(session, "receive", receive)
@@ -306,7 +306,7 @@ def test_a_peer_that_ignores_the_window(
         company = federation.session(relay.issue_ticket("company", "company"), timing=BRIEF).start()
         company.generation("regulator")
         for number in range(100):  # empty ones, too
-            company.send("regulator", Frame("", "query", "q", number, 0, True, b""))
+            company.send("regulator", Parcel("", "query", "q", number, 0, True, b""))
         assert until(lambda: regulator._error is not None)
         assert isinstance(regulator._error, OversizedMessage)
         company.close()
@@ -322,7 +322,7 @@ def test_what_was_read_makes_room(
     ):
         company.generation("regulator")
         for number in range(20):
-            company.send("regulator", Frame("", "query", "q", number, 0, True, b"x" * 5000))
+            company.send("regulator", Parcel("", "query", "q", number, 0, True, b"x" * 5000))
             assert len(regulator.receive("company").payload) == 5000
         assert regulator._waiting == {"company": 0}
 

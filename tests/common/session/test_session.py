@@ -28,7 +28,7 @@ from isonomy.common.base.session_errors import (
 from isonomy.common.keys.certificates import TlsFiles, issue, make_authority, renew
 from isonomy.common.remote.remote import RemoteOracle
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 from isonomy.common.session.tickets import Ticket
 from isonomy.common.wire.envelopes import (
     MAX_ENVELOPE_BYTES,
@@ -96,7 +96,7 @@ def test_large_frames_and_multipliers(federation: Federation, relay: RelayServer
     mine, theirs = tickets(relay)
     with federation.session(mine) as company, federation.session(theirs) as regulator:
         payload = os.urandom(5 << 20)
-        company.send("regulator", Frame("", "opening", "q", 1, 0, True, payload))
+        company.send("regulator", Parcel("", "opening", "q", 1, 0, True, payload))
         assert regulator.receive("company").payload == payload
         regulator.send_dual("company", "q", 3, (0.1, -2.0))
         frame = company.receive("regulator")
@@ -113,7 +113,9 @@ def test_more_than_the_window(federation: Federation, relay: RelayServer) -> Non
         def stream() -> None:
             for index in range(60):
                 payload = bytes([index]) * (1 << 20)
-                regulator.send("company", Frame("", "columns", "q", 1, index, index == 59, payload))
+                regulator.send(
+                    "company", Parcel("", "columns", "q", 1, index, index == 59, payload)
+                )
 
         sender = threading.Thread(target=stream)
         sender.start()
@@ -131,7 +133,7 @@ def test_one_leg_of_two_megabytes(federation: Federation, relay: RelayServer) ->
         legs = []
         for number in range(9):
             begun = time.perf_counter()
-            company.send("regulator", Frame("", "query", "q", number, 0, True, payload))
+            company.send("regulator", Parcel("", "query", "q", number, 0, True, payload))
             regulator.receive("company")
             legs.append(time.perf_counter() - begun)
         assert statistics.median(legs) < FAST.heartbeat_s
@@ -368,7 +370,7 @@ def test_tampering_on_the_way_ends_the_session(
 
         monkeypatch.setattr(relay._state, "_forward", forward)
         for number in range(2):
-            company.send("regulator", Frame("", "query", "q", number, 0, True, b"x"))
+            company.send("regulator", Parcel("", "query", "q", number, 0, True, b"x"))
         with pytest.raises(ProtocolError, match="expected message 1"):
             regulator.receive("company")
 

@@ -14,7 +14,7 @@ from session_kit import CuttableProxy, Federation
 from isonomy.common.session import core as session_core
 from isonomy.common.session import links
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 
 WINDOW = 1 << 20
 SIZE = 100_000
@@ -22,8 +22,8 @@ FRAMES = 60  # six windows
 RECONNECTS = 6
 
 
-def frame(number: int, recipient: str) -> Frame:
-    return Frame(recipient, "columns", "q", 1, number, number == FRAMES - 1, bytes(SIZE))
+def frame(number: int, recipient: str) -> Parcel:
+    return Parcel(recipient, "columns", "q", 1, number, number == FRAMES - 1, bytes(SIZE))
 
 
 def until(ready: Callable[[], bool], what: str) -> None:
@@ -61,7 +61,7 @@ def test_inbox_stays_bounded_over_many_reconnections(
                     until(lambda s=party, n=back: s.reconnects >= n, "a party did not come back")
                 if chatty:
                     company.send(
-                        "regulator", Frame("regulator", "query", "q", number, 0, True, b"?")
+                        "regulator", Parcel("regulator", "query", "q", number, 0, True, b"?")
                     )
                     assert regulator.receive("company", timeout_s=20).exchange == number
                 time.sleep(0.1)

@@ -24,7 +24,7 @@ from isonomy.common.crypto.ciphertexts import add_answers, split_total
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.identity import Identity
 from isonomy.common.keys.party import PartyKeys
-from isonomy.common.session.links import Frame, Peer
+from isonomy.common.session.links import Parcel, Peer
 from isonomy.common.session.tickets import sign_token
 from isonomy.common.wire.envelopes import (
     SEQUENCED,
@@ -128,7 +128,7 @@ class Bench:
         return [item.raw for item in passed]
 
     def pack(self, one: str, other: str, payload: bytes, purpose: str = "query") -> bytes:
-        frame = Frame("", purpose, "q", 1, 0, True, payload)  # type: ignore[arg-type]
+        frame = Parcel("", purpose, "q", 1, 0, True, payload)  # type: ignore[arg-type]
         return self.peers[one, other].pack_chunk(frame, 0)
 
 

@@ -32,7 +32,7 @@ from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.node.node import free_port
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 from isonomy.common.session.tickets import Ticket
 from isonomy.common.sums.local import LocalOracle
 from isonomy.company.demo.federation import START_S
@@ -133,7 +133,7 @@ def _relay_leg(layout: Layout, processes: Processes) -> float:
         for exchange in range(1, LEGS + 1):
             turn.acquire()
             sent[0] = time.perf_counter()
-            frame = Frame(COMPANY, "columns", "leg", exchange, 0, True, payload)
+            frame = Parcel(COMPANY, "columns", "leg", exchange, 0, True, payload)
             regulator.send(COMPANY, frame, generation=generation)
 
     with company, regulator:

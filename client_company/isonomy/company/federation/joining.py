@@ -42,7 +42,7 @@ from isonomy.common.node.bridge_server import BridgeServer, Callers
 from isonomy.common.pooled.oracle import JointOracle
 from isonomy.common.remote.remote import RemoteOracle
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 from isonomy.common.session.stream import Timing
 from isonomy.common.session.tickets import Ticket
 from isonomy.common.sums.oracle import Asked, Budget, Receipt
@@ -65,12 +65,12 @@ class CountingSession(Session):
 
     bytes = 0
 
-    def send(self, recipient: str, frame: Frame, **options: Any) -> None:
+    def send(self, recipient: str, frame: Parcel, **options: Any) -> None:
         """Send, and count."""
         self.bytes += len(frame.payload)
         super().send(recipient, frame, **options)
 
-    def receive(self, sender: str | None = None, **options: Any) -> Frame:
+    def receive(self, sender: str | None = None, **options: Any) -> Parcel:
         """Receive, and count."""
         frame = super().receive(sender, **options)
         self.bytes += len(frame.payload)

@@ -22,7 +22,7 @@ from isonomy.common.base.errors import ConfigError, ProtocolError, VerificationE
 from isonomy.common.crypto.ristretto import POINT_BYTES
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 
 FRAME_POINTS = 1 << 15
 _RESULT = struct.Struct("<Q32s")
@@ -63,7 +63,7 @@ class _Talk:
         size = FRAME_POINTS * POINT_BYTES
         for index, start in enumerate(range(0, len(payload), size)):
             piece, last = payload[start : start + size], start + size >= len(payload)
-            frame = Frame(self._other, "align", "", exchange, index, last, piece)
+            frame = Parcel(self._other, "align", "", exchange, index, last, piece)
             self._session.send(self._other, frame, generation=self._generation)
 
     def receive(self, exchange: int, most: int) -> bytes:

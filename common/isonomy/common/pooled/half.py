@@ -40,7 +40,7 @@ from isonomy.common.pooled.joint import JointReply, add_masked, joint_digests_ha
 from isonomy.common.pooled.requests import JointRequest, Reply, read_request, relay_totals
 from isonomy.common.pooled.store import JointEvidence, JointStore
 from isonomy.common.privacy.queries import Query, query_id_prefix
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 from isonomy.common.sums.custodian import Authorised, Custodian
 from isonomy.common.sums.regulator_half import MAX_OPEN_ATTEMPTS, RegulatorHalf
 from isonomy.common.wire.envelopes import Purpose, payload_digest
@@ -200,7 +200,7 @@ class JointHalf(RegulatorHalf):
 
     # --- (3) and (4) -----------------------------------------------------------------------------
 
-    def on_request(self, company: str, frames: list[Frame]) -> Iterator[Reply]:
+    def on_request(self, company: str, frames: list[Parcel]) -> Iterator[Reply]:
         """A company's whole request: totals, header, and what the relay left of the parts."""
         exchange, query_id = frames[0].exchange, frames[0].query_id
         try:

@@ -34,7 +34,7 @@ from isonomy.common.base.session_errors import OverlappingPeople
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 from isonomy.common.wire.envelopes import payload_digest
 from isonomy.common.wire.messages import ATTEMPT_BYTES, frames_hash
 from isonomy.wire.v1 import session_pb2 as wire
@@ -157,7 +157,7 @@ def agree_mask_key(session: Session) -> MaskKey:
     key = pair_key(own, plan, 1 - place)
     for other in names[2:]:
         # To every incarnation: a company that restarts needs it again.
-        session.greet(other, Frame(other, "joint", "", 0, 0, True, key))
+        session.greet(other, Parcel(other, "joint", "", 0, 0, True, key))
     return MaskKey(key, len(names))
 
 

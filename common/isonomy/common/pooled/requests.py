@@ -13,7 +13,7 @@ from isonomy.common.base.errors import AttemptLost, ProtocolError
 from isonomy.common.crypto.ciphertexts import split_total
 from isonomy.common.pooled.joint import JointTotals
 from isonomy.common.pooled.store import Signed
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 from isonomy.common.wire.envelopes import Purpose
 from isonomy.common.wire.messages import (
     SumHeader,
@@ -49,7 +49,7 @@ class JointRequest:
     summed: dict[int, Total]  # the relay's totals that came with this company's envelopes
 
 
-def read_request(frames: list[Frame], companies: int) -> JointRequest:
+def read_request(frames: list[Parcel], companies: int) -> JointRequest:
     """(3) as it came: totals, header, and of each part its digest, perhaps the relay's total."""
     purposes = [frame.purpose for frame in frames]
     if len(frames) < 2 or purposes != ["joint", *["sum"] * (len(frames) - 1)] or frames[1].summed:

@@ -19,7 +19,7 @@ from isonomy.common.pooled.requests import Reply
 from isonomy.common.privacy.queries import MAX_ANSWERS
 from isonomy.common.remote.remote import marked
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 
 POLL_S = 0.5  # how soon it is noticed that a company is done
 MAX_HEADER_BYTES = 4096
@@ -51,7 +51,7 @@ class _Table:
         self._session, self._half = session, half
         self._total_bytes = parameter_set(session.plan.parameters).answer_bytes + MAX_PLACE_BYTES
         self.known = session.incarnations()
-        self._partial: dict[str, list[Frame]] = {card.name: [] for card in session.plan.companies}
+        self._partial: dict[str, list[Parcel]] = {card.name: [] for card in session.plan.companies}
         for name in self._partial:
             half.restarted(name)  # exchanges of an earlier session mean nothing in this one
 
@@ -79,7 +79,7 @@ class _Table:
             else:
                 yield from self._on_frame(frame)
 
-    def _on_frame(self, frame: Frame) -> Iterator[Reply]:
+    def _on_frame(self, frame: Parcel) -> Iterator[Reply]:
         now = self._session.incarnations()
         for name in self._partial:
             if now[name] != self.known[name]:
@@ -95,7 +95,7 @@ class _Table:
         else:
             raise ProtocolError(f"a company may not send {frame.purpose!r}")
 
-    def _collect(self, frame: Frame) -> list[Frame]:
+    def _collect(self, frame: Parcel) -> list[Parcel]:
         """The whole request, once its last frame is there."""
         if frame.index == 0:
             self._partial[frame.sender] = []
@@ -115,7 +115,7 @@ class _Table:
         self._partial[frame.sender] = []
         return collected
 
-    def _check_size(self, frame: Frame) -> None:
+    def _check_size(self, frame: Parcel) -> None:
         """Before it is kept: the window limits what is on its way, not what was read and collected.
 
         Frame 0 holds totals and frame 1 the header; of the others the relay has left a digest.
@@ -136,7 +136,7 @@ class _Table:
 def _send(session: Session, reply: Reply, generation: int) -> None:
     try:
         for index, (payload, last) in enumerate(marked(reply.frames)):
-            frame = Frame(
+            frame = Parcel(
                 reply.company,
                 reply.purpose,
                 reply.query_id,

@@ -23,7 +23,7 @@ from isonomy.common.base.errors import IsonomyError, StorageError, VerificationE
 from isonomy.common.keys.identity import verify_signature
 from isonomy.common.keys.party import Card
 from isonomy.common.pooled.joint import JointReply, JointTotals, add_masked, joint_digests_hash
-from isonomy.common.session.links import CLEAR_DOMAIN, Frame
+from isonomy.common.session.links import CLEAR_DOMAIN, Parcel
 from isonomy.common.wire.envelopes import Data, Envelope, payload_digest
 from isonomy.common.wire.messages import SumHeader, decode, frame_hash, frames_hash
 
@@ -43,7 +43,7 @@ class Signed:
     signatures: tuple[bytes, ...]
 
     @classmethod
-    def of(cls, frames: Sequence[Frame]) -> Signed:
+    def of(cls, frames: Sequence[Parcel]) -> Signed:
         """The signatures of frames as they came, header first."""
         return cls(
             frames[0].link,

@@ -31,7 +31,7 @@ from isonomy.common.base.session_errors import PeerRestarted, SessionClosed
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.privacy.queries import Query
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 from isonomy.common.sums.company_half import EncryptedOracle
 from isonomy.common.sums.openings import OpeningStore
 from isonomy.common.sums.oracle import Asked, Receipt
@@ -96,7 +96,7 @@ class RemoteRegulator:
         generation = self.session.generation(self._name)
         for index, ((purpose, payload), last) in enumerate(marked(frames)):
             query_id = query_id or query_id_of(payload)
-            frame = Frame(self._name, purpose, query_id, exchange, index, last, payload)
+            frame = Parcel(self._name, purpose, query_id, exchange, index, last, payload)
             self.session.send(self._name, frame, generation=generation)
         for index in count():
             reply = self._receive(exchange, generation)
@@ -121,11 +121,11 @@ class RemoteRegulator:
                 return None
         return self._multipliers[query_id]
 
-    def _note(self, frame: Frame) -> None:
+    def _note(self, frame: Parcel) -> None:
         if frame.purpose == "dual":
             self._multipliers[frame.query_id] = parse_dual(frame.payload)[1]
 
-    def _receive(self, exchange: int, generation: int) -> Frame:
+    def _receive(self, exchange: int, generation: int) -> Parcel:
         while True:
             frame = self.session.receive(self._name, generation=generation)
             self._note(frame)
@@ -211,7 +211,7 @@ def serve_queries(
 
 
 def _serve_one(
-    session: Session, half: AnsweringHalf, company: str, generation: int, first: Frame
+    session: Session, half: AnsweringHalf, company: str, generation: int, first: Parcel
 ) -> str:
     """Answer one exchange; says what has left."""
     replies: Iterable[bytes]
@@ -230,7 +230,7 @@ def _serve_one(
     for _ in frames:  # what a refused request still has to say
         pass
     for index, (payload, last) in enumerate(marked(replies)):
-        frame = Frame(company, purpose, first.query_id, first.exchange, index, last, payload)
+        frame = Parcel(company, purpose, first.query_id, first.exchange, index, last, payload)
         session.send(company, frame, generation=generation)
     kind = "columns" if purpose == "columns" else _kind(payload)
     multipliers = half.multipliers(first.query_id) if kind == "answer" else None
@@ -249,7 +249,7 @@ def _kind(reply: bytes) -> str:
     return "answer" if isinstance(message, Answer) else "refusal"
 
 
-def _request(session: Session, company: str, generation: int, first: Frame) -> Iterator[bytes]:
+def _request(session: Session, company: str, generation: int, first: Parcel) -> Iterator[bytes]:
     """The frames of a request, from the first to the one marked as last."""
     frame = first
     for index in count():

@@ -30,7 +30,7 @@ from isonomy.common.base.session_errors import (
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.session.core import SessionCore, check_ticket, frame_cost
-from isonomy.common.session.links import WINDOW_BYTES, Frame, Peer, chunk_count
+from isonomy.common.session.links import WINDOW_BYTES, Parcel, Peer, chunk_count
 from isonomy.common.session.tickets import Ticket
 from isonomy.common.wire.envelopes import (
     Close,
@@ -147,7 +147,7 @@ class Session(SessionCore):
         with self._changed:
             return {name: peer.generation for name, peer in self._peers.items()}
 
-    def greet(self, recipient: str, frame: Frame) -> None:
+    def greet(self, recipient: str, frame: Parcel) -> None:
         """Send this small frame first to every incarnation of a peer, present and future."""
         peer = self._peer(recipient)
         with self._changed:
@@ -155,7 +155,7 @@ class Session(SessionCore):
             if peer.generation:
                 self._put(peer.pack_chunk(frame, 0), peer)
 
-    def send(self, recipient: str, frame: Frame, *, generation: int | None = None) -> None:
+    def send(self, recipient: str, frame: Parcel, *, generation: int | None = None) -> None:
         """Queue a frame, sealed or signed by its purpose; blocks while the window is full."""
         peer = self._peer(recipient)
         for chunk in range(chunk_count(len(frame.payload))):
@@ -178,7 +178,7 @@ class Session(SessionCore):
         *,
         generation: int | None = None,
         timeout_s: float | None = None,
-    ) -> Frame:
+    ) -> Parcel:
         """The next frame of one party (or of any): in order, each once."""
         names = [sender] if sender is not None else list(self._peers)
         with self._changed:

@@ -25,7 +25,7 @@ from isonomy.common.base.session_errors import (
 )
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyKeys
-from isonomy.common.session.links import WINDOW_BYTES, Frame, Peer
+from isonomy.common.session.links import WINDOW_BYTES, Parcel, Peer
 from isonomy.common.session.presence import Presence
 from isonomy.common.session.resume import resume_secret
 from isonomy.common.session.stream import Outbox, RelayStream, Timing
@@ -75,9 +75,9 @@ class SessionCore:
             for card in (*plan.companies, plan.regulator)
             if card.name != keys.name
         }
-        self._inbox: dict[str, deque[Frame]] = {name: deque() for name in self._peers}
+        self._inbox: dict[str, deque[Parcel]] = {name: deque() for name in self._peers}
         self._waiting = dict.fromkeys(self._peers, 0)  # bytes in each inbox
-        self._greetings: dict[str, Frame] = {}
+        self._greetings: dict[str, Parcel] = {}
         self._presence = Presence(self._peers, self.timing.absence_s, time.monotonic())
         self._changed = threading.Condition()
         self._outbox: Outbox | None = None  # set while a stream is let in
@@ -174,7 +174,7 @@ class SessionCore:
         else:
             raise OrderViolation(f"{peer.card.name} sent a message that does not belong here")
 
-    def _store(self, name: str, frame: Frame) -> None:
+    def _store(self, name: str, frame: Parcel) -> None:
         if self._waiting[name] + frame_cost(frame) > MAX_INBOX_BYTES:
             raise OversizedMessage(f"{name} sent more than the window allows")
         self._count(name, frame_cost(frame))
@@ -198,7 +198,7 @@ class SessionCore:
         return Envelope(self.keys.name, recipient, self.agreement.hash, body)
 
 
-def frame_cost(frame: Frame) -> int:
+def frame_cost(frame: Parcel) -> int:
     """Bytes that a frame takes in an inbox."""
     return FRAME_COST_BYTES + len(frame.payload) + len(frame.total)
 

@@ -5,7 +5,7 @@ link outlives every broken stream: numbers go on, and what was not acknowledged 
 for byte. When the other process restarts it comes with another fresh key; then a new link begins at
 number 1, what was under way is dropped, and `generation` rises, so that the caller asks again.
 
-Order on a fresh stream (the relay enforces it, relay_state.py):
+Order on a fresh stream (the relay enforces it):
 
     (1) each side sends a PlanAgreement that asks for a reply (the other may be away: it is lost)
     (2) who receives one that asks replies with its own, and sends again what the other lacks
@@ -49,13 +49,13 @@ CLOSE_DOMAIN = "isonomy/close/v1"
 
 
 @dataclass(frozen=True, repr=False)
-class Frame:
-    """One whole frame as the other party sent it.
+class Parcel:
+    """A frame with its address: who sent it, for which query, and its place in the exchange.
 
     In a plan of several companies, and in few-shot rounds, the relay takes the ciphertexts of a
     sum out (`summed`: then `payload` is empty, and `digest` is the signed hash of what was there)
-    and puts their `total` beside the last one. Whoever has `signature` can show others who sent it
-    (joint_store.py).
+    and puts their `total` beside the last one. Whoever has `signature` can prove to others who
+    sent it (pooled/store.py).
     """
 
     sender: str
@@ -151,7 +151,7 @@ class Peer:
     def all_acknowledged(self) -> bool:
         return not self._unacked
 
-    def pack_chunk(self, frame: Frame, chunk: int) -> bytes:
+    def pack_chunk(self, frame: Parcel, chunk: int) -> bytes:
         """Number and seal (or sign) one chunk of an outgoing frame; keep it until acknowledged."""
         pieces = chunk_count(len(frame.payload))
         view = memoryview(frame.payload)[chunk * CHUNK_BYTES : (chunk + 1) * CHUNK_BYTES]
@@ -202,7 +202,7 @@ class Peer:
 
     # --- Receiving -------------------------------------------------------------------------------
 
-    def on_sequenced(self, envelope: Envelope, size: int) -> Frame | None:
+    def on_sequenced(self, envelope: Envelope, size: int) -> Parcel | None:
         """A frame, once it is whole; None for a part of one, and for what was received before."""
         if self._keys is None or envelope.link != self._keys.link:
             return None  # from another incarnation, still under way when that ended
@@ -248,7 +248,7 @@ class Peer:
         while self._unacked and self._unacked[0][0] <= envelope.ack:
             self._unacked_bytes -= len(self._unacked.popleft()[1])
 
-    def _open(self, envelope: Envelope) -> Frame | None:
+    def _open(self, envelope: Envelope) -> Parcel | None:
         body, header = envelope.body, envelope.header()
         if isinstance(body, Close):
             signed = _close_bytes(header, body.code, body.text)
@@ -257,7 +257,7 @@ class Peer:
             return None
         if isinstance(body, DualUpdate):
             payload = self._link().open(envelope.sequence, header, body.payload)
-            return Frame(self.card.name, "dual", envelope.query_id, 0, 0, True, payload)
+            return Parcel(self.card.name, "dual", envelope.query_id, 0, 0, True, payload)
         if not isinstance(body, Data):
             raise ProtocolError("a message of this type carries no number")
         if envelope.purpose in SIGNED_PURPOSES:
@@ -278,7 +278,7 @@ class Peer:
         if body.summed and (body.payload or body.chunks != 1):
             raise ProtocolError("what the relay takes out is one whole chunk")
 
-    def _assemble(self, envelope: Envelope) -> Frame | None:
+    def _assemble(self, envelope: Envelope) -> Parcel | None:
         data = _data(envelope)
         if data.chunk != len(self._chunks):
             raise OrderViolation(f"expected chunk {len(self._chunks)} of a frame, got {data.chunk}")
@@ -291,7 +291,7 @@ class Peer:
             return None
         payload = b"".join(_data(chunk).payload for chunk in self._chunks)
         self._chunks.clear()
-        return Frame(
+        return Parcel(
             sender=self.card.name,
             purpose=envelope.purpose,
             query_id=envelope.query_id,

@@ -36,7 +36,7 @@ from isonomy.common.few_shot.rounds.messages import (
     theta_hash,
 )
 from isonomy.common.few_shot.rounds.sides import MAX_ABS
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 from isonomy.common.wire.envelopes import payload_digest
 from isonomy.common.wire.messages import SumPart, decode, encode
 
@@ -91,7 +91,7 @@ class Attempt:
         if said.theta_hash != self._theta_hash:
             raise VerificationError("the regulator answers for other parameters than were sent")
 
-    def take(self, frame: Frame) -> bool:
+    def take(self, frame: Parcel) -> bool:
         """(4) The next envelope of the regulator; True once all are there."""
         index = len(self._totals)
         place = (frame.purpose, frame.query_id, frame.index, frame.last)

@@ -28,7 +28,7 @@ from isonomy.common.few_shot.rounds.session import few_shot_plan
 from isonomy.common.ledger.ledger import DebitRecord
 from isonomy.common.remote.remote import marked
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 
 
 class Desk(Protocol):
@@ -77,7 +77,7 @@ class _RegulatorTalk:
         self._generation = generation
         self._params = parameter_set(plan.parameters)
 
-    def answer(self, desk: Desk, first: Frame) -> tuple[str, int, str]:
+    def answer(self, desk: Desk, first: Parcel) -> tuple[str, int, str]:
         """Answer one exchange; says what has left."""
         if first.purpose != "round" or not (first.last and first.index == 0):
             raise ProtocolError("a round begins with its parameters and the key of its attempt")
@@ -105,7 +105,7 @@ class _RegulatorTalk:
         parts = encrypted_parts(self._params, encryptor, values)
         for index, (payload, last) in enumerate(marked(parts)):
             name = attempt_id(ask.number, ask.attempt)
-            frame = Frame(self._company, "sum", name, exchange, index, last, payload)
+            frame = Parcel(self._company, "sum", name, exchange, index, last, payload)
             self._session.send(self._company, frame, generation=self._generation)
         return "round", ask.number, ""
 
@@ -124,7 +124,7 @@ class _RegulatorTalk:
                 raise ProtocolError("the relay must keep the company's ciphertexts back")
 
     def _say(self, exchange: int, payload: bytes) -> None:
-        frame = Frame(self._company, "round", "", exchange, 0, True, payload)
+        frame = Parcel(self._company, "round", "", exchange, 0, True, payload)
         self._session.send(self._company, frame, generation=self._generation)
 
 

@@ -40,7 +40,7 @@ from isonomy.common.few_shot.rounds.sides import CompanySide
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.remote.remote import marked
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Frame
+from isonomy.common.session.links import Parcel
 from isonomy.common.wire.envelopes import Purpose
 
 MAX_RESTARTS = 100  # within one round; more is no accident
@@ -207,16 +207,16 @@ class _CompanyTalk:
         query_id: str,
     ) -> None:
         self._bytes += len(payload)
-        frame = Frame(self._name, purpose, query_id, exchange, index, last, payload)
+        frame = Parcel(self._name, purpose, query_id, exchange, index, last, payload)
         self._session.send(self._name, frame, generation=generation)
 
-    def _hear(self, exchange: int, generation: int) -> Frame:
+    def _hear(self, exchange: int, generation: int) -> Parcel:
         frame = self._receive(exchange, generation)
         if frame.purpose != "round":
             raise ProtocolError("the regulator sent ciphertexts before it said whose")
         return frame
 
-    def _receive(self, exchange: int, generation: int) -> Frame:
+    def _receive(self, exchange: int, generation: int) -> Parcel:
         while True:
             frame = self._session.receive(self._name, generation=generation)
             self._bytes += len(frame.payload) + len(frame.total)
