@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+
+from isonomy.company.cli.company import app as company_app
+from isonomy.company.cli.main import app as isonomy_app
+from isonomy.regulator.cli import app as regulator_app
+from isonomy.server.cli import app as server_app
 
 BIN = Path(sys.executable).parent
+APPS = {
+    "isonomy": isonomy_app,
+    "isonomy-company": company_app,
+    "isonomy-regulator": regulator_app,
+    "isonomy-server": server_app,
+}
 
 
-@pytest.mark.parametrize(
-    "command", ["isonomy", "isonomy-company", "isonomy-regulator", "isonomy-server"]
-)
+@pytest.mark.parametrize("command", APPS)
 def test_help_suffices(command: str) -> None:
     shown = subprocess.run([BIN / command, "--help"], capture_output=True, text=True, check=True)
     assert "Usage" in shown.stdout
@@ -53,3 +65,23 @@ def test_a_crash_shows_nobodys_rows(tmp_path: Path) -> None:
     assert ended.returncode != 0
     assert "broken" in ended.stderr
     assert "row of Zoë" not in ended.stdout + ended.stderr
+
+
+def test_an_error_has_its_exit_code_and_is_json_if_asked_for() -> None:
+    command = [BIN / "isonomy", "simulate", "--dataset", "nonesuch", "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 12
+    assert json.loads(ended.stdout)["error"]["kind"] == "DataError"
+    assert "unknown data set 'nonesuch'" in ended.stderr
+
+
+@pytest.mark.parametrize("program", APPS)
+def test_every_command_takes_v(program: str) -> None:
+    def leaves(command: Any) -> list[Any]:
+        nested = getattr(command, "commands", None)
+        return [leaf for c in nested.values() for leaf in leaves(c)] if nested else [command]
+
+    commands = leaves(typer.main.get_command(APPS[program]))
+    assert len(commands) > 5
+    for command in commands:
+        assert any("-v" in option.opts for option in command.params), command.name

@@ -9,10 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from benchmark_kit import cell, line
+from click.testing import Result
 from scipy.stats import ttest_rel
 from typer.testing import CliRunner
 
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.company.cli.main import app
 from isonomy.company.compare.benchmark.figures import draw
 from isonomy.company.compare.benchmark.methods import method, published_method
@@ -200,30 +201,29 @@ def test_steps_of_another_kind_are_refused(tmp_path: Path) -> None:
 # --- The command -------------------------------------------------------------------------------
 
 
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(part) for part in arguments], catch_exceptions=False)
+
+
 def test_the_command_refuses_and_draws(tmp_path: Path) -> None:
-    runner, out = CliRunner(), tmp_path / "out"
+    out = tmp_path / "out"
     own = tmp_path / "list.toml"
     own.write_text('[[experiment]]\ndatasets = ["adult"]\nstrategies = ["tilted"]\n')
-    said = runner.invoke(app, ["benchmark", "--list", str(own), "--out", str(out)])
-    assert said.exit_code == 10  # ConfigError
-    assert "unknown strategy 'tilted'" in said.output
+    with pytest.raises(ConfigError, match="unknown strategy 'tilted'"):
+        invoke("benchmark", "--list", own, "--out", out)
     assert not out.exists()
 
     own.write_text('[[experiment]]\ndatasets = ["adult"]\nstrategies = ["tilt"]\n')
-    arguments = ["benchmark", "--list", str(own), "--out", str(out), "--data-dir", str(tmp_path)]
-    said = runner.invoke(app, arguments)
-    assert said.exit_code == 12  # DataError
-    assert "adult_train.csv.gz is missing" in said.output
+    with pytest.raises(DataError, match=r"adult_train\.csv\.gz is missing"):
+        invoke("benchmark", "--list", own, "--out", out, "--data-dir", tmp_path)
 
     empty = tmp_path / "empty"
-    said = runner.invoke(app, ["benchmark", "--figures-only", "--out", str(empty)])
-    assert said.exit_code == 10
-    assert "does not exist" in said.output
+    with pytest.raises(ConfigError, match="does not exist"):
+        invoke("benchmark", "--figures-only", "--out", empty)
 
     with Store(empty) as store:
         store.add(line(cell()))
-    said = runner.invoke(app, ["benchmark", "--figures-only", "--out", str(empty)])
-    assert said.exit_code == 0
+    assert invoke("benchmark", "--figures-only", "--out", empty).exit_code == 0
     assert (empty / "figures/benchmark-tradeoff-demographic-parity.svg").is_file()
 
 
@@ -234,7 +234,6 @@ def test_a_real_cell_runs_and_is_kept(tmp_path: Path) -> None:
         '[[experiment]]\ndatasets = ["lending/sex"]\nseeds = 1\n'
         'strategies = ["unconstrained", "tilt"]\n'
     )
-    arguments = ["benchmark", "--list", str(own), "--out", str(tmp_path), "--jobs", "1"]
-    runner = CliRunner()
-    assert "2 cells run, 0 found, 0 failed" in runner.invoke(app, arguments).output
-    assert "0 cells run, 2 found, 0 failed" in runner.invoke(app, arguments).output
+    arguments = ["benchmark", "--list", own, "--out", tmp_path, "--jobs", "1"]
+    assert "2 cells run, 0 found, 0 failed" in invoke(*arguments).output
+    assert "0 cells run, 2 found, 0 failed" in invoke(*arguments).output

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.company.fair.base_models import BASES, base_model
 from isonomy.company.rehearsal import strategies as rehearsal
 from isonomy.company.rehearsal.datasets import Dataset, lending
@@ -23,9 +23,9 @@ from isonomy.company.rehearsal.strategies import STRATEGIES, Rehearsal, Trained
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # typer 0.20 imports a name click retires
-    import typer
     from typer.testing import CliRunner
 
+    from isonomy.common.base.command_line import CommandLine
     from isonomy.company.cli.simulate import simulate as command
 
 RUN_KEYS = {
@@ -37,7 +37,7 @@ RESULT_KEYS = {
     "tolerance", "first_seed", "runs", "mean", "noise_floor",
 }  # fmt: skip
 
-app = typer.Typer()
+app = CommandLine()
 app.command()(command)
 runner = CliRunner()
 
@@ -278,12 +278,12 @@ def test_a_table_by_default_and_files_on_request(tmp_path: Path) -> None:
         (["--base", "svm"], "unknown base model"),
     ],
 )
-def test_bad_input_is_said_with_exit_code_2(
+def test_bad_input_is_refused_before_anything_is_written(
     tmp_path: Path, options: list[str], message: str
 ) -> None:
     result = runner.invoke(app, [*QUICK, *options, "--json", "--out", str(tmp_path / "out")])
-    assert result.exit_code == 2
-    assert message in result.stderr
+    assert isinstance(result.exception, DataError if "data" in options[0] else ConfigError)
+    assert message in str(result.exception)
     assert result.stdout == ""
     assert list(tmp_path.iterdir()) == []
 
@@ -296,16 +296,16 @@ def test_options_are_read_as_what_they_are() -> None:
     assert result.exit_code == 0, result.stderr
     assert "seeds 7 to 7" in result.stdout
     refused = runner.invoke(app, [*QUICK, *fermi, "--option", "radius=-1e0"])
-    assert refused.exit_code == 2
-    assert "radius must be a positive number, got -1.0" in refused.stderr
+    assert isinstance(refused.exception, ConfigError)
+    assert "radius must be a positive number, got -1.0" in str(refused.exception)
 
 
 def test_out_must_be_a_folder(tmp_path: Path) -> None:
     file = tmp_path / "taken"
     file.write_text("mine")
     result = runner.invoke(app, [*QUICK, "--out", str(file)])
-    assert result.exit_code == 2
-    assert "is a file" in result.stderr
+    assert isinstance(result.exception, ConfigError)
+    assert "is a file" in str(result.exception)
     assert file.read_text() == "mine"
 
 
@@ -317,8 +317,8 @@ def test_a_users_file(tmp_path: Path, few: Dataset) -> None:
     frame.to_csv(path, index=False)
     options = ["--dataset", str(path), "--target", "repaid", "--attribute", "sex"]
     refused = runner.invoke(app, [*QUICK, *options])
-    assert refused.exit_code == 2
-    assert "--positive" in refused.stderr
+    assert isinstance(refused.exception, DataError)
+    assert "--positive" in str(refused.exception)
     result = runner.invoke(app, [*QUICK, *options, "--positive", "good", "--json"])
     assert result.exit_code == 0, result.stderr
     shown = json.loads(result.stdout)

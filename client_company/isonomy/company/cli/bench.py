@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Measure speed and size on this machine, as ratios within one run.",
-)
+from isonomy.common.base.command_line import CommandLine
+
+app = CommandLine(help="Measure speed and size on this machine, as ratios within one run.")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.exit_codes import code_of
 from isonomy.company.federation.progress import progress_bar
 
@@ -61,9 +61,6 @@ def benchmark(
         written = write(read_records(out), out, data_dir=data_dir, steps=drawn_steps)
     except KeyboardInterrupt as error:
         typer.echo(f"interrupted; finished cells are in {out}: the same command goes on", err=True)
-        raise typer.Exit(code_of(error)) from None
-    except IsonomyError as error:
-        typer.echo(f"error: {error}", err=True)
         raise typer.Exit(code_of(error)) from None
     for path in written:
         typer.echo(f"wrote {path}", err=True)

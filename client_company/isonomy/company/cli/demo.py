@@ -8,9 +8,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from isonomy.common.base.errors import IsonomyError
-from isonomy.common.base.exit_codes import code_of
-
 
 def demo(
     out: Annotated[
@@ -51,14 +48,10 @@ def demo(
         base=base,
         seed=seed,
     )
-    try:
-        layout = Layout.make(out)
-        console.print(f"run folder: {layout.root}", highlight=False, soft_wrap=True)
-        with Display(console, epsilon) as display:
-            result = run_demo(layout, settings, display)
-            write_report(layout.root, result, layout)
-    except IsonomyError as error:
-        console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(code_of(error)) from None
+    layout = Layout.make(out)
+    console.print(f"run folder: {layout.root}", highlight=False, soft_wrap=True)
+    with Display(console, epsilon) as display:
+        result = run_demo(layout, settings, display)
+        write_report(layout.root, result, layout)
     Console().print(table(result))
     typer.echo(f"report: {layout.root / 'report.html'}")

@@ -12,15 +12,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from isonomy.common.base.command_line import CommandLine
 from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.base.exit_codes import code_of
 from isonomy.company.cli import few_shot_run
 from isonomy.company.federation.progress import progress_bar
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Few-shot collaboration: both parties hold tasks and meta-train one model.",
-)
+app = CommandLine(help="Few-shot collaboration: both parties hold tasks and meta-train one model.")
 
 _DATA = typer.Option(envvar="ISONOMY_DATA_DIR", help="Folder with mnist/ and omniglot/.")
 _EPSILON = typer.Option(help="Privacy budgets, by commas or repeated.")

@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
+from isonomy.common.base.command_line import CommandLine
 from isonomy.company.cli import bench, few_shot
 from isonomy.company.cli.benchmark import benchmark
 from isonomy.company.cli.demo import demo
 from isonomy.company.cli.simulate import simulate
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_show_locals=False,  # locals may hold people's rows
+app = CommandLine(
     help="Train a fair model on sensitive attributes that its owner may never see. "
     "This command rehearses, demonstrates and measures on one machine; `isonomy-company`, "
     "`isonomy-regulator` and `isonomy-server` are the three parties of a real federation.",
@@ -26,8 +25,8 @@ app.command()(demo)
 app.command()(simulate)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(value: bool) -> None:
+    if value:
         typer.echo(installed_version("isonomy"))
         raise typer.Exit
 

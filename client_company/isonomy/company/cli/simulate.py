@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.base.errors import ConfigError
 from isonomy.company.federation.progress import progress_bar
 
 _EPSILON_HELP = "Privacy budget; several: repeat the option or separate by commas."
@@ -98,40 +98,37 @@ def simulate(
     from isonomy.company.rehearsal.simulate import Settings
     from isonomy.company.rehearsal.simulate import simulate as rehearse
 
-    try:
-        settings = Settings(
-            attribute=attribute,
-            strategy=strategy,
-            notion=notion,
-            epsilons=_numbers(epsilon or ["1"]),
-            delta=delta,
-            base=base,
-            tolerance=tolerance,
-            seeds=seeds,
-            first_seed=first_seed,
-            encrypted=encrypted,
-            keep_selection_rate=keep_selection_rate,
-            options=_options(option or []),
-            record_epsilon=record_epsilon,
-            stretch=stretch if individual_filter else None,
+    settings = Settings(
+        attribute=attribute,
+        strategy=strategy,
+        notion=notion,
+        epsilons=_numbers(epsilon or ["1"]),
+        delta=delta,
+        base=base,
+        tolerance=tolerance,
+        seeds=seeds,
+        first_seed=first_seed,
+        encrypted=encrypted,
+        keep_selection_rate=keep_selection_rate,
+        options=_options(option or []),
+        record_epsilon=record_epsilon,
+        stretch=stretch if individual_filter else None,
+    )
+    if out is not None:
+        check_folder(out)
+    with progress_bar() as progress:
+        total = len(settings.epsilons) * settings.seeds
+        bar = progress.add_task(f"{dataset}: {strategy}", total=total)
+        simulation = rehearse(
+            dataset,
+            settings,
+            data_dir=data_dir,
+            target=target,
+            positive=positive,
+            id_column=id_column,
+            on_run=lambda _epsilon, _run: progress.advance(bar),
         )
-        if out is not None:
-            check_folder(out)
-        with progress_bar() as progress:
-            total = len(settings.epsilons) * settings.seeds
-            bar = progress.add_task(f"{dataset}: {strategy}", total=total)
-            simulation = rehearse(
-                dataset,
-                settings,
-                data_dir=data_dir,
-                target=target,
-                positive=positive,
-                id_column=id_column,
-                on_run=lambda _epsilon, _run: progress.advance(bar),
-            )
-        written = write_folder(simulation, out) if out is not None else ()
-    except IsonomyError as error:
-        _refuse(error)
+    written = write_folder(simulation, out) if out is not None else ()
     if as_json:
         typer.echo(json.dumps(simulation.to_json()))
     else:
@@ -167,9 +164,3 @@ def _value(text: str) -> int | float | bool | str:
         except ValueError:
             continue
     return text
-
-
-def _refuse(error: IsonomyError) -> NoReturn:
-    """Exit code 2 for what the caller can change, 1 for what the world refused."""
-    typer.echo(f"error: {error}", err=True)
-    raise typer.Exit(2 if isinstance(error, ConfigError) else 1)

@@ -8,15 +8,14 @@ from typing import Annotated
 
 import typer
 
+from isonomy.common.base.command_line import CommandLine
 from isonomy.common.base.errors import ConfigError
 from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, Yes, agree, emit, open_vault
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.few_shot_approval import approvals
 from isonomy.regulator.vault.task_pools import add_pool, list_pools, read_pool_file, remove_pool
 
-app = typer.Typer(
-    no_args_is_help=True, help="Samples for few-shot runs: sealed like the vault, by name."
-)
+app = CommandLine(help="Samples for few-shot runs: sealed like the vault, by name.")
 Name = Annotated[str, typer.Argument(help="What plans call these tasks.")]
 
 

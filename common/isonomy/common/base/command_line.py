@@ -3,22 +3,42 @@
 With `--json` a command prints one object on stdout, and so does its failure:
 
     {"schema": "isonomy/error/v1", "error": {"code": 12, "kind": "DataError", "text": …, "help": …}}
+
+Every command takes `-v`, which logs each step of the protocol to stderr (logs.py).
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
+import click
 import typer
 from rich.console import Console
+from typer.core import TyperCommand, TyperOption
 
 from isonomy.common.base.errors import IsonomyError
 from isonomy.common.base.exit_codes import code_of, help_for
+from isonomy.common.base.logs import be_verbose
 
 ERROR_SCHEMA = "isonomy/error/v1"
 JSON_OPTION = "--json"
+
+
+class Command(TyperCommand):
+    """A command that also takes `-v`."""
+
+    def __init__(self, *arguments: Any, params: list[click.Parameter], **settings: Any) -> None:
+        verbose = TyperOption(
+            param_decls=["--verbose", "-v"],
+            is_flag=True,
+            expose_value=False,
+            callback=_on_verbose,
+            help="Log every step to stderr.",
+        )
+        super().__init__(*arguments, params=[*params, verbose], **settings)
 
 
 class CommandLine(typer.Typer):
@@ -30,6 +50,10 @@ class CommandLine(typer.Typer):
             pretty_exceptions_show_locals=False,  # locals may hold secrets
             **settings,
         )
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
+        """Register a function as a command."""
+        return super().command(name, cls=Command, **settings)
 
     def __call__(self, *arguments: Any, **settings: Any) -> Any:
         try:
@@ -44,6 +68,12 @@ class CommandLine(typer.Typer):
             sys.exit(code)
 
 
+def _on_verbose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        be_verbose()
+
+
 def _as_object(error: IsonomyError, code: int) -> dict[str, object]:
-    told = {"code": code, "kind": type(error).__name__, "text": str(error), "help": help_for(code)}
-    return {"schema": ERROR_SCHEMA, "error": told}
+    kind = type(error).__name__
+    facts = {"code": code, "kind": kind, "text": str(error), "help": help_for(code)}
+    return {"schema": ERROR_SCHEMA, "error": facts}

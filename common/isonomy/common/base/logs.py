@@ -3,6 +3,9 @@
 They go to stderr, or to a file that is rotated by size: FILE, FILE.1 … FILE.n, the oldest dropped.
 Only events and counts go in: no ids, attributes, rows, sums, keys, tickets or tokens. Still, the
 files are for their owner's eyes only.
+
+A daemon logs what it does (info and above). A library, as the company's `join`, logs warnings only.
+`-v` on any command makes both log everything, each frame included.
 """
 
 from __future__ import annotations
@@ -62,11 +65,27 @@ class RotatingFile:
             raise ConfigError(f"cannot write the log {self._path}: {error.strerror}") from None
 
 
-def logger(role: str, file: RotatingFile | None = None) -> Any:
-    """Return a logger whose lines carry time, level and role."""
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+_verbose = threading.Event()
+
+
+def be_verbose() -> None:
+    """Log everything from now on, in this process."""
+    _verbose.set()
+
+
+def logger(role: str, file: RotatingFile | None = None, *, least: str = "info") -> Any:
+    """Return a logger whose lines carry time, level and role; events below `least` are dropped."""
+
+    def drop(_logger: Any, level: str, event: Any) -> Any:
+        if not _verbose.is_set() and _LEVELS.get(level, 40) < _LEVELS[least]:
+            raise structlog.DropEvent
+        return event
+
     return structlog.wrap_logger(
         structlog.WriteLogger(file=file or sys.stderr),  # type: ignore[arg-type]
         processors=[
+            drop,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.JSONRenderer(),
