@@ -139,7 +139,7 @@ def test_an_axis_shows_every_mark_and_never_more_than_all() -> None:
     for _ in range(200):
         value = float(rng.random())
         mark = svg.Mark(value, max(0.0, value - 0.3 * rng.random()), min(1.0, value + 0.2))
-        low, high, step = svg._axis([mark], None)
+        low, high, step = svg._axis([mark])
         assert low <= mark.low + 1e-9
         assert mark.high <= high + 1e-9
         assert low >= -1e-9

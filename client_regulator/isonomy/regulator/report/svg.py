@@ -1,7 +1,7 @@
 """Plots of a report as inline SVG: light, sharp in print, no script, no network.
 
-Series differ by colour *and* by marker, so that they are told apart in grey and by everybody.
-Every text goes through `escape`; numbers are formatted here.
+Series differ by colour *and* by marker, so that a reader can tell them apart in grey and
+without seeing colours. Shapes and escaping are in common/report/svg.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from isonomy.common.report.svg import attribute, box, line, marker, path, text
+
 WIDTH = 460
 COLOURS = ("#b5482f", "#1f4e79", "#5d7a3a", "#7a4d8c", "#6b6b6b", "#8a6d1c", "#2f7f86", "#333333")
 _MARKERS = ("circle", "square", "diamond", "triangle")
-_ROW, _SERIES_GAP, _LEFT, _RIGHT, _TOP, _BOTTOM = 26, 15, 122, 24, 8, 34
-_BAR_LEFT, _BAR_RIGHT = 185, 75
+_ROW, _SERIES_GAP, _TOP, _BOTTOM = 26, 15, 8, 34
+_PLOT_START, _PLOT_MARGIN = 122, 24  # row names stand before it
+_BAR_START, _BAR_MARGIN = 185, 75
 
 
 @dataclass(frozen=True)
@@ -35,30 +38,28 @@ class Series:
     marks: Sequence[Mark | None]
 
 
-def intervals(rows: Sequence[str], series: Sequence[Series], *, line: float | None = None) -> str:
-    """Horizontal intervals: one row per group, one mark per series; an optional dashed line."""
+def intervals(rows: Sequence[str], series: Sequence[Series]) -> str:
+    """Horizontal intervals: one row per group, one mark per series. Empty if there is no mark."""
     marks = [m for s in series for m in s.marks if m is not None]
     if not marks:
         return ""
-    low, high, step = _axis(marks, line)
+    low, high, step = _axis(marks)
     height_of_row = max(_ROW, _SERIES_GAP * len(series) + 12)
     height = _TOP + height_of_row * len(rows) + _BOTTOM
 
     def x(value: float) -> float:
-        return _LEFT + (WIDTH - _LEFT - _RIGHT) * (value - low) / (high - low)
+        return _PLOT_START + (WIDTH - _PLOT_START - _PLOT_MARGIN) * (value - low) / (high - low)
 
     body = [_grid(low, high, step, x, height)]
-    if line is not None and low <= line <= high:
-        body.append(_line(x(line), _TOP, x(line), height - _BOTTOM, "#444", dash="5 4"))
     for number, label in enumerate(rows):
         middle = _TOP + height_of_row * (number + 0.5)
         body.append(_label(label, middle))
-        for place, own in enumerate(series):
-            mark = own.marks[number]
+        for place, one in enumerate(series):
+            mark = one.marks[number]
             if mark is not None:
                 y = middle + (place - (len(series) - 1) / 2) * _SERIES_GAP
                 body.append(_interval(x(mark.low), x(mark.value), x(mark.high), y, place))
-    names = "; ".join(own.name for own in series)
+    names = "; ".join(one.name for one in series)
     return _svg(height, f"Intervals by group: {names}", body)
 
 
@@ -75,30 +76,28 @@ def legend(names: Sequence[str]) -> str:
 def curve(
     points: Sequence[tuple[Mark, float]], *, x_title: str, y_title: str, special: int | None
 ) -> str:
-    """Points joined by a line, with horizontal intervals; `special` is drawn apart (not joined)."""
+    """Points with horizontal intervals, joined by a line, except for the point `special`."""
     if not points:
         return ""
-    xs = [mark for mark, _ in points]
-    low, high, step = _axis(xs, None)
+    low, high, step = _axis([mark for mark, _ in points])
     bottom, top = min(y for _, y in points), max(y for _, y in points)
     pad = max((top - bottom) * 0.1, 1e-4)
     bottom, top = bottom - pad, top + pad
     height = 260
 
     def x(value: float) -> float:
-        return 70 + (WIDTH - 70 - _RIGHT) * (value - low) / (high - low)
+        return 70 + (WIDTH - 70 - _PLOT_MARGIN) * (value - low) / (high - low)
 
     def y(value: float) -> float:
         return height - 52 - (height - 52 - _TOP) * (value - bottom) / (top - bottom)
 
     body = [_grid(low, high, step, x, height - 18)]
     for tick in (bottom + pad, (bottom + top) / 2, top - pad):
-        body.append(_text(62, y(tick) + 4, f"{100 * tick:.2f} %", anchor="end"))
-    body.append(_text(WIDTH / 2, height - 4, x_title, anchor="middle"))
-    body.append(_text(4, 12, y_title))
-    joined = [own for number, own in enumerate(points) if number != special]
-    path = " ".join(f"{x(mark.value):.1f},{y(value):.1f}" for mark, value in joined)
-    body.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[1]}" stroke-width="1.2"/>')
+        body.append(text(62, y(tick) + 4, f"{100 * tick:.2f} %", anchor="end"))
+    body.append(text(WIDTH / 2, height - 4, x_title, anchor="middle"))
+    body.append(text(4, 12, y_title))
+    joined = [point for number, point in enumerate(points) if number != special]
+    body.append(path([(x(mark.value), y(value)) for mark, value in joined], COLOURS[1]))
     for number, (mark, value) in enumerate(points):
         place = 0 if number == special else 1
         body.append(_interval(x(mark.low), x(mark.value), x(mark.high), y(value), place))
@@ -111,28 +110,24 @@ def bars(rows: Sequence[tuple[str, float, str]], *, limit: float | None = None) 
         return ""
     most = max([value for _, value, _ in rows] + ([limit] if limit else [])) or 1.0
     height = _TOP + _ROW * len(rows) + 10
-    width = WIDTH - _BAR_LEFT - _BAR_RIGHT
+    width = WIDTH - _BAR_START - _BAR_MARGIN
 
     body = []
-    for number, (label, value, text) in enumerate(rows):
+    for number, (label, value, end) in enumerate(rows):
         middle = _TOP + _ROW * (number + 0.5)
         length = width * max(value, 0.0) / most
-        body.append(_label(label, middle, _BAR_LEFT))
-        body.append(
-            f'<rect x="{_BAR_LEFT}" y="{middle - 7:.1f}" width="{length:.1f}" height="14" '
-            f'fill="{COLOURS[1]}"/>'
-        )
-        body.append(_text(WIDTH, middle + 4, text, anchor="end"))
+        body.append(_label(label, middle, _BAR_START))
+        body.append(box(_BAR_START, middle - 7, length, 14, COLOURS[1]))
+        body.append(text(WIDTH, middle + 4, end, anchor="end"))
     if limit is not None:
-        at = _BAR_LEFT + width * limit / most
-        body.append(_line(at, _TOP, at, height - 10, "#444", dash="5 4"))
+        at = _BAR_START + width * limit / most
+        body.append(line(at, _TOP, at, height - 10, "#444", dashed=True))
     return _svg(height, "Bars", body)
 
 
-def _axis(marks: Sequence[Mark], line: float | None) -> tuple[float, float, float]:
+def _axis(marks: Sequence[Mark]) -> tuple[float, float, float]:
     """Ends and step of an axis that shows all marks, and zero if it is near."""
-    values = [v for m in marks for v in (m.low, m.high)] + ([line] if line is not None else [])
-    low, high = min(values), max(values)
+    low, high = min(mark.low for mark in marks), max(mark.high for mark in marks)
     if low < 0.5 * high or low < 0.15:
         low = min(low, 0.0)
     spread = max(high - low, 0.01)
@@ -148,63 +143,34 @@ def _grid(low: float, high: float, step: float, x: Callable[[float], float], hei
     parts = []
     for number in range(round((high - low) / step) + 1):
         value = low + number * step
-        parts.append(_line(x(value), _TOP, x(value), height - _BOTTOM, "#dddddd"))
+        parts.append(line(x(value), _TOP, x(value), height - _BOTTOM, "#dddddd"))
         digits = 0 if step >= 0.01 else 1
         parts.append(
-            _text(x(value), height - _BOTTOM + 18, f"{100 * value:.{digits}f} %", anchor="middle")
+            text(x(value), height - _BOTTOM + 18, f"{100 * value:.{digits}f} %", anchor="middle")
         )
     return "".join(parts)
 
 
 def _interval(low: float, value: float, high: float, y: float, place: int) -> str:
     colour = COLOURS[place % len(COLOURS)]
-    whisker = _line(low, y, high, y, colour, width=2)
-    ends = _line(low, y - 4, low, y + 4, colour) + _line(high, y - 4, high, y + 4, colour)
+    whisker = line(low, y, high, y, colour, width=2)
+    ends = line(low, y - 4, low, y + 4, colour) + line(high, y - 4, high, y + 4, colour)
     return whisker + ends + _marker(value, y, place)
 
 
 def _marker(x: float, y: float, place: int) -> str:
-    colour = COLOURS[place % len(COLOURS)]
-    kind = _MARKERS[place % len(_MARKERS)]
-    if kind == "circle":
-        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.6" fill="{colour}"/>'
-    if kind == "square":
-        return (
-            f'<rect x="{x - 4.2:.1f}" y="{y - 4.2:.1f}" width="8.4" height="8.4" fill="{colour}"/>'
-        )
-    corners = [(0.0, -5.4), (5.4, 0.0), (0.0, 5.4), (-5.4, 0.0)]
-    if kind == "triangle":
-        corners = [(0.0, -5.4), (5.2, 4.2), (-5.2, 4.2)]
-    path = " ".join(f"{x + dx:.1f},{y + dy:.1f}" for dx, dy in corners)
-    return f'<polygon points="{path}" fill="{colour}"/>'
+    return marker(x, y, _MARKERS[place % len(_MARKERS)], COLOURS[place % len(COLOURS)])
 
 
-def _label(text: str, middle: float, left: float = _LEFT) -> str:
+def _label(name: str, middle: float, right: float = _PLOT_START) -> str:
     """A row's name, shortened to what fits; the whole name is its tooltip."""
-    fits = round((left - 10) / 6.8)
-    short = text if len(text) <= fits else text[: fits - 1] + "…"
-    return (
-        f'<text x="{left - 10}" y="{middle + 4:.1f}" text-anchor="end">'
-        f"<title>{escape(text)}</title>{escape(short)}</text>"
-    )
-
-
-def _text(x: float, y: float, text: str, *, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def _line(
-    x1: float, y1: float, x2: float, y2: float, colour: str, *, width: float = 1, dash: str = ""
-) -> str:
-    dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    return (
-        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
-        f'stroke-width="{width}"{dashed}/>'
-    )
+    fits = round((right - 10) / 6.8)
+    short = name if len(name) <= fits else name[: fits - 1] + "…"
+    return text(right - 10, middle + 4, short, anchor="end", tip=name)
 
 
 def _svg(height: float, title: str, body: Sequence[str]) -> str:
     return (
         f'<svg class="plot" viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
-        f'aria-label="{escape(title, quote=True)}">{"".join(body)}</svg>'
+        f'aria-label="{attribute(title)}">{"".join(body)}</svg>'
     )

@@ -6,14 +6,16 @@ A figure is a grid of panels over one shared legend. Hovering a mark shows its t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from xml.sax.saxutils import escape
+
+from isonomy.common.report.svg import attribute, box, line, marker, path, text
 
 WIDTH, HEIGHT = 400, 300  # of a panel's plotting area and its margins
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 30, 44
 INK, GRID, SHADE = "#222222", "#e3e6ea", "#d9dde2"
 _LEGEND_COLUMN, _LEGEND_ROW = 260, 20
+_NOISE = "sampling noise floor"
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def figure(title: str, panels: Sequence[Panel], *, note: str = "", columns: int 
     height = legend_top + -(-len(legend) // per_row) * _LEGEND_ROW + (26 if note else 8)
     body = [
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        _text(width / 2, 26, title, size=16, anchor="middle", weight="600"),
+        text(width / 2, 26, title, size=16, anchor="middle", weight="600"),
     ]
     for number, panel in enumerate(panels):
         row, column = divmod(number, columns)
@@ -71,17 +73,18 @@ def figure(title: str, panels: Sequence[Panel], *, note: str = "", columns: int 
         row, column = divmod(number, per_row)
         x, y = 30 + column * _LEGEND_COLUMN, legend_top + 8 + row * _LEGEND_ROW
         if one.line or one.dash:
-            body.append(_path([(x - 12, y), (x + 12, y)], one))
+            body.append(_joined([(x - 12, y), (x + 12, y)], one))
         if one.mark:
-            body.append(_mark(x, y, one, ""))
-        body.append(_text(x + 20, y + 4.5, one.label, size=12.5))
+            body.append(_mark(x, y, one))
+        body.append(text(x + 20, y + 4.5, one.label, size=12.5))
     if note:
-        body.append(_text(16, height - 8, note, size=11.5, colour="#555555"))
+        body.append(text(16, height - 8, note, size=11.5, colour="#555555"))
     inside = "\n".join(body)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" font-family="Helvetica, Arial, sans-serif" '
-        f'role="img" aria-label="{_quoted(title)}">\n{inside}\n</svg>\n'
+        f'fill="{INK}" '
+        f'role="img" aria-label="{attribute(title)}">\n{inside}\n</svg>\n'
     )
 
 
@@ -101,27 +104,27 @@ def _panel(panel: Panel, left: float, top: float) -> list[str]:
     y0, y1 = top + HEIGHT - BOTTOM, top + TOP
     at_x = _scale(x_low, x_high, x0, x1, panel.x_log)
     at_y = _scale(y_low, y_high, y0, y1, panel.y_log)
-    out = [_text((x0 + x1) / 2, top + 20, panel.title, size=13.5, anchor="middle", weight="600")]
+    out = [text((x0 + x1) / 2, top + 20, panel.title, size=13.5, anchor="middle", weight="600")]
     if panel.shade is not None:
         right = min(max(at_x(panel.shade), x0), x1)
-        out.append(_box(x0, y1, right - x0, y0 - y1))
+        out.append(box(x0, y1, right - x0, y0 - y1, SHADE, tip=_NOISE))
     if panel.shade_y is not None:
         upper = min(max(at_y(panel.shade_y), y1), y0)
-        out.append(_box(x0, upper, x1 - x0, y0 - upper))
+        out.append(box(x0, upper, x1 - x0, y0 - upper, SHADE, tip=_NOISE))
     for tick in _ticks(y_low, y_high, panel.y_log):
-        out.append(_line(x0, at_y(tick), x1, at_y(tick), GRID))
-        out.append(_text(x0 - 6, at_y(tick) + 4, f"{tick:g}", size=11, anchor="end"))
+        out.append(line(x0, at_y(tick), x1, at_y(tick), GRID))
+        out.append(text(x0 - 6, at_y(tick) + 4, f"{tick:g}", size=11, anchor="end"))
     for tick in panel.x_ticks or _ticks(x_low, x_high, panel.x_log):
-        out.append(_line(at_x(tick), y0, at_x(tick), y0 + 4, INK))
-        out.append(_text(at_x(tick), y0 + 17, f"{tick:g}", size=11, anchor="middle"))
-    out += [_line(x0, y0, x1, y0, INK), _line(x0, y0, x0, y1, INK)]
-    out.append(_text((x0 + x1) / 2, y0 + 34, panel.x_label, size=12, anchor="middle"))
+        out.append(line(at_x(tick), y0, at_x(tick), y0 + 4, INK))
+        out.append(text(at_x(tick), y0 + 17, f"{tick:g}", size=11, anchor="middle"))
+    out += [line(x0, y0, x1, y0, INK), line(x0, y0, x0, y1, INK)]
+    out.append(text((x0 + x1) / 2, y0 + 34, panel.x_label, size=12, anchor="middle"))
     middle = (y0 + y1) / 2
-    out.append(_text(left + 13, middle, panel.y_label, size=12, anchor="middle", turn=True))
+    out.append(text(left + 13, middle, panel.y_label, size=12, anchor="middle", turned=True))
     for one in panel.series:
         placed = [(at_x(x), at_y(y)) for x, y in one.points]
         if (one.line or one.dash) and len(placed) > 1:
-            out.append(_path(placed, one))
+            out.append(_joined(placed, one))
         if one.mark:
             texts = one.texts or [one.label] * len(placed)
             out += [_mark(x, y, one, t) for (x, y), t in zip(placed, texts, strict=True)]
@@ -163,71 +166,12 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
     return [round(number * step, 10) for number in range(first, last + 1)]
 
 
-# --- Shapes ------------------------------------------------------------------------------------
-
-_POLYGONS: dict[str, tuple[tuple[float, float], ...]] = {
-    "square": ((-4.5, -4.5), (4.5, -4.5), (4.5, 4.5), (-4.5, 4.5)),
-    "triangle": ((0, -6), (5.5, 4.5), (-5.5, 4.5)),
-    "down": ((0, 6), (5.5, -4.5), (-5.5, -4.5)),
-    "diamond": ((0, -6.2), (6.2, 0), (0, 6.2), (-6.2, 0)),
-    "star": (
-        (0, -7), (1.7, -2.3), (6.7, -2.2), (2.7, 0.9), (4.1, 5.7), (0, 2.8), (-4.1, 5.7),
-        (-2.7, 0.9), (-6.7, -2.2), (-1.7, -2.3),
-    ),
-    "plus": (
-        (-2, -6), (2, -6), (2, -2), (6, -2), (6, 2), (2, 2), (2, 6), (-2, 6), (-2, 2), (-6, 2),
-        (-6, -2), (-2, -2),
-    ),
-    "cross": (
-        (-5.5, -3), (-3, -5.5), (0, -2.5), (3, -5.5), (5.5, -3), (2.5, 0), (5.5, 3), (3, 5.5),
-        (0, 2.5), (-3, 5.5), (-5.5, 3), (-2.5, 0),
-    ),
-}  # fmt: skip
+def _mark(x: float, y: float, one: Series, tip: str = "") -> str:
+    return marker(x, y, one.mark, one.colour, hollow=one.hollow, tip=tip)
 
 
-def _mark(x: float, y: float, one: Series, text: str) -> str:
-    fill = "#ffffff" if one.hollow else one.colour
-    edge, width = (one.colour, 1.7) if one.hollow else ("#ffffff", 0.9)
-    style = f'fill="{fill}" stroke="{edge}" stroke-width="{width}"'
-    title = f"<title>{escape(text)}</title>" if text else ""
-    if one.mark in _POLYGONS:
-        corners = " ".join(f"{x + dx:.1f},{y + dy:.1f}" for dx, dy in _POLYGONS[one.mark])
-        return f'<polygon points="{corners}" {style}>{title}</polygon>'
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5.2" {style}>{title}</circle>'
-
-
-def _path(points: Iterable[tuple[float, float]], one: Series) -> str:
-    route = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    dash = ' stroke-dasharray="5 4"' if one.dash or one.hollow else ""
-    return (
-        f'<polyline points="{route}" fill="none" stroke="{one.colour}" stroke-width="1.6"'
-        f'{dash} opacity="0.75"/>'
-    )
-
-
-def _line(x0: float, y0: float, x1: float, y1: float, colour: str) -> str:
-    place = f'x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}"'
-    return f'<line {place} stroke="{colour}" stroke-width="1"/>'
-
-
-def _box(x: float, y: float, width: float, height: float) -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    return f'<rect {place} fill="{SHADE}"><title>sampling noise floor</title></rect>'
-
-
-def _text(
-    x: float, y: float, text: str, *, size: float, anchor: str = "start", weight: str = "400",
-    colour: str = INK, turn: bool = False,
-) -> str:  # fmt: skip
-    turned = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turn else ""
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" '
-        f'font-weight="{weight}" fill="{colour}"{turned}>{escape(text)}</text>'
-    )
-
-
-def _quoted(text: str) -> str:
-    return escape(text, {'"': "&quot;"})
+def _joined(points: Sequence[tuple[float, float]], one: Series) -> str:
+    return path(points, one.colour, dashed=one.dash or one.hollow)
 
 
 __all__ = ["Panel", "Series", "figure"]
