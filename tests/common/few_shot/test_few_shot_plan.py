@@ -11,9 +11,8 @@ from round_kit import few_shot_settings, make_federation, make_plan
 from session_kit import Federation
 
 from isonomy.common.agreements.agreement import PlanPublic
-from isonomy.common.agreements.approvals import PlanNotApproved
+from isonomy.common.agreements.approvals import ApprovalStore, PlanNotApproved
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.few_shot.rounds.approvals import FewShotApprovals
 from isonomy.common.few_shot.rounds.plan import FewShotPlan, is_few_shot
 from isonomy.common.few_shot.rounds.settings import FewShotSettings
 
@@ -84,7 +83,7 @@ def test_the_owner_reads_who_is_protected_from_whom(federation: Federation) -> N
 
 
 def test_only_what_was_approved_is_joined(federation: Federation, tmp_path: Path) -> None:
-    plan, store = make_plan(federation), FewShotApprovals(tmp_path / "few-shot")
+    plan, store = make_plan(federation), ApprovalStore(tmp_path / "few-shot", FewShotPlan)
     with pytest.raises(PlanNotApproved):
         store.require(plan.hash)
     store.approve(plan, federation.keys("company"))
@@ -100,4 +99,4 @@ def test_a_plan_with_somebody_else_s_card_is_not_approved(
 ) -> None:
     other = make_federation(tmp_path / "other")
     with pytest.raises(ConfigError, match="other keys"):
-        FewShotApprovals(tmp_path).approve(make_plan(federation), other.keys("company"))
+        ApprovalStore(tmp_path, FewShotPlan).approve(make_plan(federation), other.keys("company"))

@@ -14,11 +14,11 @@ from datetime import date
 from pathlib import Path
 
 from isonomy.common.agreements.agreement import Agreement
-from isonomy.common.agreements.approvals import Approvals
+from isonomy.common.agreements.approvals import Approvals, ApprovalStore
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.store import Alignments
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.few_shot.rounds.approvals import FewShotApprovals
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.sums.openings import FolderOpenings, delete_openings
@@ -55,8 +55,8 @@ class Home:
         return Alignments(self.folder / "alignments")
 
     @property
-    def few_shot(self) -> FewShotApprovals:
-        return FewShotApprovals(self.folder / "few-shot")
+    def few_shot(self) -> ApprovalStore[FewShotPlan]:
+        return ApprovalStore(self.folder / "few-shot", FewShotPlan)
 
     def require(self, agreement_hash: bytes) -> Agreement:
         """The approved plan, alignment or few-shot plan of that hash, or PlanNotApproved."""

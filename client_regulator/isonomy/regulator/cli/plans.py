@@ -143,6 +143,7 @@ def reject(
     config = RegulatorConfig.load(home)
     if Path(plan).is_file() and is_alignment(Path(plan)):
         aligning = AlignmentPlan.load(Path(plan))
+        alignments(config).require(aligning.hash)
         agree("Withdraw the approval of this alignment?", yes=yes)
         alignments(config).withdraw(aligning.hash)
         fields = {"rejected": aligning.hash.hex(), "alignment": True}

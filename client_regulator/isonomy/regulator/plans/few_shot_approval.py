@@ -6,8 +6,8 @@ the budget aside; the ledger's own cap (ledger_state) stands behind both.
 
 from __future__ import annotations
 
+from isonomy.common.agreements.approvals import ApprovalStore
 from isonomy.common.base.errors import PolicyRefused
-from isonomy.common.few_shot.rounds.approvals import FewShotApprovals
 from isonomy.common.few_shot.rounds.plan import MILLION, FewShotPlan
 from isonomy.common.keys.party import fingerprint
 from isonomy.common.privacy.accounting import units_for
@@ -17,9 +17,9 @@ from isonomy.regulator.config.policy import Policy
 STRATEGY = "few_shot"
 
 
-def approvals(config: RegulatorConfig) -> FewShotApprovals:
+def approvals(config: RegulatorConfig) -> ApprovalStore[FewShotPlan]:
     """Where approved few-shot plans lie."""
-    return FewShotApprovals(config.few_shot_folder)
+    return ApprovalStore(config.few_shot_folder, FewShotPlan)
 
 
 def refusals(policy: Policy, plan: FewShotPlan, delta: str) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from isonomy.common.agreements.approvals import ApprovalStore
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import IsonomyError
-from isonomy.common.few_shot.rounds.approvals import FewShotApprovals
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.ledger.ledger import PlanSummary, verify_ledger
 from isonomy.common.node.bridge import Message
@@ -95,7 +95,7 @@ def _plan(config: RegulatorConfig, own: PlanSummary, delta: float) -> PlanStatus
 
 def _few_shot(config: RegulatorConfig, plan_hash: bytes) -> FewShotPlan | None:
     """The terms of an open few-shot plan."""
-    store = FewShotApprovals(config.few_shot_folder)
+    store = ApprovalStore(config.few_shot_folder, FewShotPlan)
     try:
         return store.require(plan_hash) if store.approved(plan_hash) else None
     except IsonomyError:

@@ -21,9 +21,9 @@ from typing import Literal
 
 from cryptography import x509
 
-from isonomy.common.agreements.approvals import Approvals
+from isonomy.common.agreements.approvals import Approvals, ApprovalStore
 from isonomy.common.base.errors import IsonomyError
-from isonomy.common.few_shot.rounds.approvals import FewShotApprovals
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.ledger.ledger import CLOCK_TOLERANCE_S, verify_ledger
 from isonomy.common.ledger.records import SCHEMA as LEDGER_SCHEMA
@@ -256,7 +256,7 @@ def _plans(config: RegulatorConfig) -> Iterator[Finding]:
         if broken:
             text = f"plan {short}… is no longer within the policy: {'; '.join(broken)}"
             yield Finding("plans", "fail", text, f"isonomy-regulator reject {short}")
-    training = FewShotApprovals(config.few_shot_folder).all()
+    training = ApprovalStore(config.few_shot_folder, FewShotPlan).all()
     for run in training:
         short = run.hash.hex()[:12]
         broken = few_shot_refusals(config.policy, run, config.ledger.delta)

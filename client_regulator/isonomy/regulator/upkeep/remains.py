@@ -17,9 +17,9 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from isonomy.common.agreements.approvals import Approvals, read_lines
+from isonomy.common.agreements.approvals import Approvals, ApprovalStore, read_lines
 from isonomy.common.base.errors import DataError
-from isonomy.common.few_shot.rounds.approvals import FewShotApprovals
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.ledger.file import read_ledger
 from isonomy.common.ledger.records import People, Sealed, Subset
 from isonomy.common.ledger.state import LedgerState
@@ -68,7 +68,7 @@ def shred_ended(config: RegulatorConfig, members: Iterable[bytes]) -> list[str]:
     `members`: the keyed hashes under which the ledger knows them.
     """
     spared = {plan.hex() for plan in Approvals(config.plans_folder).hashes()}
-    spared |= {plan.hex() for plan in FewShotApprovals(config.few_shot_folder).hashes()}
+    spared |= {plan.hex() for plan in ApprovalStore(config.few_shot_folder, FewShotPlan).hashes()}
     spared |= _plans_without(config, set(members))
     ended = []
     for folder in sorted(config.state_folder.glob("*")):

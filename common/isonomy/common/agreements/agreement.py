@@ -51,7 +51,7 @@ class Agreement(BaseModel):
     """Parties and the relay between them. Immutable; equal agreements have equal hashes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    _kind: ClassVar[str] = "plan"  # what the owner calls it
+    word: ClassVar[str] = "plan"  # what the owner calls it
 
     name: Word
     companies: tuple[Card, ...] = Field(min_length=1, max_length=7)
@@ -86,7 +86,7 @@ class Agreement(BaseModel):
             raw = parse_canonical(data, max_bytes=MAX_PLAN_BYTES)
         except ProtocolError as error:
             raise ConfigError(
-                f"not a {cls._kind}: {error}. A {cls._kind} is not edited by hand."
+                f"not a {cls.word}: {error}. A {cls.word} is not edited by hand."
             ) from None
         return cls.of(raw if isinstance(raw, dict) else {})
 
@@ -97,9 +97,9 @@ class Agreement(BaseModel):
             # JSON mode takes lists for tuples and stays strict about numbers and text.
             return cls.model_validate_json(canonical_json(_plain(fields)))
         except ValidationError as error:
-            places = {".".join(map(str, e["loc"])) or cls._kind: e["msg"] for e in error.errors()}
+            places = {".".join(map(str, e["loc"])) or cls.word: e["msg"] for e in error.errors()}
             reasons = "; ".join(f"{place}: {why}" for place, why in places.items())
-            raise ConfigError(f"this {cls._kind} cannot be used: {reasons}") from None
+            raise ConfigError(f"this {cls.word} cannot be used: {reasons}") from None
 
     def save(self, path: Path) -> None:
         """All or nothing, so that nobody approves half a file."""
@@ -119,7 +119,7 @@ class Agreement(BaseModel):
             with path.open("rb") as file:
                 data = file.read(MAX_PLAN_BYTES + 1)
         except OSError as error:
-            raise ConfigError(f"cannot read the {cls._kind} {path}: {error.strerror}") from None
+            raise ConfigError(f"cannot read the {cls.word} {path}: {error.strerror}") from None
         return cls.from_json(data)
 
     # --- What follows from it ------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Agreement(BaseModel):
             if card.name == name:
                 return card
         names = ", ".join(card.name for card in (*self.companies, self.regulator))
-        raise ConfigError(f"{name!r} is no party of this {self._kind}; its parties are {names}")
+        raise ConfigError(f"{name!r} is no party of this {self.word}; its parties are {names}")
 
     @property
     def round_parts(self) -> int:

@@ -1,7 +1,7 @@
-"""What a party's owner has approved: plans by hash, each with the people it is about.
+"""What a party's owner has approved: agreements by hash, and the people of a run plan.
 
-    folder/<hash>.json      the plan, byte for byte as it was approved
-    folder/<hash>.people    the ids of its cohort in the agreed order, one per line
+    folder/<hash>.json      the agreement, byte for byte as it was approved
+    folder/<hash>.people    of a run plan: the ids of its cohort in the agreed order, one per line
 
 A daemon joins a session only for a hash that it finds here. The bytes are hashed again each time,
 so a file that was changed after its approval counts as not approved.
@@ -10,7 +10,9 @@ so a file that was changed after its approval counts as not approved.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Generic, TypeVar
 
+from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.base.private_files import write_private
@@ -19,56 +21,96 @@ from isonomy.common.people.cohort import Cohort
 
 MAX_PEOPLE_BYTES = 1 << 30
 
+A = TypeVar("A", bound=Agreement)
+
 
 class PlanNotApproved(ConfigError):  # noqa: N818  (reads as the event it is)
     """A session was offered for a plan that this party's owner has not approved."""
 
 
+class ApprovalStore(Generic[A]):
+    """A folder of approved agreements of one kind."""
+
+    def __init__(self, folder: Path, kind: type[A]) -> None:
+        self.folder, self._kind = folder, kind
+
+    def approve(self, agreement: A, keys: PartyKeys) -> None:
+        """Store the agreement as approved by the owner of these keys."""
+        check_card(agreement, keys)
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(self.path(agreement.hash), agreement.to_json())
+
+    def approved(self, agreement_hash: bytes) -> bool:
+        return self.path(agreement_hash).exists()
+
+    def require(self, agreement_hash: bytes) -> A:
+        """Return an approved agreement, or raise PlanNotApproved."""
+        path, word = self.path(agreement_hash), self._kind.word
+        if not path.exists():
+            raise PlanNotApproved(
+                f"{word} {agreement_hash.hex()[:16]}… is not approved on this side. Compare the "
+                f"hash with the other owners, read the {word}, then run `approve`"
+            )
+        agreement = self._kind.load(path)
+        if agreement.hash != agreement_hash:
+            raise PlanNotApproved(f"{path} was changed after its approval; approve it again")
+        return agreement
+
+    def withdraw(self, agreement_hash: bytes) -> None:
+        """Take an approval back, if there is one. What was spent or found under it stays."""
+        self.path(agreement_hash).unlink(missing_ok=True)
+
+    def hashes(self) -> list[bytes]:
+        """List the approved agreements."""
+        return [bytes.fromhex(path.stem) for path in sorted(self.folder.glob("*.json"))]
+
+    def all(self) -> list[A]:
+        """Every approved agreement."""
+        return [self.require(agreement_hash) for agreement_hash in self.hashes()]
+
+    def path(self, agreement_hash: bytes, suffix: str = "json") -> Path:
+        return self.folder / f"{agreement_hash.hex()}.{suffix}"
+
+
 class Approvals:
-    """A folder of approved plans."""
+    """A folder of approved run plans, each with its people."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._store = ApprovalStore(folder, Plan)
 
     def approve(self, plan: Plan, cohort: Cohort, keys: PartyKeys) -> None:
         """Store the plan as approved, after the checks that need no other party."""
-        if plan.card(keys.name) != keys.card():  # (1) our name stands for our keys
-            raise ConfigError(
-                f"the plan names {keys.name!r} with other keys than ours; hand over the card again"
-            )
-        check_people(plan, cohort, keys.name)  # (2) the people are those of the plan
-        check_promises(plan)  # (3) it promises nothing that this version does not do
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_private(
-            self._path(plan.hash, "people"), "".join(f"{i}\n" for i in cohort.ids).encode()
-        )
-        write_private(self._path(plan.hash, "json"), plan.to_json())  # last: this is what counts
+        check_card(plan, keys)
+        check_people(plan, cohort, keys.name)
+        check_promises(plan)
+        self._store.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_people(self._store.path(plan.hash, "people"), cohort)
+        self._store.approve(plan, keys)  # last, because this file is what counts as the approval
 
     def require(self, plan_hash: bytes) -> tuple[Plan, Cohort]:
         """Return an approved plan and its people, or raise PlanNotApproved."""
-        path = self._path(plan_hash, "json")
-        if not path.exists():
-            raise PlanNotApproved(
-                f"plan {plan_hash.hex()[:16]}… is not approved on this side. Compare the hash with "
-                "the other owners, read the plan, then run `approve`"
-            )
-        plan = Plan.load(path)
-        if plan.hash != plan_hash:
-            raise PlanNotApproved(f"{path} was changed after its approval; approve the plan again")
-        cohort = read_people(self._path(plan_hash, "people"))
+        plan = self._store.require(plan_hash)
+        path = self._store.path(plan_hash, "people")
+        cohort = read_people(path)
         roots = {plan.cohort_root, *(share.cohort_root for share in plan.shares)}
         if cohort.root.hex() not in roots:
             raise PlanNotApproved(
-                f"the list of people beside {path} was changed after its approval; approve again"
+                f"the list of people {path} was changed after its approval; approve the plan again"
             )
         return plan, cohort
 
     def hashes(self) -> list[bytes]:
         """List the approved plans."""
-        return [bytes.fromhex(path.stem) for path in sorted(self._folder.glob("*.json"))]
+        return self._store.hashes()
 
-    def _path(self, plan_hash: bytes, suffix: str) -> Path:
-        return self._folder / f"{plan_hash.hex()}.{suffix}"
+
+def check_card(agreement: Agreement, keys: PartyKeys) -> None:
+    """Raise ConfigError unless the agreement names this party with these keys."""
+    if agreement.card(keys.name) != keys.card():
+        raise ConfigError(
+            f"the {agreement.word} names {keys.name!r} with other keys than ours; hand over the "
+            "card again"
+        )
 
 
 def check_promises(plan: Plan) -> None:
@@ -106,6 +148,11 @@ def check_people(plan: Plan, cohort: Cohort, party: str) -> None:
             f"root {cohort.root.hex()[:16]}…. Use the list of ids that came with the plan, in its "
             "order"
         )
+
+
+def write_people(path: Path, cohort: Cohort) -> None:
+    """Write a cohort, one id per line, for its owner only."""
+    write_private(path, "".join(f"{person}\n" for person in cohort.ids).encode())
 
 
 def read_people(path: Path) -> Cohort:

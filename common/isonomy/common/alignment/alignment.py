@@ -47,7 +47,7 @@ Progress = Callable[[str, int, int], None]  # stage, people done, people in all
 class AlignmentPlan(Agreement):
     """Whose lists are compared, and how many people each side may bring."""
 
-    _kind: ClassVar[str] = "alignment"
+    word: ClassVar[str] = "alignment"
 
     schema_version: Literal[1] = 1
     kind: Literal["alignment"] = "alignment"

@@ -31,7 +31,7 @@ PoolName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 class FewShotPlan(Agreement):
     """Who meta-trains with whom, on which tasks, and what it may cost."""
 
-    _kind: ClassVar[str] = "few-shot plan"
+    word: ClassVar[str] = "few-shot plan"
 
     schema_version: Literal[1] = 1
     kind: Literal["few-shot"] = KIND
