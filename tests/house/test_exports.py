@@ -2,16 +2,60 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import isonomy.company as sdk
 
+PUBLIC = [
+    "FLD",
+    "NOTIONS",
+    "PFLD",
+    "ColumnCoder",
+    "Dataset",
+    "DpFermi",
+    "EarlyStopping",
+    "Event",
+    "FairClassifier",
+    "FilteredOracle",
+    "GradientFairClassifier",
+    "LocalOracle",
+    "RecordPrivacy",
+    "TorchClassifier",
+    "Trainer",
+    "align_records",
+    "audit",
+    "dual_tradeoff",
+    "history_figure",
+    "inputs_of",
+    "join",
+    "lending",
+    "load",
+    "load_model",
+    "load_releases",
+    "own_lengths",
+    "plot_tradeoff",
+    "primal_tradeoff",
+    "save_model",
+    "save_releases",
+]
 
-def test_every_name_can_be_had() -> None:
-    for name in sdk.__all__:
+
+def test_the_public_names_are_these() -> None:
+    """Written out: a name that README or docs use cannot vanish by an edit elsewhere."""
+    assert sorted(sdk.__all__) == sorted(PUBLIC)
+    assert sorted(sdk._MODULE_OF) == sorted(PUBLIC)
+    for name in PUBLIC:
         assert getattr(sdk, name) is not None
-    assert sorted(sdk.__all__) == sorted(sdk._HOMES)
+
+
+def test_docs_import_public_names_only() -> None:
+    root = Path(__file__).parents[2]
+    for page in (root / "README.md", *(root / "docs").glob("*.md")):
+        for names in re.findall(r"from isonomy\.company import ([\w, ]+)", page.read_text()):
+            assert {name.strip() for name in names.split(",")} <= set(PUBLIC), page
 
 
 def test_importing_the_package_loads_no_learning_library() -> None:

@@ -2,7 +2,17 @@
 
     from isonomy.company import FairClassifier, join
 
-Names are loaded when they are first used, so that `isonomy --help` need not wait for scikit-learn.
+These names are the SDK's public face; the rooms behind them may move. They are loaded when they are
+first used, so that `isonomy --help` need not wait for scikit-learn.
+
+| room | for |
+|---|---|
+| `federation` | taking part: home folder, plans, sessions, audits of decisions |
+| `fair` | `FairClassifier`: the default strategy tilt, model files, ONNX |
+| `gradient` | torch models under PF-LD and DP-FERMI |
+| `rehearsal` | the same strategies on data where both sides are known |
+| `compare` | rivals' methods, and the benchmark that puts all of them side by side |
+| `few_shot`, `demo`, `bench`, `cli` | few-shot runs, the demonstration, speed, the commands |
 """
 
 from __future__ import annotations
@@ -15,10 +25,11 @@ if TYPE_CHECKING:
     from isonomy.common.sums.local import LocalOracle
     from isonomy.company.fair.estimator import FairClassifier
     from isonomy.company.fair.inputs.columns import ColumnCoder
-    from isonomy.company.fair.save import load as load_model
-    from isonomy.company.fair.save import save as save_model
+    from isonomy.company.fair.onnx_export.schema import inputs_of
+    from isonomy.company.fair.save import load_model, save_model
     from isonomy.company.fair.tilt.releases_file import load_releases, save_releases
     from isonomy.company.fair.torch_adapter import TorchClassifier
+    from isonomy.company.federation.align import align_records
     from isonomy.company.federation.auditing import audit
     from isonomy.company.federation.joining import join
     from isonomy.company.gradient.fermi.fermi import DpFermi
@@ -50,9 +61,11 @@ __all__ = [
     "RecordPrivacy",
     "TorchClassifier",
     "Trainer",
+    "align_records",
     "audit",
     "dual_tradeoff",
     "history_figure",
+    "inputs_of",
     "join",
     "lending",
     "load",
@@ -65,41 +78,36 @@ __all__ = [
     "save_releases",
 ]
 
-_HOMES = {
-    "NOTIONS": ("isonomy.common.agreements.notions", "NOTIONS"),
-    "ColumnCoder": ("isonomy.company.fair.inputs.columns", "ColumnCoder"),
-    "Dataset": ("isonomy.company.rehearsal.datasets", "Dataset"),
-    "EarlyStopping": ("isonomy.company.gradient.training.trainer", "EarlyStopping"),
-    "Event": ("isonomy.company.gradient.run.notions", "Event"),
-    "FairClassifier": ("isonomy.company.fair.estimator", "FairClassifier"),
-    "FLD": ("isonomy.company.gradient.pf_ld.f_ld", "FLD"),
-    "GradientFairClassifier": ("isonomy.company.gradient.sdk.classifier", "GradientFairClassifier"),
-    "DpFermi": ("isonomy.company.gradient.fermi.fermi", "DpFermi"),
-    "FilteredOracle": ("isonomy.company.gradient.run.filters", "FilteredOracle"),
-    "PFLD": ("isonomy.company.gradient.pf_ld.pf_ld", "PFLD"),
-    "RecordPrivacy": ("isonomy.company.gradient.record.privacy", "RecordPrivacy"),
-    "Trainer": ("isonomy.company.gradient.training.trainer", "Trainer"),
-    "LocalOracle": ("isonomy.common.sums.local", "LocalOracle"),
-    "TorchClassifier": ("isonomy.company.fair.torch_adapter", "TorchClassifier"),
-    "audit": ("isonomy.company.federation.auditing", "audit"),
-    "dual_tradeoff": ("isonomy.company.gradient.run.bounds", "dual_tradeoff"),
-    "history_figure": ("isonomy.company.gradient.sdk.plots", "history_figure"),
-    "own_lengths": ("isonomy.company.gradient.sdk.lengths", "own_lengths"),
-    "plot_tradeoff": ("isonomy.company.gradient.run.bounds", "plot_tradeoff"),
-    "primal_tradeoff": ("isonomy.company.gradient.run.bounds", "primal_tradeoff"),
-    "join": ("isonomy.company.federation.joining", "join"),
-    "lending": ("isonomy.company.rehearsal.datasets", "lending"),
-    "load": ("isonomy.company.rehearsal.datasets", "load"),
-    "load_model": ("isonomy.company.fair.save", "load"),
-    "load_releases": ("isonomy.company.fair.tilt.releases_file", "load_releases"),
-    "save_model": ("isonomy.company.fair.save", "save"),
-    "save_releases": ("isonomy.company.fair.tilt.releases_file", "save_releases"),
+_MODULES = {
+    "common.agreements.notions": "NOTIONS",
+    "common.sums.local": "LocalOracle",
+    "company.fair.estimator": "FairClassifier",
+    "company.fair.inputs.columns": "ColumnCoder",
+    "company.fair.onnx_export.schema": "inputs_of",
+    "company.fair.save": "load_model save_model",
+    "company.fair.tilt.releases_file": "load_releases save_releases",
+    "company.fair.torch_adapter": "TorchClassifier",
+    "company.federation.align": "align_records",
+    "company.federation.auditing": "audit",
+    "company.federation.joining": "join",
+    "company.gradient.fermi.fermi": "DpFermi",
+    "company.gradient.pf_ld.f_ld": "FLD",
+    "company.gradient.pf_ld.pf_ld": "PFLD",
+    "company.gradient.record.privacy": "RecordPrivacy",
+    "company.gradient.run.bounds": "dual_tradeoff plot_tradeoff primal_tradeoff",
+    "company.gradient.run.filters": "FilteredOracle",
+    "company.gradient.run.notions": "Event",
+    "company.gradient.sdk.classifier": "GradientFairClassifier",
+    "company.gradient.sdk.lengths": "own_lengths",
+    "company.gradient.sdk.plots": "history_figure",
+    "company.gradient.training.trainer": "EarlyStopping Trainer",
+    "company.rehearsal.datasets": "Dataset lending load",
 }
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    found = globals()[name] = getattr(import_module(module), attribute)
-    return found
+    value = globals()[name] = getattr(import_module(f"isonomy.{_MODULE_OF[name]}"), name)
+    return value

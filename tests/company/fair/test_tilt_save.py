@@ -15,8 +15,8 @@ from sklearn.preprocessing import OneHotEncoder
 
 from isonomy.common.base.errors import ConfigError, DataError, VerificationError
 from isonomy.common.sums.local import LocalOracle
+from isonomy.company import load_model, save_model
 from isonomy.company.fair.estimator import FairClassifier
-from isonomy.company.fair.save import load, save
 from isonomy.company.fair.tilt.releases_file import load_releases, save_releases
 
 
@@ -36,8 +36,8 @@ def fitted() -> tuple[FairClassifier, pd.DataFrame]:
 
 def test_the_same_decisions_come_back(fitted: Any, tmp_path: Path) -> None:
     clf, X = fitted
-    save(clf, tmp_path / "m", base_reference="registry/income:7")
-    again = load(tmp_path / "m", estimator=clf.base_estimator_)
+    save_model(clf, tmp_path / "m", base_reference="registry/income:7")
+    again = load_model(tmp_path / "m", estimator=clf.base_estimator_)
     assert clf.report_.returned == "tilt"
     np.testing.assert_array_equal(again.predict(X), clf.predict(X))
     np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
@@ -46,50 +46,52 @@ def test_the_same_decisions_come_back(fitted: Any, tmp_path: Path) -> None:
 
 def test_no_pickle_is_written_or_read_unless_trusted(fitted: Any, tmp_path: Path) -> None:
     clf, X = fitted
-    save(clf, tmp_path / "plain")
+    save_model(clf, tmp_path / "plain")
     assert sorted(p.name for p in (tmp_path / "plain").iterdir()) == [
         "arrays.safetensors",
         "card.json",
         "card.md",
         "model.json",
     ]
-    save(clf, tmp_path / "full", trust=True)
+    save_model(clf, tmp_path / "full", trust=True)
     with pytest.raises(ConfigError, match="trust"):
-        load(tmp_path / "full")
+        load_model(tmp_path / "full")
     with pytest.raises(ConfigError, match="no base model"):
-        load(tmp_path / "plain", trust=True)
-    np.testing.assert_array_equal(load(tmp_path / "full", trust=True).predict(X), clf.predict(X))
+        load_model(tmp_path / "plain", trust=True)
+    np.testing.assert_array_equal(
+        load_model(tmp_path / "full", trust=True).predict(X), clf.predict(X)
+    )
 
 
 def test_changed_files_are_noticed(fitted: Any, tmp_path: Path) -> None:
     clf, _ = fitted
-    save(clf, tmp_path / "m", trust=True)
+    save_model(clf, tmp_path / "m", trust=True)
     (tmp_path / "m" / "base.joblib").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
     with pytest.raises(VerificationError, match="base"):
-        load(tmp_path / "m", trust=True)
+        load_model(tmp_path / "m", trust=True)
     (tmp_path / "m" / "arrays.safetensors").write_bytes(b"\0" * 8)
     with pytest.raises(VerificationError, match="arrays"):
-        load(tmp_path / "m", estimator=clf.base_estimator_)
+        load_model(tmp_path / "m", estimator=clf.base_estimator_)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 99}', "{"])
 def test_foreign_files_are_refused(fitted: Any, tmp_path: Path, text: str) -> None:
     clf, _ = fitted
-    save(clf, tmp_path / "m")
+    save_model(clf, tmp_path / "m")
     (tmp_path / "m" / "model.json").write_text(text)
     with pytest.raises((ConfigError, DataError)):
-        load(tmp_path / "m", estimator=clf.base_estimator_)
+        load_model(tmp_path / "m", estimator=clf.base_estimator_)
 
 
 def test_an_occupied_folder_is_left_alone(fitted: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ConfigError, match="not empty"):
-        save(fitted[0], tmp_path)
+        save_model(fitted[0], tmp_path)
 
 
 def test_the_card_tells_the_essentials(fitted: Any, tmp_path: Path) -> None:
     clf, _ = fitted
-    save(clf, tmp_path / "m", base_reference="registry/income:7")
+    save_model(clf, tmp_path / "m", base_reference="registry/income:7")
     card = json.loads((tmp_path / "m" / "card.json").read_text())
     assert card["privacy"]["epsilon_certified"] == pytest.approx(9, abs=1e-6)
     assert len(card["privacy"]["queries"]) == 6

@@ -27,7 +27,7 @@ from isonomy.company.demo.layout import COMPANY, Layout, Settings
 from isonomy.company.demo.population import read_company
 from isonomy.company.fair.base_models import base_model
 from isonomy.company.fair.estimator import FairClassifier
-from isonomy.company.fair.save import MODEL, save
+from isonomy.company.fair.save import MODEL, save_model
 from isonomy.company.federation.auditing import AuditResult, audit
 from isonomy.company.federation.joining import Exchange, join
 from isonomy.company.federation.statement import add_to_statement
@@ -71,7 +71,7 @@ def train(oracle: GroupOracle, layout: Layout, plan: Plan, settings: Settings) -
         random_state=settings.seed,
     )
     model.fit(features, target, ids=ids)
-    save(model, layout.company.folder / "model", base_reference="company/data, refitted")
+    save_model(model, layout.company.folder / "model", base_reference="company/data, refitted")
     audits, skipped = list[AuditResult](), ""
     for name, decide in (("before", model.base_estimator_.predict), ("after", model.predict)):
         try:

@@ -3,13 +3,13 @@
     model.json            schema, classes, events, features' codes, report, fingerprints
     arrays.safetensors    λ, proxy, features' constants
     card.md, card.json    the model card
-    base.joblib           the base model, only with save(..., trust=True)
-    model.onnx            the whole decision, only with save(..., onnx=True)
+    base.joblib           the base model, only with save_model(..., trust=True)
+    model.onnx            the whole decision, only with save_model(..., onnx=True)
 
 Loading reads JSON and safetensors and executes nothing. A base model is foreign code: it is loaded
-from base.joblib (a pickle) only with `load(..., trust=True)`, or handed over by the caller, fitted.
-Every file that belongs to the model is named with its SHA-256 in model.json and in the card; a file
-that is missing or another is refused on load.
+from base.joblib (a pickle) only with `load_model(..., trust=True)`, or the caller hands it over,
+fitted. model.json and the card name every file of the model with its SHA-256; loading refuses a
+file that is missing or was changed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MODEL, ARRAYS, BASE = "model.json", "arrays.safetensors", "base.joblib"
 ONNX = "model.onnx"
 
 
-def save(
+def save_model(
     classifier: FairClassifier,
     folder: str | Path,
     *,
@@ -102,7 +102,7 @@ def save(
     return folder
 
 
-def load(folder: str | Path, *, estimator: Any = None, trust: bool = False) -> FairClassifier:
+def load_model(folder: str | Path, *, estimator: Any = None, trust: bool = False) -> FairClassifier:
     """Read a saved classifier. It predicts; `frontier` and `at` need the training rows.
 
     Give the fitted base model as `estimator`, or `trust=True` to unpickle the one in the folder:
@@ -245,4 +245,4 @@ def _write_bytes(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-__all__ = ["load", "save"]
+__all__ = ["load_model", "save_model"]

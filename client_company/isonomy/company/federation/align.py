@@ -1,6 +1,6 @@
 """Find the people whom the company and the regulator both know, through an approved alignment.
 
-    from isonomy.company.federation.align import align_records
+    from isonomy.company import align_records
 
     people = align_records("alignment.json", ids, home="company")
 

@@ -18,11 +18,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from isonomy.common.base.errors import ConfigError, VerificationError
+from isonomy.company import load_model, save_model
 from isonomy.company.fair.base_models import base_model
 from isonomy.company.fair.estimator import FairClassifier
 from isonomy.company.fair.onnx_export import export, onnx_bytes
 from isonomy.company.fair.onnx_export.schema import Schema
-from isonomy.company.fair.save import load, save
 
 # --- Refusals ----------------------------------------------------------------------------------
 
@@ -46,7 +46,7 @@ def test_a_model_that_does_not_convert_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Foreign does not convert"):
         clf.to_onnx(tmp_path / "m.onnx")
     with pytest.raises(ConfigError, match="Foreign does not convert"):
-        save(clf, tmp_path / "folder", onnx=True)
+        save_model(clf, tmp_path / "folder", onnx=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -127,7 +127,7 @@ def test_columns_that_onnx_cannot_hold(tmp_path: Path) -> None:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[FairClassifier, pd.DataFrame, Path]:
     X, y, sex = people(800)
     clf = fit(base_model("logistic", X, 0), X, y, sex)
-    return clf, X, save(clf, tmp_path_factory.mktemp("saved") / "m", onnx=True)
+    return clf, X, save_model(clf, tmp_path_factory.mktemp("saved") / "m", onnx=True)
 
 
 def copied(folder: Path, to: Path) -> Path:
@@ -151,23 +151,23 @@ def test_the_card_names_the_onnx_file(saved: Any) -> None:
 
 def test_a_changed_missing_or_foreign_onnx_file_is_refused(saved: Any, tmp_path: Path) -> None:
     clf, _, folder = saved
-    load(folder, estimator=clf.base_estimator_)
+    load_model(folder, estimator=clf.base_estimator_)
     changed = copied(folder, tmp_path / "changed")
     content = bytearray((changed / "model.onnx").read_bytes())
     content[len(content) // 2] ^= 1
     (changed / "model.onnx").write_bytes(bytes(content))
     missing = copied(folder, tmp_path / "missing")
     (missing / "model.onnx").unlink()
-    foreign = save(clf, tmp_path / "foreign")
+    foreign = save_model(clf, tmp_path / "foreign")
     (foreign / "model.onnx").write_bytes((folder / "model.onnx").read_bytes())
     for broken in (changed, missing, foreign):
         with pytest.raises(VerificationError, match=r"model\.onnx"):
-            load(broken, estimator=clf.base_estimator_)
+            load_model(broken, estimator=clf.base_estimator_)
 
 
 def test_a_loaded_model_exports_the_same_file(saved: Any, tmp_path: Path) -> None:
     clf, X, folder = saved
-    again = load(folder, estimator=clf.base_estimator_)
+    again = load_model(folder, estimator=clf.base_estimator_)
     assert again.schema_ == Schema.of(X)
     assert onnx_bytes(again) == (folder / "model.onnx").read_bytes()
     again.schema_ = None  # a folder of an earlier version
