@@ -9,8 +9,7 @@ import pytest
 
 from isonomy.common.agreements.approvals import Approvals, PlanNotApproved, read_people
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.common.base.session_errors import OverlappingPeople
+from isonomy.common.base.errors import ConfigError, DataError, OverlappingPeople
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.people.cohort import Cohort
 from isonomy.company.federation.joining import join

@@ -18,8 +18,7 @@ from session_kit import plan_fields
 
 from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS
 from isonomy.common.agreements.plan import MAX_PLAN_BYTES, Plan, PlanPublic
-from isonomy.common.base.errors import ConfigError, ProtocolError
-from isonomy.common.base.session_errors import CertificateError
+from isonomy.common.base.errors import CertificateError, ConfigError, ProtocolError
 from isonomy.common.keys.certificates import TlsFiles, issue, key_fingerprint, make_authority, renew
 from isonomy.common.keys.party import Card, PartyKeys, fingerprint
 from isonomy.common.privacy.accounting import units_for

@@ -17,8 +17,13 @@ from isonomy.common.agreements.approvals import PlanNotApproved
 from isonomy.common.alignment.alignment import Aligner, AlignmentPlan, checked_ids
 from isonomy.common.alignment.session import _Talk, align
 from isonomy.common.alignment.store import MAX_RUNS, Alignments
-from isonomy.common.base.errors import ConfigError, DataError, ProtocolError, VerificationError
-from isonomy.common.base.session_errors import SessionClosed
+from isonomy.common.base.errors import (
+    ConfigError,
+    DataError,
+    ProtocolError,
+    SessionClosed,
+    VerificationError,
+)
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.crypto.ristretto import POINT_BYTES, hash_to_points, multiply, random_scalar
 from isonomy.common.keys.identity import Identity

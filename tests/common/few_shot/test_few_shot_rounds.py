@@ -25,11 +25,12 @@ from session_kit import FAST
 from isonomy.common.base.errors import (
     BudgetExceeded,
     ModelsDiffer,
+    PartyTimeout,
     ProtocolError,
     ReplayRefused,
+    SessionClosed,
     VerificationError,
 )
-from isonomy.common.base.session_errors import PartyTimeout, SessionClosed
 from isonomy.common.crypto.he_vectors import VectorEncryptor, VectorKey
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.few_shot.rounds import serving as round_serving

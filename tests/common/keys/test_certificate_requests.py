@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from isonomy.common.base.errors import IsonomyError
-from isonomy.common.base.session_errors import CertificateError
+from isonomy.common.base.errors import CertificateError, IsonomyError
 from isonomy.common.keys.certificates import (
     Request,
     TlsFiles,

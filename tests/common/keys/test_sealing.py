@@ -12,12 +12,14 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isonomy.common.base.errors import IsonomyError, ProtocolError, VerificationError
-from isonomy.common.base.session_errors import (
+from isonomy.common.base.errors import (
+    IsonomyError,
     OrderViolation,
     OversizedMessage,
     PlanMismatch,
+    ProtocolError,
     TruncatedMessage,
+    VerificationError,
 )
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.keys.sealing import derive_link, open_box, seal_to

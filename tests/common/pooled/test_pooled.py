@@ -15,8 +15,15 @@ from pooled_kit import ROWS, SHARE, SIZE, Table, alone, opened, table
 from session_kit import FAST, Federation, people
 
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.base.errors import ConfigError, IsonomyError, ProtocolError, VerificationError
-from isonomy.common.base.session_errors import OverlappingPeople, PartyTimeout, SessionClosed
+from isonomy.common.base.errors import (
+    ConfigError,
+    IsonomyError,
+    OverlappingPeople,
+    PartyTimeout,
+    ProtocolError,
+    SessionClosed,
+    VerificationError,
+)
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.pooled.inspection import inspect_joint

@@ -15,8 +15,14 @@ from pooled_kit import ROWS, SHARE, SIZE, Table, table
 from session_kit import FAST, Federation
 
 from isonomy.common.base.canonical import canonical_json, parse_canonical
-from isonomy.common.base.errors import AttemptLost, ProtocolError, VerificationError
-from isonomy.common.base.session_errors import OversizedMessage, PartyTimeout, SessionClosed
+from isonomy.common.base.errors import (
+    AttemptLost,
+    OversizedMessage,
+    PartyTimeout,
+    ProtocolError,
+    SessionClosed,
+    VerificationError,
+)
 from isonomy.common.crypto.blinding import expand_mask
 from isonomy.common.crypto.he import QueryKey
 from isonomy.common.crypto.packing import centre

@@ -17,8 +17,7 @@ import pytest
 from pooled_kit import ROWS, SHARE, SIZE, Table, opened, table
 from session_kit import Federation
 
-from isonomy.common.base.errors import ProtocolError, VerificationError
-from isonomy.common.base.session_errors import SessionClosed
+from isonomy.common.base.errors import ProtocolError, SessionClosed, VerificationError
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.pooled.inspection import inspect_joint

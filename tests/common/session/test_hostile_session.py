@@ -12,15 +12,18 @@ import grpc
 import pytest
 from session_kit import FAST, RELAY_NAME, Federation
 
-from isonomy.common.base.errors import IsonomyError, LedgerTampered, ProtocolError, TransportError
-from isonomy.common.base.session_errors import (
+from isonomy.common.base.errors import (
+    RELAY_CODES,
     AdmissionRefused,
+    IsonomyError,
+    LedgerTampered,
     OversizedMessage,
     PeerRestarted,
+    ProtocolError,
     SessionClosed,
     TokenRefused,
-    error_from_note,
-    error_from_relay,
+    TransportError,
+    error_from_wire,
 )
 from isonomy.common.node.attendance import Attendance
 from isonomy.common.node.bridge import Message
@@ -68,21 +71,21 @@ def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
     ["LedgerTampered", "BudgetExceeded", "VerificationError", "PeerRestarted", "AttemptLost"],
 )
 def test_the_relay_cannot_speak_for_a_party(code: str) -> None:
-    assert type(error_from_relay(code, "x")) is ProtocolError
-    assert type(error_from_note(code, "x")).__name__ == code  # signed by the party itself
+    assert type(error_from_wire(code, "x", RELAY_CODES)) is ProtocolError
+    assert type(error_from_wire(code, "x")).__name__ == code  # signed by the party itself
 
 
 def test_the_relay_can_speak_for_itself() -> None:
     for kind in (TokenRefused, AdmissionRefused, SessionClosed, OversizedMessage):
-        assert type(error_from_relay(kind.__name__, "x")) is kind
+        assert type(error_from_wire(kind.__name__, "x", RELAY_CODES)) is kind
 
 
 def test_what_others_write_is_one_plain_line() -> None:
     """An error's text ends up on a terminal: no relay or party draws on it, or adds lines to it."""
     text = "over\x1b[2J\x1b[31m\r\nisonomy: all is well\u2028\x9b1m é"
     for error in (
-        error_from_relay("SessionClosed", text),
-        error_from_note("BudgetExceeded", text),
+        error_from_wire("SessionClosed", text, RELAY_CODES),
+        error_from_wire("BudgetExceeded", text),
         Refusal("q", "BudgetExceeded", text).error(),
         _closed_error("company", Close("BudgetExceeded", text)),
     ):

@@ -16,12 +16,14 @@ import pytest
 from session_kit import FAST, RELAY_NAME, Federation, people, raw_exchange, serving
 
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.base.errors import BudgetExceeded, ConfigError, ProtocolError
-from isonomy.common.base.session_errors import (
+from isonomy.common.base.errors import (
     AdmissionRefused,
+    BudgetExceeded,
     CertificateError,
+    ConfigError,
     PlanMismatch,
     PortInUse,
+    ProtocolError,
     SessionClosed,
     TokenRefused,
 )

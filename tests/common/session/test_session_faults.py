@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from session_kit import FAST, CuttableProxy, Federation, serving
 
-from isonomy.common.base.session_errors import PartyTimeout
+from isonomy.common.base.errors import PartyTimeout
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.remote.remote import RemoteOracle
 from isonomy.common.session.stream import Timing

@@ -138,10 +138,15 @@ def test_bad_fields_of_a_query(field: str, value: object) -> None:
 def test_a_refusal_is_raised_as_the_error_it_names() -> None:
     with pytest.raises(BudgetExceeded, match="too much"):
         decode(encode(Refusal("q", "BudgetExceeded", "too much")), Answer)
-    for code in ("Nonsense", "annotations", "__name__"):
+    for code in ("Nonsense", "annotations", "__name__", "PeerRestarted", "TokenRefused"):
         with pytest.raises(ProtocolError):
             decode(encode(Refusal("q", code, "text")), Answer)
     assert Refusal.of("q", ConfigError("x")).code == "ConfigError"
+
+    class LocalError(ConfigError):
+        """A class of one room, without a wire code."""
+
+    assert Refusal.of("q", LocalError("x")).code == "ConfigError"
     assert issubclass(BudgetExceeded, IsonomyError)
 
 

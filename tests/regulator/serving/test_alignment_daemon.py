@@ -17,8 +17,7 @@ from session_kit import GROUPS, RELAY_NAME, Federation
 from isonomy.common.agreements.approvals import PlanNotApproved, read_people
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.alignment import AlignmentPlan
-from isonomy.common.base.errors import DataError
-from isonomy.common.base.session_errors import PartyTimeout, SessionClosed
+from isonomy.common.base.errors import DataError, PartyTimeout, SessionClosed
 from isonomy.common.keys.identity import Identity
 from isonomy.common.node.bridge import DaemonAbsent, call
 from isonomy.company.cli.company import app as company_app

@@ -18,8 +18,7 @@ from session_kit import Federation
 from typer.testing import CliRunner
 
 from isonomy.common.agreements.approvals import PlanNotApproved
-from isonomy.common.base.errors import ConfigError, ModelsDiffer
-from isonomy.common.base.session_errors import PartyTimeout
+from isonomy.common.base.errors import ConfigError, ModelsDiffer, PartyTimeout
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import verify_ledger

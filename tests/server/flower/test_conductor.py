@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from isonomy.common.agreements.plan import PlanPublic
+from isonomy.common.base.errors import PartyTimeout
 from isonomy.common.base.logs import logger
-from isonomy.common.base.session_errors import PartyTimeout
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.session.tickets import SessionRole, Ticket
 

@@ -12,10 +12,10 @@ from session_kit import plan_fields
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.canonical import canonical_json
-from isonomy.common.base.errors import ProtocolError
-from isonomy.common.base.session_errors import (
+from isonomy.common.base.errors import (
     OrderViolation,
     PlanMismatch,
+    ProtocolError,
     RoleRefused,
     TokenRefused,
     TruncatedMessage,

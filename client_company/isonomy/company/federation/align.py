@@ -16,7 +16,7 @@ from pathlib import Path
 
 from isonomy.common.alignment.alignment import AlignmentPlan, Progress, checked_ids
 from isonomy.common.alignment.session import align
-from isonomy.common.base.session_errors import SessionClosed
+from isonomy.common.base.errors import SessionClosed
 from isonomy.common.node.bridge_server import Callers
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.session.stream import Timing

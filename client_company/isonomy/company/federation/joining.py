@@ -27,14 +27,14 @@ from numpy.typing import NDArray
 
 from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.base.errors import ConfigError
-from isonomy.common.base.session_errors import (
+from isonomy.common.base.errors import (
     CertificateError,
+    ConfigError,
     PartyTimeout,
     SessionClosed,
     TokenRefused,
-    error_code,
-    error_text,
+    wire_code,
+    wire_text,
 )
 from isonomy.common.node.attendance import Attendance
 from isonomy.common.node.bridge import Message
@@ -113,7 +113,7 @@ class Attendee:
             if error is None:
                 self._session.close()
             else:
-                self._session.close(error_code(error), error_text(error))
+                self._session.close(wire_code(error), wire_text(error))
         self._failure = self._failure or error
         self._ended.set()
         if self._bridge is not None:

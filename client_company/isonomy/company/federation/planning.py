@@ -9,9 +9,8 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from isonomy.common.agreements.plan import MILLION, Plan
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.errors import ConfigError, OverlappingPeople
 from isonomy.common.base.private_files import write_private
-from isonomy.common.base.session_errors import OverlappingPeople
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.party import Card
 from isonomy.common.people.cohort import Cohort

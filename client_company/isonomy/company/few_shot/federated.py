@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.base.session_errors import SessionClosed
+from isonomy.common.base.errors import SessionClosed
 from isonomy.common.few_shot.learning.learners import CompanyLearner
 from isonomy.common.few_shot.learning.tasks import Pool
 from isonomy.common.few_shot.rounds.plan import FewShotPlan

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from cryptography import x509
 
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.errors import CertificateError, ConfigError
 from isonomy.common.base.private_files import fsync_folder, write_private
-from isonomy.common.base.session_errors import CertificateError
 from isonomy.common.keys.certificates import TlsFiles, make_request
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.vault.sealed_file import shred

@@ -31,8 +31,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from isonomy.common.base.canonical import hash_bytes
-from isonomy.common.base.errors import ConfigError
-from isonomy.common.base.session_errors import CertificateError
+from isonomy.common.base.errors import CertificateError, ConfigError
 from isonomy.common.keys.party import PARTY_NAME
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 397

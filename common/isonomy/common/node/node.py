@@ -21,8 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from isonomy.common.base.errors import ConfigError
-from isonomy.common.base.session_errors import PortInUse
+from isonomy.common.base.errors import ConfigError, PortInUse
 
 SOCKET_KEY = "isonomy-socket"
 """The one entry of a node's configuration: where its daemon listens."""

@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.canonical import HASH_BYTES, hash_bytes
-from isonomy.common.base.errors import ConfigError, ProtocolError
-from isonomy.common.base.session_errors import OverlappingPeople
+from isonomy.common.base.errors import ConfigError, OverlappingPeople, ProtocolError
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.session.connection import Session

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from isonomy.common.base.errors import ProtocolError
-from isonomy.common.base.session_errors import (
+from isonomy.common.base.errors import (
     OversizedMessage,
     PartyTimeout,
     PeerRestarted,
+    ProtocolError,
     SessionClosed,
 )
 from isonomy.common.crypto.params import parameter_set

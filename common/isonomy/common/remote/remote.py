@@ -24,10 +24,11 @@ from isonomy.common.base.errors import (
     ConfigError,
     InspectionFailed,
     InspectionPending,
+    PeerRestarted,
     ProtocolError,
     ReplayRefused,
+    SessionClosed,
 )
-from isonomy.common.base.session_errors import PeerRestarted, SessionClosed
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.privacy.queries import Query
 from isonomy.common.session.connection import Session

@@ -17,16 +17,17 @@ from typing import Any, Self
 
 from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.base.errors import ConfigError, IsonomyError
-from isonomy.common.base.malloc import reuse_freed_memory
-from isonomy.common.base.session_errors import (
+from isonomy.common.base.errors import (
+    ConfigError,
+    IsonomyError,
     PartyTimeout,
     PeerRestarted,
     SessionClosed,
-    error_code,
-    error_from_note,
-    error_text,
+    error_from_wire,
+    wire_code,
+    wire_text,
 )
+from isonomy.common.base.malloc import reuse_freed_memory
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.session.core import SessionCore, check_ticket, frame_cost
@@ -104,7 +105,7 @@ class Session(SessionCore):
 
     def fail(self, error: Exception) -> None:
         """End the session because of an error on this side; the others learn its kind and text."""
-        self.close(error_code(error), error_text(error))
+        self.close(wire_code(error), wire_text(error))
 
     def renew(self, ticket: Ticket) -> None:
         """A new ticket, perhaps to another address: the relay may have been started anew.
@@ -239,5 +240,5 @@ class Session(SessionCore):
 def _closed_error(peer: str | None, closed: Close | None) -> IsonomyError:
     if closed is None or closed.code == DONE:
         return SessionClosed(f"{peer or 'everybody'} ended the session: done", done=True)
-    found = error_from_note(closed.code, closed.text)
+    found = error_from_wire(closed.code, closed.text)
     return SessionClosed(f"{peer} ended the session: {type(found).__name__}: {found}")

@@ -15,13 +15,15 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from isonomy.common.agreements.agreement import Agreement
-from isonomy.common.base.errors import ConfigError, IsonomyError
-from isonomy.common.base.session_errors import (
+from isonomy.common.base.errors import (
+    RELAY_CODES,
+    ConfigError,
+    IsonomyError,
     OrderViolation,
     OversizedMessage,
     PartyTimeout,
     PlanMismatch,
-    error_from_relay,
+    error_from_wire,
 )
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyKeys
@@ -136,7 +138,7 @@ class SessionCore:
         body = envelope.body
         if isinstance(body, ErrorNote):
             if body.fatal:
-                raise error_from_relay(body.code, body.text)
+                raise error_from_wire(body.code, body.text, RELAY_CODES)
             self._on_event(body.text)
             return
         if isinstance(body, HelloReply):

@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from isonomy.common.base.canonical import hash_bytes
-from isonomy.common.base.errors import ProtocolError
-from isonomy.common.base.session_errors import OrderViolation, OversizedMessage, PlanMismatch
+from isonomy.common.base.errors import OrderViolation, OversizedMessage, PlanMismatch, ProtocolError
 from isonomy.common.keys.identity import verify_signature
 from isonomy.common.keys.party import Card, PartyKeys
 from isonomy.common.keys.sealing import LinkKeys, derive_link

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from isonomy.common.base.session_errors import PartyTimeout
+from isonomy.common.base.errors import PartyTimeout
 
 
 class Presence:

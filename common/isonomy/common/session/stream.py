@@ -17,8 +17,7 @@ from typing import Any, Protocol
 
 import grpc  # type: ignore[import-untyped]
 
-from isonomy.common.base.errors import IsonomyError
-from isonomy.common.base.session_errors import OversizedMessage
+from isonomy.common.base.errors import IsonomyError, OversizedMessage
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.session.tls_channels import client_credentials, diagnose
 from isonomy.common.wire.envelopes import MAX_ENVELOPE_BYTES, SERVICE_METHOD

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from isonomy.common.base.canonical import HASH_BYTES, canonical_json, parse_canonical
-from isonomy.common.base.errors import ProtocolError, VerificationError
-from isonomy.common.base.session_errors import TokenRefused
+from isonomy.common.base.errors import ProtocolError, TokenRefused, VerificationError
 from isonomy.common.keys.identity import Identity, verify_signature
 
 TOKEN_DOMAIN = "isonomy/session-token/v1"  # noqa: S105

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 
-from isonomy.common.base.session_errors import CertificateError
+from isonomy.common.base.errors import CertificateError
 from isonomy.common.keys.certificates import TlsFiles
 
 

@@ -15,8 +15,12 @@ from typing import Any, Literal, cast, get_args
 from google.protobuf.message import DecodeError
 
 from isonomy.common.base.canonical import HASH_BYTES, hash_bytes
-from isonomy.common.base.errors import ProtocolError
-from isonomy.common.base.session_errors import OversizedMessage, TruncatedMessage, VersionMismatch
+from isonomy.common.base.errors import (
+    OversizedMessage,
+    ProtocolError,
+    TruncatedMessage,
+    VersionMismatch,
+)
 from isonomy.common.keys.sealing import LINK_BYTES
 from isonomy.common.wire import payload_view
 from isonomy.wire.v1 import session_pb2 as wire

@@ -15,16 +15,17 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from isonomy.common.base import errors
 from isonomy.common.base.canonical import HASH_BYTES, hash_bytes
 from isonomy.common.base.errors import (
+    REFUSAL_CODES,
     BudgetExceeded,
     CapacityError,
     InspectionFailed,
     IsonomyError,
     ModelsDiffer,
     ProtocolError,
-    printable,
+    error_from_wire,
+    wire_code,
 )
 from isonomy.common.base.wire_fields import (
     choice_field,
@@ -122,7 +123,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why there is no answer, as an error class and a text without secrets."""
+    """Why there is no answer: a wire code (base/errors.py) and a text without secrets."""
 
     query_id: str
     code: str
@@ -130,21 +131,19 @@ class Refusal:
 
     @classmethod
     def of(cls, query_id: str, error: IsonomyError) -> Refusal:
-        """The error for the peer. Texts about our own disk and settings stay at home."""
+        """Return the refusal for an error. Texts about this side's disk and settings stay here."""
         text = str(error)[:MAX_REFUSAL_TEXT]
-        told = ProtocolError | BudgetExceeded | CapacityError | InspectionFailed | ModelsDiffer
-        if not isinstance(error, told):
+        public = ProtocolError | BudgetExceeded | CapacityError | InspectionFailed | ModelsDiffer
+        if not isinstance(error, public):
             text = (
                 "the request could not be answered for a reason on the regulator's side. Send the "
                 "same request again later: it is debited once, whenever it is answered."
             )
-        return cls(query_id, type(error).__name__, text)
+        return cls(query_id, wire_code(error), text)
 
     def error(self) -> IsonomyError:
-        """The peer's error as ours: the same class where we know it."""
-        found = getattr(errors, self.code, ProtocolError)
-        known = isinstance(found, type) and issubclass(found, IsonomyError)
-        return cast(type[IsonomyError], found if known else ProtocolError)(printable(self.text))
+        """Return the error that the code names; ProtocolError if a refusal may not name it."""
+        return error_from_wire(self.code, self.text, REFUSAL_CODES)
 
 
 Message = (

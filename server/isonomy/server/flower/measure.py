@@ -10,7 +10,7 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from isonomy.common.base.session_errors import PartyTimeout
+from isonomy.common.base.errors import PartyTimeout
 from isonomy.server.config import ServerConfig
 
 RESULT_FILE = "flower-legs.json"

@@ -22,10 +22,15 @@ from typing import Any, Protocol
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from isonomy.common.agreements.plan import PlanPublic
-from isonomy.common.base.errors import ProtocolError, TransportError
+from isonomy.common.base.errors import (
+    PartyTimeout,
+    ProtocolError,
+    SessionClosed,
+    TokenRefused,
+    TransportError,
+)
 from isonomy.common.base.exit_codes import code_of, help_for
 from isonomy.common.base.logs import logger
-from isonomy.common.base.session_errors import PartyTimeout, SessionClosed, TokenRefused
 from isonomy.common.keys.identity import Identity
 from isonomy.common.node.bridge import DaemonAbsent
 from isonomy.common.node.node import free_port

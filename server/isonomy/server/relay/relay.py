@@ -24,9 +24,15 @@ import grpc  # type: ignore[import-untyped]
 
 from isonomy.common.agreements.plan import PlanPublic
 from isonomy.common.base.canonical import MAX_INTEGER
-from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.base.errors import (
+    ConfigError,
+    IsonomyError,
+    OversizedMessage,
+    PortInUse,
+    wire_code,
+    wire_text,
+)
 from isonomy.common.base.malloc import reuse_freed_memory
-from isonomy.common.base.session_errors import OversizedMessage, PortInUse, error_code, error_text
 from isonomy.common.keys.certificates import TlsFiles, key_fingerprint
 from isonomy.common.keys.identity import Identity
 from isonomy.common.session.tickets import SessionRole, Ticket, is_address, sign_token
@@ -305,7 +311,7 @@ class RelayServer:
 
     def _refuse(self, number: int, stream: _Stream, party: str, error: IsonomyError) -> None:
         """Tell the party why, and the others that it was cut off."""
-        code, text = error_code(error), error_text(error)
+        code, text = wire_code(error), wire_text(error)
         stream.put(self._note(party or "party", code, text, fatal=True))
         if not party:
             return

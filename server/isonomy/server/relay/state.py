@@ -32,12 +32,13 @@ from typing import Any
 
 from isonomy.common.agreements.plan import PlanPublic
 from isonomy.common.base.canonical import hash_bytes
-from isonomy.common.base.errors import ProtocolError, VerificationError
-from isonomy.common.base.session_errors import (
+from isonomy.common.base.errors import (
     OrderViolation,
     PlanMismatch,
+    ProtocolError,
     RoleRefused,
     TokenRefused,
+    VerificationError,
 )
 from isonomy.common.keys.identity import verify_signature
 from isonomy.common.session.links import CLEAR_DOMAIN

@@ -21,8 +21,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 from isonomy.common.agreements.plan import PlanPublic
-from isonomy.common.base.errors import ProtocolError
-from isonomy.common.base.session_errors import OversizedMessage
+from isonomy.common.base.errors import OversizedMessage, ProtocolError
 from isonomy.common.crypto.ciphertexts import add_answers, check_answer, pack_total
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.privacy.queries import MAX_ANSWERS

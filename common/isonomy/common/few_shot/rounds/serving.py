@@ -8,8 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.base.errors import IsonomyError, ProtocolError
-from isonomy.common.base.session_errors import PeerRestarted, SessionClosed
+from isonomy.common.base.errors import IsonomyError, PeerRestarted, ProtocolError, SessionClosed
 from isonomy.common.crypto.he_vectors import VectorEncryptor
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.few_shot.rounds.messages import (

@@ -28,10 +28,10 @@ from isonomy.common.base.errors import (
     BudgetExceeded,
     ConfigError,
     ModelsDiffer,
+    PeerRestarted,
     ProtocolError,
     VerificationError,
 )
-from isonomy.common.base.session_errors import PeerRestarted
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.few_shot.rounds.messages import Begin, Given, Ready, parse_regulator
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
