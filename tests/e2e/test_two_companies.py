@@ -56,11 +56,11 @@ import sys
 sys.path[:0] = sys.argv[2].split(":")
 from federation import CountedNoise
 from isonomy.common.sums.custodian import Custodian
-from isonomy.regulator.serving import daemon
+from isonomy.regulator.serving import plan_desks
 from isonomy.regulator.cli import app
 def counted(*given, **options):
     return Custodian._with_noise(*given, **options, source=CountedNoise(1))
-daemon.Custodian = counted
+plan_desks.Custodian = counted
 sys.argv[1:] = ["serve", "--home", sys.argv[1]]
 app()
 """

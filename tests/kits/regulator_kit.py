@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.keys.certificates import issue, make_authority
 from isonomy.common.keys.party import Card, PartyKeys
+from isonomy.common.node.bridge import DaemonAbsent, call
 from isonomy.common.people.cohort import Cohort
 from isonomy.company.federation.planning import make_plan, write_plan
 from isonomy.regulator.cli import app
@@ -141,6 +143,16 @@ class Outcome:
     def json(self) -> dict[str, Any]:
         (line,) = self.stdout.splitlines()  # one object, and nothing else
         return dict(json.loads(line))
+
+
+def hand_over(socket: Path, ticket: str) -> Any:
+    """What a company's Flower node does: bring a ticket to its socket, once somebody listens."""
+    for _ in range(200):
+        try:
+            return call(socket, {"type": "session", "ticket": ticket})
+        except DaemonAbsent:
+            time.sleep(0.05)
+    raise AssertionError("the company never listened")
 
 
 def run_regulator(*arguments: object) -> Outcome:

@@ -200,7 +200,7 @@ class TestQueries:
 
     def custodian(self, daemon: Daemon, regulator: Regulator) -> tuple[Custodian, bytes]:
         plan = regulator.plan()[0].hash
-        return daemon._half(plan)._custodian, plan
+        return daemon.plans.half(plan)._custodian, plan
 
     def test_one_within_the_policy_is_answered(self, daemon: Daemon, regulator: Regulator) -> None:
         with daemon:
@@ -265,4 +265,4 @@ class TestQueries:
             Daemon(regulator.config, regulator.vault) as daemon,
             pytest.raises(DataError, match="1 of the plan's 40"),
         ):
-            daemon._half(regulator.plan()[0].hash)
+            daemon.plans.half(regulator.plan()[0].hash)

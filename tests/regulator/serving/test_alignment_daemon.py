@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
-from regulator_kit import fill_vault, run_regulator
+from regulator_kit import fill_vault, hand_over, run_regulator
 from session_kit import GROUPS, RELAY_NAME, Federation
 
 from isonomy.common.agreements.approvals import PlanNotApproved, read_people
@@ -19,7 +18,6 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.errors import DataError, PartyTimeout, SessionClosed
 from isonomy.common.keys.identity import Identity
-from isonomy.common.node.bridge import DaemonAbsent, call
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.federation.align import align_records
 from isonomy.regulator.config.config import RegulatorConfig
@@ -44,15 +42,6 @@ def company(*arguments: object) -> Any:
     with redirect_stdout(out), pytest.raises(SystemExit) as ended:
         company_app([str(own) for own in arguments])
     return json.loads(out.getvalue().splitlines()[-1]) if not ended.value.code else ended.value.code
-
-
-def hand_over(socket: Path, ticket: str) -> Any:
-    for _ in range(200):
-        try:
-            return call(socket, {"type": "session", "ticket": ticket})
-        except DaemonAbsent:
-            time.sleep(0.05)
-    raise AssertionError("the company never listened")
 
 
 class Scene:
@@ -90,7 +79,7 @@ class Scene:
         socket = self.folder / "company" / "run" / "company.sock"
         with relay, Daemon(self.config, self.vault) as daemon, ThreadPoolExecutor(2) as pool:
             ticket = relay.issue_ticket("regulator", "regulator").to_json().decode()
-            served = pool.submit(daemon._handle, {"type": "session", "ticket": ticket})
+            served = pool.submit(daemon.node, {"type": "session", "ticket": ticket})
             mine = relay.issue_ticket("company", "company").to_json().decode()
             node = pool.submit(hand_over, socket, mine)
             try:

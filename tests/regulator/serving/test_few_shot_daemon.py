@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from regulator_kit import run_regulator
+from regulator_kit import hand_over, run_regulator
 from round_kit import FINGERPRINT, ROUNDS, SAMPLES, SIZE, Company, make_plan
 from round_kit import Regulator as Learner
 from session_kit import Federation
@@ -22,7 +21,6 @@ from isonomy.common.base.errors import ConfigError, ModelsDiffer, PartyTimeout
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import verify_ledger
-from isonomy.common.node.bridge import DaemonAbsent, call
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.federation.home import Home
 from isonomy.company.few_shot.federated import federated
@@ -94,7 +92,7 @@ class Scene:
         relay = RelayServer("127.0.0.1:0", tls, plan.public(), key, self.folder / "relay")
         with relay, Daemon(self.config, self.vault) as daemon, ThreadPoolExecutor(2) as pool:
             ticket = relay.issue_ticket("regulator", "regulator").to_json().decode()
-            served = pool.submit(daemon._handle, {"type": "session", "ticket": ticket})
+            served = pool.submit(daemon.node, {"type": "session", "ticket": ticket})
             mine = relay.issue_ticket("company", "company").to_json().decode()
             node = pool.submit(hand_over, home.socket, mine)
             try:
@@ -103,15 +101,6 @@ class Scene:
                 node.exception(30)
                 self.failed = served.exception(30)
                 self.reply = None if self.failed else served.result()
-
-
-def hand_over(socket: Path, ticket: str) -> Any:
-    for _ in range(200):
-        try:
-            return call(socket, {"type": "session", "ticket": ticket})
-        except DaemonAbsent:
-            time.sleep(0.05)
-    raise AssertionError("the company never listened")
 
 
 @pytest.fixture

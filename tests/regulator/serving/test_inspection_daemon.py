@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from datetime import date
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from regulator_kit import fill_vault, run_regulator
+from regulator_kit import fill_vault, hand_over, run_regulator
 from session_kit import GROUPS, Federation, attributes
 
 from isonomy.common.agreements.approvals import Approvals
@@ -21,7 +20,6 @@ from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import ConfigError, InspectionFailed, InspectionPending
 from isonomy.common.inspection.verdict import Verdict
 from isonomy.common.keys.party import Card, PartyKeys
-from isonomy.common.node.bridge import DaemonAbsent, call
 from isonomy.common.node.bridge_server import BridgeServer
 from isonomy.common.sums.company_half import EncryptedOracle
 from isonomy.common.sums.openings import StoredRequest
@@ -74,7 +72,7 @@ class Scene:
         mine = self.relay.issue_ticket("company", "company").to_json().decode()
         socket = self.company_home / "run" / "company.sock"
         with ThreadPoolExecutor(2) as pool:
-            answers = pool.submit(self.daemon._handle, {"type": "session", "ticket": theirs})
+            answers = pool.submit(self.daemon.node, {"type": "session", "ticket": theirs})
             node = pool.submit(hand_over, socket, mine)
             try:
                 with join(self.federation.plan, home=self.company_home, wait_s=20) as oracle:
@@ -82,15 +80,6 @@ class Scene:
             finally:
                 for job in (answers, node):
                     job.exception(30)  # whatever it says: the company's own outcome counts
-
-
-def hand_over(socket: Path, ticket: str) -> Any:
-    for _ in range(200):
-        try:
-            return call(socket, {"type": "session", "ticket": ticket})
-        except DaemonAbsent:
-            time.sleep(0.05)
-    raise AssertionError("the company never listened")
 
 
 @pytest.fixture
@@ -117,7 +106,7 @@ def scene(tmp_path: Path):
         Approvals(home).approve(plan, plain.cohort, federation.keys(name))
     with federation.relay() as relay, Daemon(config, vault) as daemon:
         daemon.reserve_all()
-        desk: Any = daemon._half(plan.hash)._inspector
+        desk: Any = daemon.plans.half(plan.hash)._inspector
         desk._verdict_wait_s = 0.3
         with BridgeServer(config.officer_socket, daemon.officer):  # as `serve` has it
             yield Scene(federation, config, relay, daemon)

@@ -71,8 +71,8 @@ def test_people_who_come_and_go_meanwhile(regulator: Regulator) -> None:
         regulator.approve(regulator.plan_file(["new-1", "new-2"], name="late", epsilon="0.1"))
         done = regulator.run("forget", "late", "--yes", "--json")
         assert done.code == 0, done.stderr
-        assert daemon._table is None
-        assert daemon._halves == {}
+        assert daemon.plans._table is None
+        assert daemon.plans._halves == {}
     (plan,) = verify_ledger(regulator.config.ledger.path).plans
     assert not plan.is_open
 
@@ -84,6 +84,6 @@ def test_the_officers_socket_is_no_door_for_the_node(regulator: Regulator) -> No
     with Daemon(regulator.config, regulator.vault) as daemon:
         for kind in ("status", "close", "reserve", "note", "clock"):
             with pytest.raises(ProtocolError, match="no known type"):
-                daemon._handle({"type": kind, "plan": "00" * 32})
+                daemon.node({"type": kind, "plan": "00" * 32})
         with pytest.raises(ProtocolError, match="no known type"):
             daemon.officer({"type": "session", "ticket": "{}"})

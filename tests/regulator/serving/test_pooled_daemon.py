@@ -23,7 +23,7 @@ from isonomy.common.sums.custodian import Custodian
 from isonomy.common.sums.oracle import GroupOracle, Release
 from isonomy.company.federation.joining import JoinedJointOracle, join
 from isonomy.regulator.config.config import LedgerConfig, RegulatorConfig
-from isonomy.regulator.serving import daemon as daemon_module
+from isonomy.regulator.serving import plan_desks
 from isonomy.regulator.serving.daemon import Daemon
 from isonomy.regulator.vault.member_key import make_member_key
 from isonomy.regulator.vault.vault import Vault
@@ -84,14 +84,14 @@ def test_same_group_sums_as_one_company(tmp_path: Path, monkeypatch: pytest.Monk
     def custodian(*args: Any, **options: Any) -> Custodian:
         return Custodian._with_noise(*args, **options, source=CountedNoise(1))
 
-    monkeypatch.setattr(daemon_module, "Custodian", custodian)
+    monkeypatch.setattr(plan_desks, "Custodian", custodian)
     with table(tmp_path, "first", "second") as joint:
         config, vault = regulator_home(joint)
         ticket = joint.relay.issue_ticket("regulator", "regulator").to_json().decode()
         with Daemon(config, vault) as daemon, ThreadPoolExecutor(5) as pool:
             daemon.reserve_all()
-            assert isinstance(daemon._half(joint.federation.plan.hash), JointHalf)
-            answers = pool.submit(daemon._handle, {"type": "session", "ticket": ticket})
+            assert isinstance(daemon.plans.half(joint.federation.plan.hash), JointHalf)
+            answers = pool.submit(daemon.node, {"type": "session", "ticket": ticket})
             nodes = [pool.submit(hand_over, joint, name) for name in joint.names]
             companies = [pool.submit(company, joint, name) for name in joint.names]
             results = [job.result(60) for job in companies]

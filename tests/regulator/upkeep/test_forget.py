@@ -143,11 +143,11 @@ def test_a_running_daemon_stops_answering(regulator: Regulator) -> None:
     regulator.approve(regulator.plan_file())
     plan = regulator.plan()[0].hash
     with Daemon(regulator.config, regulator.vault) as daemon:
-        half = daemon._half(plan)
+        half = daemon.plans.half(plan)
         daemon.officer({"type": "close", "plan": plan.hex()})
         with pytest.raises(BudgetExceeded, match="closed"):
             daemon._ledger.check(plan, half._custodian.root, 1)
-        assert plan not in daemon._halves
+        assert plan not in daemon.plans._halves
 
 
 def test_what_is_neither(regulator: Regulator) -> None:

@@ -1,26 +1,21 @@
 """The daemon's part in few-shot runs: a desk per plan, and the learner behind it.
 
-The learner needs torch, which a regulator who only answers questions does not: it is loaded when a
-few-shot plan is first approved or served, and its absence is a ConfigError that names the extra.
+The learner needs torch, which a regulator who only answers queries does not have to install. It is
+imported when a few-shot plan is first approved or served; if it is missing, a ConfigError says what
+to install.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
-from typing import Any
 
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import ConfigError, PolicyRefused
 from isonomy.common.few_shot.rounds.desk import RoundDesk
 from isonomy.common.few_shot.rounds.plan import MILLION, FewShotPlan
-from isonomy.common.few_shot.rounds.serving import serve_rounds
 from isonomy.common.few_shot.rounds.sides import RegulatorSide
 from isonomy.common.ledger.ledger import Ledger
-from isonomy.common.node.bridge import Message
 from isonomy.common.privacy.accounting import epsilon_of, units_for
-from isonomy.common.session.connection import Session
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultLocked
 from isonomy.regulator.plans.few_shot_approval import approvals, check_policy
@@ -29,8 +24,8 @@ from isonomy.regulator.vault.task_pools import TaskPool, open_pool
 from isonomy.regulator.vault.vault import Vault
 
 
-class FewShotRoom:
-    """The daemon's desks of few-shot plans, one per plan, made when first needed."""
+class FewShotDesks:
+    """What answers for few-shot plans: a desk per plan, made when it is first needed."""
 
     def __init__(self, config: RegulatorConfig, ledger: Ledger, vault: Vault | None) -> None:
         self._config, self._ledger, self._vault = config, ledger, vault
@@ -42,48 +37,17 @@ class FewShotRoom:
         store = approvals(self._config)
         return store.require(plan_hash) if store.approved(plan_hash) else None
 
-    def reserve(self, plan: FewShotPlan) -> None:
-        """Set a plan's budget aside, after every check that can be made before."""
-        self._desk(plan)
-
-    def close(self, plan_hash: bytes) -> None:
-        with self._lock:
-            self._desks.pop(plan_hash, None)
-
-    def attend(
-        self,
-        session: Session,
-        plan: FewShotPlan,
-        log: Any,
-        shown: Message,
-        on_round: Callable[[], None],
-    ) -> Message:
-        """Serve one session to its end; only counts are told. `shown` is for the officer."""
-        shown.update({"since": int(time.time()), "answered": 0})
-        rounds: set[int] = set()
-
-        def note(kind: str, number: int, text: str) -> None:
-            if kind == "round":
-                rounds.add(number)
-                shown["answered"] = len(rounds)
-                on_round()
-            if text:
-                log.error("refused", round=number, reason=text)
-            else:
-                log.info(kind, round=number)
-
-        desk = self._desk(plan)
-        with session:
-            log.info("few-shot session began", plan=plan.hash.hex()[:16], answered=desk.answered)
-            serve_rounds(session, desk, on_event=note)
-        log.info("session ended", rounds=len(rounds))
-        return {"rounds": len(rounds), "reconnects": max(session.reconnects, 0)}
-
-    def _desk(self, plan: FewShotPlan) -> RoundDesk:
+    def desk(self, plan: FewShotPlan) -> RoundDesk:
+        """Return what answers for a plan, after its budget has been set aside."""
         with self._lock:
             if plan.hash not in self._desks:
                 self._desks[plan.hash] = self._open(plan)
             return self._desks[plan.hash]
+
+    def close(self, plan_hash: bytes) -> None:
+        """Answer no more rounds under this plan."""
+        with self._lock:
+            self._desks.pop(plan_hash, None)
 
     def _open(self, plan: FewShotPlan) -> RoundDesk:
         check_policy(self._config, plan)
@@ -103,21 +67,24 @@ class FewShotRoom:
         )
 
     def _check_totals(self, plan: FewShotPlan, members: list[bytes]) -> None:
-        """The file's total may be below the ledger's own cap, which stands behind it."""
-        if plan.hash in {own.plan for own in self._ledger.plans()}:
+        """Raise PolicyRefused if a sample would lose more than the total in regulator.toml.
+
+        That total may be below the ledger's cap, which the ledger itself enforces.
+        """
+        if plan.hash in {entry.plan for entry in self._ledger.plans()}:
             return
         delta = float(self._config.ledger.delta)
-        held, total = self._ledger.held_units(members), self._config.ledger.epsilon
-        if held + plan.cap_units > units_for(float(total), delta):
+        units, total = self._ledger.held_units(members), self._config.ledger.epsilon
+        if units + plan.cap_units > units_for(float(total), delta):
             raise PolicyRefused(
                 f"ε = {plan.epsilon_millionths / MILLION:g} on top of the "
-                f"{epsilon_of(held, delta):.3g} that some sample has already set aside is above "
+                f"{epsilon_of(units, delta):.3g} that some sample has already set aside is above "
                 f"the total of {total}"
             )
 
 
 def learner(plan: FewShotPlan, tasks: TaskPool) -> RegulatorSide:
-    """The regulator's learner on these tasks; here, because it needs torch."""
+    """Return the regulator's learner on these tasks. Imports torch."""
     try:
         from isonomy.common.few_shot.learning.learners import RegulatorLearner
     except ModuleNotFoundError as error:
@@ -126,6 +93,3 @@ def learner(plan: FewShotPlan, tasks: TaskPool) -> RegulatorSide:
             "pip install 'isonomy[regulator,few-shot]'"
         ) from None
     return RegulatorLearner(plan.settings, tasks.pool)
-
-
-__all__ = ["FewShotRoom", "learner"]

@@ -24,7 +24,7 @@ def ask(
     except DaemonAbsent:
         from isonomy.regulator.serving.daemon import Daemon
 
-        with Daemon(config, open_vault() if open_vault else None) as daemon:
+        with Daemon(config, open_vault() if open_vault else None, least="warning") as daemon:
             return daemon.officer(request)
     except DaemonFailed as error:
         raise _as_it_was(error) from None

@@ -14,13 +14,20 @@ put back to an older state.
 from __future__ import annotations
 
 import json
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from isonomy.common.base.canonical import canonical_json, parse_canonical
-from isonomy.common.base.errors import ConfigError, ProtocolError, VerificationError
+from isonomy.common.base.errors import (
+    ConfigError,
+    IsonomyError,
+    ProtocolError,
+    VerificationError,
+)
 from isonomy.common.base.private_files import write_private
 from isonomy.common.keys.identity import Identity, verify_signature
 from isonomy.common.keys.party import Card
@@ -31,6 +38,7 @@ from isonomy.regulator.vault.vault import Vault
 
 DOMAIN = "isonomy/ledger-witness/v1"
 MAX_BYTES = 4096
+WRITE_EVERY_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,37 @@ def write_witness(config: RegulatorConfig, ledger: Ledger, identity: Identity) -
     for copy in config.witness_copies:
         copy.parent.mkdir(parents=True, exist_ok=True)
         write_private(copy, found.signed(identity))
+
+
+class WitnessWriter:
+    """Writes witnesses for the daemon. A copy that cannot be written is reported, not raised."""
+
+    def __init__(
+        self,
+        config: RegulatorConfig,
+        ledger: Ledger,
+        identity: Identity,
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        self._config, self._ledger, self._identity = config, ledger, identity
+        self._on_error, self._last = on_error, time.monotonic()
+        self._lock = threading.Lock()
+
+    def write(self) -> None:
+        try:
+            # Sessions end in threads of their own: without the lock, two of them would write the
+            # same temporary file, and an older witness could replace a newer one.
+            with self._lock:
+                write_witness(self._config, self._ledger, self._identity)
+        except (IsonomyError, OSError) as error:
+            self._on_error(error)
+
+    def write_soon(self) -> None:
+        """Write during a session, but not with every answer: each write costs two fsyncs."""
+        now = time.monotonic()
+        if now - self._last >= WRITE_EVERY_S:
+            self._last = now
+            self.write()
 
 
 def known_witnesses(config: RegulatorConfig) -> list[Witness]:

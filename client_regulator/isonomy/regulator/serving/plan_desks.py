@@ -1,0 +1,120 @@
+"""What answers for each approved plan: its people, its limits and its inspections.
+
+A plan's half is made once and kept, so that the key of a question that is under way outlives a
+session that breaks off.
+"""
+
+from __future__ import annotations
+
+import threading
+from decimal import Decimal
+
+from isonomy.common.agreements.approvals import Approvals
+from isonomy.common.agreements.plan import MILLION, Plan
+from isonomy.common.inspection.desk import InspectionDesk
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.ledger.ledger import Ledger
+from isonomy.common.pooled.half import JointHalf
+from isonomy.common.pooled.store import JointStore
+from isonomy.common.privacy.queries import Query
+from isonomy.common.sums.custodian import Custodian, Limits
+from isonomy.common.sums.regulator_half import RegulatorHalf
+from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.config.faults import VaultLocked
+from isonomy.regulator.plans.approval import check_plan
+from isonomy.regulator.plans.plan_files import inspections_folder
+from isonomy.regulator.serving.unknowns import release_all
+from isonomy.regulator.vault.attributes import load_table
+from isonomy.regulator.vault.member_key import member_key
+from isonomy.regulator.vault.vault import Vault, VaultTable
+
+
+class PlanDesks:
+    """The halves of all plans and the decrypted vault. Threads may share it."""
+
+    def __init__(
+        self, config: RegulatorConfig, keys: PartyKeys, ledger: Ledger, vault: Vault | None
+    ) -> None:
+        self._config, self._keys, self._ledger, self._vault = config, keys, ledger, vault
+        self._member_key = member_key(config)
+        self.approvals = Approvals(config.plans_folder)
+        self._table: tuple[int, VaultTable] | None = None  # with the vault's generation
+        self._halves: dict[bytes, RegulatorHalf] = {}
+        self._lock = threading.RLock()
+
+    def half(self, plan_hash: bytes) -> RegulatorHalf:
+        """Return what answers for a plan, after its budget has been set aside."""
+        with self._lock:
+            if plan_hash not in self._halves:
+                plan, cohort = self.approvals.require(plan_hash)
+                people = self.people()
+                table = load_table(self._config, people, plan, cohort)
+                check_plan(self._config, self._ledger, plan, cohort, people, self._member_key)
+                custodian = Custodian(
+                    table,
+                    self._ledger,
+                    plan=plan_hash,
+                    member_key=self._member_key,
+                    dual_required=plan.strategy == "pf_ld",
+                )
+                custodian.limits = self._limits(plan)
+                custodian.reserve(plan.cap_units, individual=plan.individual_filter)
+                self._halves[plan_hash] = self._new_half(plan, custodian)
+            return self._halves[plan_hash]
+
+    def close(self, plan_hash: bytes) -> None:
+        """Answer nothing more under this plan, and free what it did not spend."""
+        with self._lock:
+            self._halves.pop(plan_hash, None)
+            if plan_hash in {plan.plan for plan in self._ledger.plans()}:
+                self._ledger.release(plan_hash)
+
+    def people(self) -> VaultTable:
+        """Return the vault's content. It is decrypted again only if it has changed."""
+        with self._lock:
+            if self._vault is None:
+                raise VaultLocked("the vault was not opened; it is needed to answer for a plan")
+            generation = int(self._vault.header(self._config.vault.path).public["generation"])
+            if self._table is None or self._table[0] != generation:
+                self._table = (generation, self._vault.read())
+            return self._table[1]
+
+    def drop_people(self) -> None:
+        """Keep nobody in memory who may just have been forgotten."""
+        with self._lock:
+            self._table = None
+
+    def release_unknowns(self, plan_hash: bytes, millionths: int) -> None:
+        """Release, with noise, how many of a plan's people have no value (for its report)."""
+        self.half(plan_hash)  # approved, within the policy, its budget set aside
+        plan, cohort = self.approvals.require(plan_hash)
+        (root,) = [entry.root for entry in self._ledger.plans() if entry.plan == plan_hash]
+        release_all(self._ledger, self.people(), plan, cohort, root, millionths)
+
+    def _limits(self, plan: Plan) -> Limits:
+        """Return the check by which the policy rules each query of a plan."""
+
+        def check(query: Query, units: int) -> None:
+            self._config.policy.check_query(
+                query,
+                units,
+                people=query.people(plan.cohort_size),
+                answered=self._ledger.answers(plan.hash),
+                delta=self._config.ledger.delta,
+            )
+
+        return check
+
+    def _new_half(self, plan: Plan, custodian: Custodian) -> RegulatorHalf:
+        if len(plan.companies) == 1:
+            return RegulatorHalf(custodian, self._keys.identity, self._desk(plan, custodian))
+        store = JointStore(self._config.state_folder / plan.hash.hex() / "joint")
+        return JointHalf(custodian, self._keys.identity, plan, store)
+
+    def _desk(self, plan: Plan, custodian: Custodian) -> InspectionDesk | None:
+        """Return who inspects a plan's queries, or None if the plan names no auditor."""
+        if not plan.auditor:
+            return None
+        folder = inspections_folder(self._config, plan)
+        policy = int(Decimal(self._config.policy.inspection_rate) * MILLION)
+        return InspectionDesk(plan, custodian, self._keys, folder, policy_millionths=policy)

@@ -1,0 +1,207 @@
+"""Sessions: a ticket is opened only for an approved agreement, then served to its end.
+
+Everything that goes back to the Flower node next door, which runs foreign code, is how many
+queries or rounds were answered; after an alignment not even that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from isonomy.common.agreements.agreement import Agreement
+from isonomy.common.alignment.alignment import AlignmentPlan
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
+from isonomy.common.few_shot.rounds.serving import serve_rounds
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.node.bridge import Message
+from isonomy.common.pooled.half import JointHalf
+from isonomy.common.pooled.serving import serve_joint
+from isonomy.common.remote.remote import serve_queries
+from isonomy.common.session.connection import Session
+from isonomy.common.session.stream import Timing
+from isonomy.common.session.tickets import Ticket
+from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.serving.aligning import alignments, attend
+from isonomy.regulator.serving.few_shot import FewShotDesks
+from isonomy.regulator.serving.plan_desks import PlanDesks
+from isonomy.regulator.serving.witness import WitnessWriter
+
+# What the regulator's loops report, as the log names it.
+_EVENTS = {
+    "columns": "query received",
+    "demand": "opening demanded",
+    "answer": "query answered",
+    "refusal": "query refused",
+}
+_CONNECTIONS = {"connected": "session connected", "connected again": "session resumed"}
+
+
+@dataclass
+class Progress:
+    """A session that is open now."""
+
+    since: int
+    answered: set[str] = field(default_factory=set)  # ids: several companies share one query
+
+
+class SessionBoard:
+    """The sessions that are open, for the officer's `status`.
+
+    One thread per session writes here while another one reads, so every access takes the lock.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[bytes, Progress] = {}
+
+    @contextlib.contextmanager
+    def entry(self, plan_hash: bytes) -> Iterator[None]:
+        """List a session while the block lasts."""
+        with self._lock:
+            self._open[plan_hash] = Progress(int(time.time()))
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._open[plan_hash]
+
+    def count(self, plan_hash: bytes, query_id: str) -> int:
+        """Note an answer. Returns how many there are in this session."""
+        with self._lock:
+            answered = self._open[plan_hash].answered
+            answered.add(query_id)
+            return len(answered)
+
+    def rows(self) -> list[Message]:
+        """Return the open sessions as `status` shows them."""
+        with self._lock:
+            return [
+                {"plan": plan.hex(), "since": progress.since, "answered": len(progress.answered)}
+                for plan, progress in self._open.items()
+            ]
+
+
+class Sessions:
+    """Opens and serves the sessions that tickets ask for."""
+
+    def __init__(
+        self,
+        config: RegulatorConfig,
+        keys: PartyKeys,
+        plans: PlanDesks,
+        few_shot: FewShotDesks,
+        witness: WitnessWriter,
+        log: Any,
+    ) -> None:
+        self._config, self._keys, self._log = config, keys, log
+        self._plans, self._few_shot, self._witness = plans, few_shot, witness
+        self.board = SessionBoard()
+
+    def open(self, ticket: Ticket) -> Session:
+        """Open the session of a ticket; PlanNotApproved unless the officer approved its plan."""
+        agreement = self._agreement(ticket.plan_hash)
+        log = self._log.bind(plan=_short(agreement))
+
+        def on_event(text: str) -> None:
+            if text in _CONNECTIONS:
+                log.info(_CONNECTIONS[text])
+            else:
+                log.info("session note", text=text)
+
+        return Session(
+            ticket,
+            self._config.tls_files,
+            self._keys,
+            agreement,
+            self._config.state_folder / agreement.hash.hex(),
+            timing=Timing(absence_s=float(self._config.rejoin_s)),
+            on_event=on_event,
+        )
+
+    def serve(self, session: Session) -> Message:
+        """Serve a session to its end. Returns what the Flower node may know of it."""
+        agreement = session.agreement
+        log = self._log.bind(plan=_short(agreement), session=secrets.token_hex(4))
+        try:
+            if isinstance(agreement, AlignmentPlan):
+                log.info("session opened", kind="alignment")
+                attend(self._config, session, agreement, self._plans.people())
+                reply: Message = {}
+            elif isinstance(agreement, FewShotPlan):
+                reply = {"rounds": self._serve_rounds(session, agreement, log)}
+            else:
+                reply = {"answered": self._serve_queries(session, log)}
+        except Exception as error:
+            log.warning("session broken off", error=type(error).__name__)
+            raise
+        log.info("session closed")
+        return {**reply, "reconnects": max(session.reconnects, 0)} if reply else {}
+
+    def _agreement(self, agreement_hash: bytes) -> Agreement:
+        """Return the approved plan, alignment or few-shot plan of that hash."""
+        training = self._few_shot.plan(agreement_hash)
+        if training is not None:
+            return training
+        store = alignments(self._config)
+        if store.approved(agreement_hash):
+            return store.require(agreement_hash)
+        return self._plans.approvals.require(agreement_hash)[0]
+
+    def _serve_queries(self, session: Session, log: Any) -> int:
+        """Serve the queries of a plan. Returns how many were answered."""
+        plan, answered = session.plan.hash, 0
+        half = self._plans.half(plan)  # before the session is listed: the plan may be refused
+
+        def on_event(kind: str, query_id: str, reason: str = "") -> None:
+            nonlocal answered
+            if kind == "answer":
+                answered = self.board.count(plan, query_id)
+                self._witness.write_soon()
+            why = {"reason": reason} if reason else {}
+            log.info(_EVENTS.get(kind, kind), query=query_id, **why)
+
+        with self._listed(plan), session:
+            log.info("session opened", kind="plan")
+            if isinstance(half, JointHalf):
+                serve_joint(session, half, on_event=on_event)
+            else:
+                serve_queries(session, half, on_event=on_event)
+        return answered
+
+    def _serve_rounds(self, session: Session, plan: FewShotPlan, log: Any) -> int:
+        """Serve the rounds of a few-shot plan. Returns how many were answered."""
+        answered = 0
+
+        def on_event(kind: str, number: int, text: str) -> None:
+            nonlocal answered
+            if kind == "round":
+                answered = self.board.count(plan.hash, str(number))
+                self._witness.write_soon()
+            if text:
+                log.error("round refused", round=number, reason=text)
+            else:
+                log.info("round answered" if kind == "round" else "rounds begun", round=number)
+
+        desk = self._few_shot.desk(plan)
+        with self._listed(plan.hash), session:
+            log.info("session opened", kind="few-shot")
+            serve_rounds(session, desk, on_event=on_event)
+        return answered
+
+    @contextlib.contextmanager
+    def _listed(self, plan_hash: bytes) -> Iterator[None]:
+        try:
+            with self.board.entry(plan_hash):
+                yield
+        finally:
+            self._witness.write()
+
+
+def _short(agreement: Agreement) -> str:
+    return agreement.hash.hex()[:16]
