@@ -29,7 +29,8 @@ from isonomy.common.base.errors import (
 from isonomy.common.base.merkle import merkle_root
 from isonomy.common.ledger.file import read_ledger
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
-from isonomy.common.ledger.records import Reserve, Sealed, seal, subset_root, unseal
+from isonomy.common.ledger.lines import seal, subset_root, unseal
+from isonomy.common.ledger.records import Reserve, Sealed
 from isonomy.common.ledger.state import LedgerState
 
 PLAN_A, PLAN_B, PLAN_C = (bytes([letter]) * 32 for letter in b"ABC")
@@ -83,7 +84,7 @@ def rich(path) -> Path:
         ask(made, "q1", root, 5)
         ask(made, "q2 – ü😀", some, 7)
         ask(made, "q3", some, 99, plan=PLAN_B, adjacency="sample")
-        made.release(PLAN_A)
+        made.close_plan(PLAN_A)
     return path
 
 
@@ -156,7 +157,7 @@ def test_the_cap_holds_over_plans_with_overlapping_people(ledger):
         ledger.reserve(b"D" * 32, alone, 1)
 
 
-def test_release_frees_what_each_person_did_not_spend(ledger):
+def test_closing_a_plan_frees_what_each_person_did_not_spend(ledger):
     root = ledger.add_people(people(1, 2))
     one = ledger.add_subset(root, np.array([0]))
     two = ledger.add_subset(root, np.array([1]))
@@ -164,7 +165,7 @@ def test_release_frees_what_each_person_did_not_spend(ledger):
     ask(ledger, "q", one, 30)
     with pytest.raises(BudgetExceeded):
         ledger.reserve(PLAN_B, one, 70)
-    ledger.release(PLAN_A)
+    ledger.close_plan(PLAN_A)
     with pytest.raises(BudgetExceeded):
         ledger.reserve(PLAN_B, one, 71)
     ledger.reserve(PLAN_B, one, 70)
@@ -176,7 +177,7 @@ def test_release_frees_what_each_person_did_not_spend(ledger):
     assert ask(ledger, "q", one, 30).answer == b"answer to q"  # the stored answer stays available
 
 
-def test_releasing_and_reserving_again_are_no_ops(ledger):
+def test_closing_and_reserving_again_are_no_ops(ledger):
     root = ledger.add_people(people(1))
     ledger.reserve(PLAN_A, root, 10)
     head = ledger.head
@@ -186,9 +187,9 @@ def test_releasing_and_reserving_again_are_no_ops(ledger):
         ledger.reserve(PLAN_A, root, 11)
     with pytest.raises(ReplayRefused):
         ledger.reserve(PLAN_A, root, 10, individual=True)
-    ledger.release(PLAN_A)
+    ledger.close_plan(PLAN_A)
     head = ledger.head
-    ledger.release(PLAN_A)
+    ledger.close_plan(PLAN_A)
     ledger.reserve(PLAN_A, root, 10)
     assert ledger.head == head
     with pytest.raises(BudgetExceeded):
@@ -202,7 +203,7 @@ def test_individual_plans_count_their_whole_reservation_for_ever(ledger):
     ledger.check(PLAN_A, root, 10**6)
     ask(ledger, "q", root, 10**6)  # information: the company's own filter keeps the cap
     assert (ledger.spent_units(PLAN_A), ledger.remaining_units(PLAN_A, root)) == (60, 0)
-    ledger.release(PLAN_A)
+    ledger.close_plan(PLAN_A)
     assert ledger.person_units(person(1)) == 60
     with pytest.raises(BudgetExceeded):
         ledger.reserve(PLAN_B, root, 41)
@@ -256,7 +257,7 @@ def test_any_sequence_keeps_everybody_within_the_cap(tmp_path_factory, data):
     cap, held, spent, groups, plans = 20, {}, {}, {}, {}
     ledger = Ledger.create(path, cap_units=cap, delta=1e-5)
     for step in range(data.draw(st.integers(1, 12))):
-        kind = data.draw(st.sampled_from(["people", "subset", "reserve", "debit", "release"]))
+        kind = data.draw(st.sampled_from(["people", "subset", "reserve", "debit", "close"]))
         if kind == "people" or not groups:
             who = data.draw(st.lists(st.integers(0, 7), min_size=1, unique=True))
             root = ledger.add_people(people(*who))
@@ -291,9 +292,9 @@ def test_any_sequence_keeps_everybody_within_the_cap(tmp_path_factory, data):
             for each in groups[root][0]:
                 terms["spent"][each] += units
                 spent[each] = spent.get(each, 0) + units
-        elif kind == "release" and plans:
+        elif kind == "close" and plans:
             plan = data.draw(st.sampled_from(sorted(plans)))
-            ledger.release(plan)
+            ledger.close_plan(plan)
             if not plans[plan].get("closed"):
                 for each, used in plans[plan]["spent"].items():
                     held[each] -= plans[plan]["units"] - used
@@ -432,7 +433,7 @@ def test_delta_lies_between_zero_and_one(path, delta):
 
 def test_unknown_plans_and_roots(ledger):
     for question in (
-        lambda: ledger.release(PLAN_A),
+        lambda: ledger.close_plan(PLAN_A),
         lambda: ledger.spent_units(PLAN_A),
         lambda: ledger.reserve(PLAN_A, b"?" * 32, 1),
         lambda: ledger.members(b"?" * 32),
@@ -811,11 +812,11 @@ def test_a_forged_chain_still_meets_the_rules(rich, number, changes):
     assert_tampered(rich, resealed(rich, replace_field(number, **changes)))
 
 
-def test_a_debit_after_release_is_found(rich):
+def test_a_debit_after_the_close_is_found(rich):
     lines = rich.read_bytes().splitlines()
-    debit, release = unseal(lines[5]), unseal(lines[8])
+    debit, closed = unseal(lines[5]), unseal(lines[8])
     object.__setattr__(debit.body, "query_id", "late")
-    _, late = seal(debit.body, seq=9, prev=release.hash, time=0)
+    _, late = seal(debit.body, seq=9, prev=closed.hash, time=0)
     assert_tampered(rich, rich.read_bytes() + late, line=10)
 
 
@@ -825,7 +826,7 @@ def test_an_unknown_schema_is_no_tampering(rich):
         return canonical_json({**record, "hash": digest.hex()}) + b"\n"
 
     base = {"seq": 0, "prev": "0" * 64, "time": 0, "type": "open"}
-    rich.write_bytes(rewrite({**base, "schema": 3, "something": "new"}))
+    rich.write_bytes(rewrite({**base, "schema": 2, "something": "new"}))
     for use in (verify_ledger, Ledger.open):
         with pytest.raises(ConfigError, match="schema"):
             use(rich)

@@ -81,7 +81,7 @@ def every_record(path: Path, pipe: int) -> None:
         ledger.reserve(OTHER_PLAN, ledger.add_subset(root, np.array([1, 2])), 7)
         for number in (start, start, start + 1):
             os.write(pipe, number.to_bytes(8, "big") + debit(ledger, root, number))
-        ledger.release(OTHER_PLAN)
+        ledger.close_plan(OTHER_PLAN)
 
 
 def run(path: Path, work: Work, arm: Callable[[], None], kill_after_s: float | None) -> bytes:

@@ -25,7 +25,6 @@ from isonomy.common.keys.identity import verify_signature
 from isonomy.common.keys.party import Card
 from isonomy.common.ledger.entries import read_entries
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
-from isonomy.common.ledger.records import Open, Reserve, seal
 from isonomy.regulator.serving.daemon import Daemon
 from isonomy.regulator.upkeep.doctor import examine
 from isonomy.regulator.upkeep.rotation import DOMAIN, finish_rotation
@@ -123,47 +122,6 @@ class TestClock:
             monkeypatch.setattr("isonomy.common.ledger.ledger.time.time", lambda: now - 60)
             ledger.bind_key(bytes(32))
             assert ledger.last_time >= int(now)  # time in a ledger never runs backwards
-
-
-class TestMigration:
-    def old_ledger(self, path: Path) -> bytes:
-        """As the first version wrote it."""
-        body = Open(bytes(32), 1000, "1e-06", schema=1)
-        _, line = seal(body, seq=0, prev=bytes(32), time=1_700_000_000)
-        path.write_bytes(line)
-        return line
-
-    def test_an_older_ledger_goes_on_and_keeps_its_heads(self, tmp_path: Path) -> None:
-        path = tmp_path / "ledger.jsonl"
-        old = self.old_ledger(path)
-        before = verify_ledger(path)
-        assert before.schema == 1
-        with Ledger.open(path) as ledger:
-            ledger.note("test", {"a": 1})
-            ledger.migrate()  # a second time is nothing
-        after = verify_ledger(path, known_head=before.head)
-        assert (after.schema, after.records) == (2, 3)
-        assert path.read_bytes().startswith(old)
-
-    def test_newer_records_need_the_newer_schema(self, tmp_path: Path) -> None:
-        from isonomy.common.base.errors import LedgerTampered
-        from isonomy.common.ledger.records import Note, unseal
-
-        path = tmp_path / "ledger.jsonl"
-        old = unseal(self.old_ledger(path)[:-1])
-        _, line = seal(Note("test", {}), seq=1, prev=old.hash, time=1_700_000_001)
-        path.write_bytes(path.read_bytes() + line)
-        with pytest.raises(LedgerTampered, match="not migrated"):
-            verify_ledger(path)
-
-    def test_a_reservation_is_no_note(self, tmp_path: Path) -> None:
-        path = tmp_path / "ledger.jsonl"
-        self.old_ledger(path)
-        with Ledger.open(path) as ledger:
-            root = ledger.add_people([b"p" * 16])
-            ledger.reserve(b"x" * 32, root, 5)  # an old record type: no migration needed
-        assert verify_ledger(path).schema == 1
-        assert Reserve(b"x" * 32, root, 5, individual=False).units == 5
 
 
 class TestLedgerCommand:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from regulator_kit import GROUPS, Regulator, fill_vault
 
-from isonomy.common.base.errors import ConfigError, IsonomyError
-from isonomy.common.ledger.records import UnknownSchema
+from isonomy.common.base.errors import ConfigError, IsonomyError, UnknownSchema
 from isonomy.regulator.config.faults import VaultLocked, VaultTampered
 from isonomy.regulator.upkeep.doctor import examine
 from isonomy.regulator.vault import sealed_file

@@ -10,6 +10,7 @@ import typer
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.ledger.entries import LedgerEntry, read_entries
 from isonomy.common.ledger.ledger import LedgerSummary, verify_ledger
+from isonomy.common.ledger.records import SCHEMA
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.regulator.cli.output import (
     HERE,
@@ -116,7 +117,7 @@ def _hex(text: str) -> bytes | None:
 def _summary(found: LedgerSummary) -> dict[str, Any]:
     return {
         "verified": True,
-        "ledger_schema": found.schema,
+        "ledger_schema": SCHEMA,
         "records": found.records,
         "answers": found.debits,
         "people": found.people,

@@ -75,7 +75,6 @@ class Daemon:
         """Listen until SIGTERM or SIGINT."""
         self._config.tls_files.read()  # a fault in them shows now, not in a session
         self._ledger.check_clock()
-        self._ledger.migrate()
         self._config.socket.parent.mkdir(parents=True, exist_ok=True)
         stopped = threading.Event()
 

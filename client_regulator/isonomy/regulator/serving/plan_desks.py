@@ -67,7 +67,7 @@ class PlanDesks:
         with self._lock:
             self._halves.pop(plan_hash, None)
             if plan_hash in {plan.plan for plan in self._ledger.plans()}:
-                self._ledger.release(plan_hash)
+                self._ledger.close_plan(plan_hash)
 
     def people(self) -> VaultTable:
         """Return the vault's content. It is decrypted again only if it has changed."""

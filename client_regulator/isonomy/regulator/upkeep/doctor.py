@@ -26,7 +26,6 @@ from isonomy.common.base.errors import IsonomyError
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.ledger.ledger import CLOCK_TOLERANCE_S, verify_ledger
-from isonomy.common.ledger.records import SCHEMA as LEDGER_SCHEMA
 from isonomy.common.node.bridge_server import MAX_PATH_BYTES
 from isonomy.common.node.node import check_port
 from isonomy.regulator.config.config import RegulatorConfig
@@ -175,9 +174,6 @@ def _ledger(config: RegulatorConfig) -> Iterator[Finding]:
     if found.torn:
         text = "the last record was written in part; nothing of it left this machine"
         yield Finding("ledger", "warn", text, "nothing: it is cut off at the next start")
-    if found.schema < LEDGER_SCHEMA:
-        text = f"schema {found.schema}, newest is {LEDGER_SCHEMA}"
-        yield Finding("ledger", "warn", text, "nothing: `serve` migrates it by one record")
     yield Finding("ledger", "ok", f"{found.records} records hold, {found.debits} answers")
 
 

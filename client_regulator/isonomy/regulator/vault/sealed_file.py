@@ -25,9 +25,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from isonomy.common.base.canonical import canonical_json, hash_bytes, parse_canonical
-from isonomy.common.base.errors import ConfigError, ProtocolError, StorageError
+from isonomy.common.base.errors import ConfigError, ProtocolError, StorageError, UnknownSchema
 from isonomy.common.base.private_files import fsync_folder
-from isonomy.common.ledger.records import UnknownSchema
 from isonomy.regulator.config.faults import VaultLocked, VaultTampered
 from isonomy.regulator.vault.unlock import Derivation, Secret
 

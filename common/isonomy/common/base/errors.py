@@ -6,6 +6,7 @@ IsonomyError
 │   ├── CertificateError     a certificate or its key is missing, unreadable, expired or foreign
 │   ├── ClockWentBack        this machine's clock stands before the ledger's last record
 │   ├── PortInUse            another process listens where the relay should
+│   ├── UnknownSchema        a file was written by another version of Isonomy
 │   └── DataError            rows, ids or attributes that cannot be used as they are
 │       └── OverlappingPeople   two companies claim the same person
 ├── ProtocolError            the peer sent something that the protocol does not allow
@@ -80,6 +81,10 @@ class DataError(ConfigError):
 
 class OverlappingPeople(DataError):  # noqa: N818
     """Two companies of one plan claim the same person."""
+
+
+class UnknownSchema(ConfigError):  # noqa: N818
+    """A file was written by a version of Isonomy that this one does not know."""
 
 
 # --- The peer ------------------------------------------------------------------------------------

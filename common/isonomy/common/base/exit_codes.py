@@ -29,7 +29,7 @@ _TABLE: dict[str, tuple[int, str]] = {
     "ProcessEnded": (16, "a process that was started ended early; read its log"),
     "CertificateError": (17, "a certificate is missing, expired or from another authority; renew"),
     "OverlappingPeople": (18, "two companies claim one person; align the records again"),
-    "UnknownSchema": (19, "a file was written by another version; update, or migrate it"),
+    "UnknownSchema": (19, "a file was written by another version of Isonomy; use that one"),
     # --- the peer broke the protocol
     "ProtocolError": (20, "the other side sent what the protocol does not allow"),
     "ReplayRefused": (21, "an old query id came with other content; go on with the next id"),

@@ -12,12 +12,11 @@ from pathlib import Path
 
 from isonomy.common.ledger.file import read_ledger, storage_errors
 from isonomy.common.ledger.records import (
+    ClosePlan,
     Debit,
     Inspection,
-    Migrate,
     Note,
     Open,
-    Release,
     Reserve,
     Sealed,
 )
@@ -30,7 +29,7 @@ class LedgerEntry:
 
     seq: int
     time: int
-    kind: str  # open, reserve, debit, release, inspection, note, migrate
+    kind: str  # open, reserve, debit, close, inspection, note
     plan: bytes | None = None
     query_id: str = ""
     people: int = 0
@@ -64,7 +63,7 @@ def _entry(sealed: Sealed, state: LedgerState) -> LedgerEntry | None:
         case Reserve(plan, root, units):
             left = state.remaining_units(plan, root)
             return LedgerEntry(*at, plan, "", state.members(root), units, 0, left)
-        case Release(plan):
+        case ClosePlan(plan):
             return LedgerEntry(*at, plan, spent_units=state.spent_units(plan))
         case Debit() as debit:
             return LedgerEntry(
@@ -81,6 +80,4 @@ def _entry(sealed: Sealed, state: LedgerState) -> LedgerEntry | None:
             return LedgerEntry(*at, plan, query_id, event={"step": step})
         case Note(kind, event):
             return LedgerEntry(*at, event={"kind": kind, **event})
-        case Migrate(schema):
-            return LedgerEntry(*at, event={"schema": schema})
     return None

@@ -15,9 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from isonomy.common.base.errors import ConfigError, IsonomyError, LedgerTampered, StorageError
+from isonomy.common.base.errors import (
+    ConfigError,
+    IsonomyError,
+    LedgerTampered,
+    StorageError,
+    UnknownSchema,
+)
 from isonomy.common.base.private_files import fsync_folder
-from isonomy.common.ledger.records import MAX_LINE_BYTES, Open, Sealed, UnknownSchema, unseal
+from isonomy.common.ledger.lines import MAX_LINE_BYTES, unseal
+from isonomy.common.ledger.records import Open, Sealed
 from isonomy.common.ledger.state import LedgerState, PlanSummary
 
 OnRecord = Callable[[Sealed, LedgerState], None]
@@ -42,7 +49,6 @@ class LedgerSummary:
     torn: bool
     plans: tuple[PlanSummary, ...]
     ledger_id: bytes
-    schema: int
     last_time: int  # of the last record, in Unix seconds
 
 
@@ -82,7 +88,6 @@ def verify_ledger(path: Path, *, known_head: bytes | None = None) -> LedgerSumma
         torn=bool(found.tail),
         plans=found.state.plans(),
         ledger_id=opening.ledger_id,
-        schema=found.state.schema,
         last_time=found.state.time,
     )
 

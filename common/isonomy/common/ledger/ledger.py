@@ -1,7 +1,7 @@
 """The regulator's privacy ledger on disk: append-only, hash-chained, one fsync before each answer.
 
-The rules live in ledger_state (no I/O), the lines in ledger_records, reading and verifying a file
-in ledger_file; this module holds the lock and decides the order of write, fsync and belief.
+The rules live in state.py (no I/O), the lines in lines.py, reading and verifying a file in file.py;
+this module holds the lock and decides the order of write, fsync and belief.
 
 Formal guarantees (each has a test in tests/common/ledger):
     * When `debit` returns, its record is on disk in full. So whatever left is in the ledger, kill
@@ -14,7 +14,7 @@ Formal guarantees (each has a test in tests/common/ledger):
 What a file alone cannot show is a cut at the end of a record (a rollback): therefore the head
 travels in every signed answer, and `verify_ledger(path, known_head=…)` looks for it.
 
-A torn last line (see ledger_file) is copied to PATH.torn-<n> and cut off when the ledger is opened.
+A torn last line (see file.py) is copied to PATH.torn-<n> and cut off when the ledger is opened.
 """
 
 from __future__ import annotations
@@ -53,25 +53,23 @@ from isonomy.common.ledger.file import (
     verify_ledger,
     write_all,
 )
+from isonomy.common.ledger.lines import seal, subset_root
 from isonomy.common.ledger.questions import LedgerQuestions
 from isonomy.common.ledger.records import (
     NO_RECORD,
-    SCHEMA,
     Body,
+    ClosePlan,
     Debit,
+    DebitRecord,
     Inspection,
     Key,
-    Migrate,
     Note,
     Open,
     People,
-    Release,
     Reserve,
     Subset,
-    seal,
-    subset_root,
 )
-from isonomy.common.ledger.state import DebitRecord, LedgerState, PlanSummary
+from isonomy.common.ledger.state import LedgerState, PlanSummary
 
 CLOCK_TOLERANCE_S = 120  # clocks are set back by seconds all the time
 
@@ -181,12 +179,12 @@ class Ledger(LedgerQuestions):
 
     def add_subset(self, parent: bytes, positions: NDArray[np.integer]) -> bytes:
         """Store some people of a stored root, by ascending position; returns the subset's root."""
-        given = np.asarray(positions)
-        if given.ndim != 1 or given.dtype.kind not in "iu":
+        array = np.asarray(positions)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
             raise DataError("positions must be a one-dimensional array of integers")
-        if given.size and not 0 <= int(given.min()) <= int(given.max()) < 2**32:
+        if array.size and not 0 <= int(array.min()) <= int(array.max()) < 2**32:
             raise DataError("a subset's positions must ascend and lie within its parent")
-        packed = given.astype("<u4").tobytes()
+        packed = array.astype("<u4").tobytes()
         root = subset_root(parent, packed)
         self._append(Subset(root, parent, packed))
         return root
@@ -199,18 +197,13 @@ class Ledger(LedgerQuestions):
         """
         self._append(Reserve(plan, root, units, individual))
 
-    def release(self, plan: bytes) -> None:
+    def close_plan(self, plan: bytes) -> None:
         """Close a plan: what each person did not spend under it is free for other plans."""
-        self._append(Release(plan))
+        self._append(ClosePlan(plan))
 
     def note(self, kind: str, event: Mapping[str, str | int]) -> None:
-        """Write down something that costs nothing; an older ledger is migrated first."""
-        self.migrate()
+        """Write down something that costs nothing."""
         self._append(Note(kind, event))
-
-    def migrate(self) -> None:
-        """Bring the ledger to the newest schema, by one record; nothing before it changes."""
-        self._append(Migrate(SCHEMA))
 
     def check_clock(self) -> None:
         """Raise ClockWentBack if nothing can be written before somebody looks at the clock."""
@@ -224,7 +217,6 @@ class Ledger(LedgerQuestions):
         """
         with self._mutex:
             before, now = self.last_time, int(time.time())
-            self._append(Migrate(SCHEMA), now=now)
             self._append(Note("clock", {"last": before}), now=now)
 
     def debit(
@@ -255,7 +247,6 @@ class Ledger(LedgerQuestions):
 
     def note_inspection(self, plan: bytes, query_id: str, request_hash: bytes, step: str) -> None:
         """Write a step of an inspection; on disk when this returns. The last step again: no-op."""
-        self.migrate()
         self._append(Inspection(plan, query_id, request_hash, step))
 
     def _append(self, body: Body, *, now: int | None = None) -> None:

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.ledger.file import opening_of
-from isonomy.common.ledger.records import Inspection
-from isonomy.common.ledger.state import LedgerState
-from isonomy.common.ledger.views import DebitRecord, PlanSummary
+from isonomy.common.ledger.records import DebitRecord, Inspection
+from isonomy.common.ledger.state import LedgerState, PlanSummary
 
 
 class LedgerQuestions(ABC):

@@ -1,68 +1,193 @@
-"""How a ledger record becomes a line and back.
+"""What a ledger record says: one small class per type, each checked when it is created.
 
-A line is canonical JSON and a newline. Around the fields of its type it carries `seq` (from 0),
-`prev` (hash of the line before), `time` (Unix seconds), `type`, and `hash`: SHA-256 with domain
-over the canonical record without `hash`. The types are in ledger_bodies; where lines are kept is
-ledger's business.
+Records are events (what happened). How they become lines is the business of lines.py, what they
+mean for anybody's budget that of state.py. Hashes of people, and answers, never appear in a `repr`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, cast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import ClassVar
 
-from isonomy.common.base.canonical import canonical_json, hash_bytes, parse_canonical
-from isonomy.common.base.errors import DataError, ProtocolError, VerificationError
-from isonomy.common.base.merkle import merkle_root
-from isonomy.common.ledger.bodies import (
-    ADJACENCIES,
-    MAX_LINE_BYTES,
-    NO_RECORD,
-    SCHEMA,
-    SCHEMAS,
-    STEPS,
-    Body,
-    Debit,
-    Inspection,
-    Key,
-    Migrate,
-    Note,
-    Open,
-    People,
-    Release,
-    Reserve,
-    Subset,
-    UnknownSchema,
-    need_units,
-    other_schema,
-)
-from isonomy.common.ledger.encoding import from_base64, from_hex, to_base64
+from isonomy.common.base.canonical import HASH_BYTES, MAX_INTEGER, MEMBER_BYTES, canonical_json
+from isonomy.common.base.errors import ConfigError, DataError, UnknownSchema
 
-__all__ = [
-    "ADJACENCIES",
-    "MAX_LINE_BYTES",
-    "NO_RECORD",
-    "SCHEMA",
-    "STEPS",
-    "Body",
-    "Debit",
-    "Inspection",
-    "Key",
-    "Migrate",
-    "Note",
-    "Open",
-    "People",
-    "Release",
-    "Reserve",
-    "Sealed",
-    "Subset",
-    "UnknownSchema",
-    "seal",
-    "subset_root",
-    "unseal",
-]
+SCHEMA = 1
+MAX_QUERY_ID_CHARS = 128
+MAX_EVENT_BYTES = 4096
+ADJACENCIES = ("attribute", "sample")
+STEPS = ("demanded", "opened", "passed", "failed")  # of an inspection, in order
+NO_RECORD = bytes(HASH_BYTES)  # `prev` of the first record
 
-_ENVELOPE = frozenset({"seq", "prev", "time", "type", "hash"})
+_KIND = re.compile(r"[a-z][a-z-]{0,31}")
+
+Event = Mapping[str, str | int]
+
+
+@dataclass(frozen=True)
+class Open:
+    """The first record: the cap in units of μ² for every person, and δ as decimal text."""
+
+    TYPE: ClassVar[str] = "open"
+    ledger_id: bytes
+    cap_units: int
+    delta: str
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        check_schema(self.schema)
+        _need_hashes(ledger_id=self.ledger_id)
+        need_units("cap_units", self.cap_units)
+        try:
+            canonical = 0 < float(self.delta) < 1 and repr(float(self.delta)) == self.delta
+        except (TypeError, ValueError):
+            canonical = False
+        if not canonical:
+            raise ConfigError("delta must be a number between 0 and 1, such as 1e-05")
+
+
+@dataclass(frozen=True)
+class People:
+    """A membership, stored once: the concatenated 16-byte keyed hashes of ids, in row order."""
+
+    TYPE: ClassVar[str] = "people"
+    root: bytes
+    members: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        _need_hashes(root=self.root)
+        if not self.members or len(self.members) % MEMBER_BYTES:
+            raise DataError(f"people must be one or more hashes of {MEMBER_BYTES} bytes each")
+
+    def split(self) -> list[bytes]:
+        """Return the members one by one."""
+        data, step = self.members, MEMBER_BYTES
+        return [data[at : at + step] for at in range(0, len(data), step)]
+
+
+@dataclass(frozen=True)
+class Subset:
+    """Some people of a stored root: ascending positions as little-endian 32-bit integers."""
+
+    TYPE: ClassVar[str] = "subset"
+    root: bytes
+    parent: bytes
+    positions: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        _need_hashes(root=self.root, parent=self.parent)
+        if not self.positions or len(self.positions) % 4:
+            raise DataError("a subset needs one or more positions of 4 bytes each")
+
+
+@dataclass(frozen=True)
+class Key:
+    """Names the key under which people are hashed: another key would reset every budget."""
+
+    TYPE: ClassVar[str] = "key"
+    tag: bytes
+
+    def __post_init__(self) -> None:
+        _need_hashes(tag=self.tag)
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """A plan's budget, set aside for every person of `root`."""
+
+    TYPE: ClassVar[str] = "reserve"
+    plan: bytes
+    root: bytes
+    units: int
+    individual: bool
+
+    def __post_init__(self) -> None:
+        _need_hashes(plan=self.plan, root=self.root)
+        need_units("units", self.units)
+        if type(self.individual) is not bool:
+            raise ConfigError("individual must be true or false")
+
+
+@dataclass(frozen=True)
+class ClosePlan:
+    """A plan was closed: no more debits, and what it did not spend is free again."""
+
+    TYPE: ClassVar[str] = "close"
+    plan: bytes
+
+    def __post_init__(self) -> None:
+        _need_hashes(plan=self.plan)
+
+
+@dataclass(frozen=True)
+class Debit:
+    """One answered query: who is concerned, what it cost, what was answered."""
+
+    TYPE: ClassVar[str] = "debit"
+    plan: bytes
+    query_id: str
+    request_hash: bytes
+    root: bytes
+    units: int
+    adjacency: str
+    event: Event
+    answer: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        _need_hashes(plan=self.plan, request_hash=self.request_hash, root=self.root)
+        need_units("units", self.units)
+        _need_query_id(self.query_id)
+        if self.adjacency not in ADJACENCIES:
+            raise ConfigError(f"adjacency must be one of {', '.join(ADJACENCIES)}")
+        if type(self.answer) is not bytes or not self.answer:  # (9) answer present
+            raise DataError("a debit needs its answer as non-empty bytes")
+        object.__setattr__(self, "event", _checked_event(self.event))
+
+
+@dataclass(frozen=True)
+class DebitRecord(Debit):
+    """A debit in its place in the ledger; its `answer` is what left, byte for byte."""
+
+    seq: int
+    time: int
+    hash: bytes
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """One step in the inspection of a request: on disk before anybody hears of it."""
+
+    TYPE: ClassVar[str] = "inspection"
+    plan: bytes
+    query_id: str
+    request_hash: bytes
+    step: str
+
+    def __post_init__(self) -> None:
+        _need_hashes(plan=self.plan, request_hash=self.request_hash)
+        _need_query_id(self.query_id)
+        if self.step not in STEPS:
+            raise ConfigError(f"a step of an inspection is one of {', '.join(STEPS)}")
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that happened and costs nothing: a deletion, a rotation, a clock set back."""
+
+    TYPE: ClassVar[str] = "note"
+    kind: str
+    event: Event
+
+    def __post_init__(self) -> None:
+        if type(self.kind) is not str or not _KIND.fullmatch(self.kind):
+            raise ConfigError("a note's kind is a word of at most 32 lower-case letters")
+        object.__setattr__(self, "event", _checked_event(self.event))
+
+
+Body = Open | Key | People | Subset | Reserve | ClosePlan | Debit | Inspection | Note
 
 
 @dataclass(frozen=True)
@@ -76,126 +201,37 @@ class Sealed:
     body: Body
 
 
-def seal(body: Body, *, seq: int, prev: bytes, time: int) -> tuple[Sealed, bytes]:
-    """Put `body` into the chain; returns the record and its line, newline included."""
-    record = {"seq": seq, "prev": prev.hex(), "time": time, "type": body.TYPE, **_fields(body)}
-    before = canonical_json({key: value for key, value in record.items() if key < "hash"})
-    after = canonical_json({key: value for key, value in record.items() if key > "hash"})
-    # Keys stand in order, so the line is the hashed text with "hash" between its two halves.
-    begin = before[:-1] + b"," if before != b"{}" else b"{"
-    digest = hash_bytes("isonomy/ledger/record", begin + after[1:])
-    line = begin + f'"hash":"{digest.hex()}",'.encode() + after[1:] + b"\n"
-    if len(line) > MAX_LINE_BYTES:
-        raise DataError(f"a record of {len(line)} bytes; at most {MAX_LINE_BYTES} are kept")
-    return Sealed(seq, prev, time, digest, body), line
+def check_schema(value: object) -> None:
+    """Raise UnknownSchema for a ledger of another version."""
+    if type(value) is not int or value != SCHEMA:
+        raise UnknownSchema(
+            f"the ledger has another schema than {SCHEMA}; open it with the version of Isonomy "
+            "that wrote it"
+        )
 
 
-def unseal(line: bytes) -> Sealed:
-    """Read one line (without its newline), trusting nothing: form, fields, roots and hash."""
-    record = parse_canonical(line, max_bytes=MAX_LINE_BYTES)  # (2) canonical
-    if not isinstance(record, dict) or not record.keys() >= _ENVELOPE:
-        raise ProtocolError("a record without seq, prev, time, type or hash")
-    digest = from_hex(record.pop("hash"))
-    if _record_hash(record) != digest:  # (5) hash
-        raise VerificationError("the record's hash does not match its content")
-    seq, time = _units(record["seq"]), _units(record["time"])
-    prev = from_hex(record["prev"])
-    given = {key: value for key, value in record.items() if key not in _ENVELOPE}
-    return Sealed(seq, prev, time, digest, _body(record["type"], given))
+def need_units(name: str, value: object) -> None:
+    """Raise unless the value is a whole number that every JSON reader keeps."""
+    if type(value) is not int or not 0 <= value <= MAX_INTEGER:
+        raise ConfigError(f"{name} must be a whole number from 0 to 2^53 − 1")
 
 
-def subset_root(parent: bytes, positions: bytes) -> bytes:
-    """Return a subset's root. Cheap on purpose: the parent's root already binds the people."""
-    return hash_bytes("isonomy/subset", parent, positions)
+def _need_hashes(**values: object) -> None:
+    for name, value in values.items():
+        if type(value) is not bytes or len(value) != HASH_BYTES:
+            raise ConfigError(f"{name} must be {HASH_BYTES} bytes")
 
 
-def _record_hash(record: dict[str, object]) -> bytes:
-    return hash_bytes("isonomy/ledger/record", canonical_json(record))
+def _need_query_id(value: object) -> None:
+    if type(value) is not str or not 1 <= len(value) <= MAX_QUERY_ID_CHARS:
+        raise ConfigError(f"a query id is text of 1 to {MAX_QUERY_ID_CHARS} characters")
 
 
-def _fields(body: Body) -> dict[str, object]:
-    match body:
-        case Open(ledger_id, cap_units, delta, schema):
-            identity = {"schema": schema, "ledger_id": ledger_id.hex()}
-            return {**identity, "cap_units": cap_units, "delta": delta}
-        case Key(tag):
-            return {"tag": tag.hex()}
-        case People(root, members):
-            return {"root": root.hex(), "members": to_base64(members)}
-        case Subset(root, parent, positions):
-            return {"root": root.hex(), "parent": parent.hex(), "positions": to_base64(positions)}
-        case Reserve(plan, root, units, individual):
-            what = {"units": units, "individual": individual}
-            return {"plan": plan.hex(), "root": root.hex(), **what}
-        case Release(plan):
-            return {"plan": plan.hex()}
-        case Note(kind, event):
-            return {"kind": kind, "event": dict(event)}
-        case Migrate(schema):
-            return {"schema": schema}
-        case Debit():
-            return {
-                "plan": body.plan.hex(),
-                "query_id": body.query_id,
-                "request_hash": body.request_hash.hex(),
-                "root": body.root.hex(),
-                "units": body.units,
-                "adjacency": body.adjacency,
-                "event": dict(body.event),
-                "answer": to_base64(body.answer),
-            }
-        case Inspection(plan, query_id, request_hash, step):
-            named = {"plan": plan.hex(), "query_id": query_id}
-            return {**named, "request_hash": request_hash.hex(), "step": step}
-
-
-def _body(kind: object, given: dict[str, Any]) -> Body:
-    """Build the body of a line; exactly the fields of its type, each of its own type."""
-    names = set(given)
-    if kind in ("open", "migrate") and _units(given.get("schema")) not in SCHEMAS:  # (1) schema
-        raise UnknownSchema(other_schema())
-    if kind == "open" and names == {"schema", "ledger_id", "cap_units", "delta"}:
-        terms = (given["cap_units"], given["delta"], given["schema"])
-        return Open(from_hex(given["ledger_id"]), *terms)
-    if kind == "key" and names == {"tag"}:
-        return Key(from_hex(given["tag"]))
-    if kind == "people" and names == {"root", "members"}:
-        people = People(from_hex(given["root"]), from_base64(given["members"]))
-        if merkle_root(people.split()) != people.root:  # (6) memberships' roots
-            raise VerificationError("the people do not match their Merkle root")
-        return people
-    if kind == "people" and names == {"root", "parent", "positions"}:
-        parent, positions = from_hex(given["parent"]), from_base64(given["positions"])
-        if subset_root(parent, positions) != from_hex(given["root"]):  # (6) subsets' roots
-            raise VerificationError("the positions do not match the subset's root")
-        return Subset(from_hex(given["root"]), parent, positions)
-    if kind == "reserve" and names == {"plan", "root", "units", "individual"}:
-        plan, root = from_hex(given["plan"]), from_hex(given["root"])
-        return Reserve(plan, root, given["units"], given["individual"])
-    if kind == "release" and names == {"plan"}:
-        return Release(from_hex(given["plan"]))
-    if kind == "migrate" and names == {"schema"}:
-        return Migrate(given["schema"])
-    if kind == "note" and names == {"kind", "event"}:
-        return Note(given["kind"], _event(given["event"]))
-    if kind == "debit" and names == {each.name for each in fields(Debit)}:
-        given["event"] = _event(given["event"])
-        for name in ("plan", "request_hash", "root"):
-            given[name] = from_hex(given[name])
-        given["answer"] = from_base64(given["answer"])
-        return Debit(**given)
-    if kind == "inspection" and names == {each.name for each in fields(Inspection)}:
-        plan, request_hash = from_hex(given["plan"]), from_hex(given["request_hash"])
-        return Inspection(plan, given["query_id"], request_hash, given["step"])
-    raise ProtocolError("a record of an unknown type, or with other fields than its type has")
-
-
-def _event(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ProtocolError("an event that is not an object")
-    return value
-
-
-def _units(value: object) -> int:
-    need_units("a number", value)
-    return cast(int, value)
+def _checked_event(event: Event) -> Event:
+    """A copy that nobody can change; ConfigError for other values, or too many of them."""
+    if not all(type(value) in (str, int) for value in event.values()):
+        raise ConfigError("an event holds strings and integers only")
+    copy = dict(event)
+    if len(canonical_json(copy)) > MAX_EVENT_BYTES:
+        raise ConfigError(f"an event of more than {MAX_EVENT_BYTES} bytes")
+    return MappingProxyType(copy)

@@ -10,15 +10,15 @@ For every person p, in integer units of μ², over all plans, cohorts and attrib
     Σ_plans held(p)     ≤  cap                               held = reservation while the plan is
                                                              open, what was debited once it closed
 
-An `individual` plan (the company keeps each person's own filter, DESIGN.md §2) counts as its whole
-reservation, from the start and for ever; its debits are information.
+An `individual` plan (the company keeps a filter for each person, docs/design.md §2) counts as its
+whole reservation, from the start and for ever; its debits are information.
 
 Ordering rules:
     1. `open` is the first record and never comes again.
     2. `key` comes at most once; `people` name new roots; a subset's parent comes before it.
-    3. `reserve` names a known root and a new plan, `release` an open plan.
+    3. `reserve` names a known root and a new plan, `close` an open plan.
     4. `debit` names an open plan, a new query id, and the plan's root or a subset of it.
-    5. `migrate` raises the schema; `note` (schema 2) changes nothing for anybody.
+    5. `note` changes nothing for anybody.
     6. `inspection` of a request: demanded, then perhaps opened, then passed or failed; or passed or
        failed after its debit. While demanded, and once failed, the query gets no debit; nor does
        another request than the one that was inspected.
@@ -47,21 +47,31 @@ from isonomy.common.ledger.people import LedgerPeople, Positions
 from isonomy.common.ledger.records import (
     NO_RECORD,
     Body,
+    ClosePlan,
     Debit,
+    DebitRecord,
     Inspection,
     Key,
-    Migrate,
-    Note,
     Open,
     People,
-    Release,
     Reserve,
     Sealed,
     Subset,
 )
-from isonomy.common.ledger.views import DebitRecord, PlanSummary
 
-__all__ = ["DebitRecord", "LedgerState", "PlanSummary"]
+
+@dataclass(frozen=True)
+class PlanSummary:
+    """Where a plan stands. `spent_units` is the largest over its people."""
+
+    plan: bytes
+    root: bytes
+    people: int
+    units: int
+    spent_units: int
+    individual: bool
+    is_open: bool
+    answers: int
 
 
 @dataclass
@@ -78,12 +88,11 @@ class LedgerState:
     def __init__(self) -> None:
         self.opening: Open | None = None
         self.key: bytes | None = None
-        self.schema = 0
         self.records = 0
         self.time = 0  # of the last record, in Unix seconds
         self.head = NO_RECORD
         self._people = LedgerPeople()
-        self._held = np.zeros(0, np.int64)  # (people,) counted against the cap
+        self._set_aside = np.zeros(0, np.int64)  # (people,) counted against the cap
         self._spent = np.zeros(0, np.int64)  # (people,) debited, or reserved individually
         self._plans: dict[bytes, _Plan] = {}
         self._debits: dict[str, DebitRecord] = {}
@@ -119,10 +128,8 @@ class LedgerState:
                         "changed terms need a new plan"
                     )
                 return True
-            case Release():
+            case ClosePlan():
                 return not self._plan(body.plan).is_open
-            case Migrate():
-                return body.schema <= self.schema
             case Debit() if (old := self._debits.get(body.query_id)) is not None:
                 if (old.request_hash, old.plan) != (body.request_hash, body.plan):
                     raise ReplayRefused(
@@ -140,8 +147,6 @@ class LedgerState:
             raise VerificationError("exactly the first record of a ledger opens it")
         if self.repeats(body):
             raise ReplayRefused("the ledger already holds this record")
-        if isinstance(body, Note | Inspection) and self.schema < 2:  # (1) what the schema has
-            raise VerificationError("a record of schema 2 in a ledger that was not migrated to it")
         match body:
             case People():
                 if len(set(body.split())) != len(body.members) // 16:  # (6) distinct
@@ -155,34 +160,32 @@ class LedgerState:
                 self.check_debit(body.plan, body.root, body.units)
             case Inspection():
                 plan, debit = self._plan(body.plan), self._debits.get(body.query_id)
-                own = debit.request_hash if debit and debit.plan == body.plan else None
+                answered = debit.request_hash if debit and debit.plan == body.plan else None
                 may_begin = plan.is_open and debit is None
-                self._inspections.check(body, may_begin=may_begin, answered=own)
+                self._inspections.check(body, may_begin=may_begin, answered=answered)
 
     def apply(self, sealed: Sealed) -> None:
         """Take a record that `check` let through."""
         match sealed.body:
             case Open() as opening:
-                self.opening, self.schema = opening, opening.schema
-            case Migrate(schema):
-                self.schema = schema
+                self.opening = opening
             case Key(tag):
                 self.key = tag
             case People(root, _) as people:
                 self._people.add_list(root, people.split())
-                more = np.zeros(len(self._people) - len(self._held), np.int64)
-                self._held = np.concatenate([self._held, more])
+                more = np.zeros(len(self._people) - len(self._set_aside), np.int64)
+                self._set_aside = np.concatenate([self._set_aside, more])
                 self._spent = np.concatenate([self._spent, more])
             case Subset(root, parent, positions):
                 self._people.add_subset(root, parent, positions)
             case Reserve(plan, root, units, individual) as terms:
                 people_of = self._people.numbers(root)
                 self._plans[plan] = _Plan(terms, np.zeros(len(people_of), np.int64))
-                self._held[people_of] += units
+                self._set_aside[people_of] += units
                 if individual:
                     self._spent[people_of] += units
-            case Release(plan):
-                self._release(self._plans[plan])
+            case ClosePlan(plan):
+                self._close(self._plans[plan])
             case Debit() as debit:
                 self._debit(sealed, debit)
             case Inspection() as step:
@@ -207,28 +210,28 @@ class LedgerState:
         plan = self._plan(plan_hash)
         positions = self._within(root, plan)
         if among is not None:
-            own = np.asarray(among)
-            positions = own if isinstance(positions, slice) else positions[own]
+            subset = np.asarray(among)
+            positions = subset if isinstance(positions, slice) else positions[subset]
         if not plan.is_open:
             raise BudgetExceeded(
                 f"plan {_short(plan_hash)} is closed; its unspent budget was given back"
             )
         if plan.terms.individual:
             return
-        left = plan.terms.units - int(plan.spent[positions].max())
-        if units > left:  # (8) debits within the reservation
+        unspent = plan.terms.units - int(plan.spent[positions].max())
+        if units > unspent:  # (8) debits within the reservation
             raise BudgetExceeded(
-                f"the query costs {units} units; the people of {_short(root)} have {left} of "
+                f"the query costs {units} units; the people of {_short(root)} have {unspent} of "
                 f"{plan.terms.units} left under plan {_short(plan_hash)}"
             )
 
     def _check_reserve(self, body: Reserve) -> None:
-        held = int(self._held[self._people.numbers(body.root)].max())
+        set_aside = int(self._set_aside[self._people.numbers(body.root)].max())
         cap = self.opening.cap_units if self.opening else 0
-        if held + body.units > cap:  # (7) reservations within the cap
+        if set_aside + body.units > cap:  # (7) reservations within the cap
             raise BudgetExceeded(
-                f"plan {_short(body.plan)} asks for {body.units} units; of the people of "
-                f"{_short(body.root)} somebody has only {cap - held} of {cap} left over all plans"
+                f"plan {_short(body.plan)} asks for {body.units} units; somebody among the people "
+                f"of {_short(body.root)} has only {cap - set_aside} of {cap} left over all plans"
             )
 
     # ---- answers to questions ------------------------------------------------------------------
@@ -247,7 +250,7 @@ class LedgerState:
 
     @property
     def max_held_units(self) -> int:
-        return int(self._held.max(initial=0))
+        return int(self._set_aside.max(initial=0))
 
     def find(self, query_id: str) -> DebitRecord | None:
         """Return the debit of that query id, if there is one."""
@@ -292,9 +295,9 @@ class LedgerState:
 
     def held_units(self, members: Sequence[bytes]) -> int:
         """Return the most that one of these people has set aside or spent, over all plans."""
-        known = [self._people.number(member) for member in members]
+        known = (self._people.number(member) for member in members)
         numbers = np.array([number for number in known if number is not None], np.int64)
-        return int(self._held[numbers].max(initial=0))
+        return int(self._set_aside[numbers].max(initial=0))
 
     def plans(self) -> tuple[PlanSummary, ...]:
         """List all plans in the order of their reservation."""
@@ -321,18 +324,18 @@ class LedgerState:
 
     def _within(self, root: bytes, plan: _Plan) -> Positions:
         """Return where the people of `root` stand in the plan's list of people."""
-        found = self._people.within(root, plan.terms.root)
-        if found is None:
+        positions = self._people.within(root, plan.terms.root)
+        if positions is None:
             raise ConfigError(
                 f"the people of {_short(root)} are no subset of those of plan "
                 f"{_short(plan.terms.plan)}"
             )
-        return found
+        return positions
 
-    def _release(self, plan: _Plan) -> None:
+    def _close(self, plan: _Plan) -> None:
         plan.is_open = False
         if not plan.terms.individual:
-            self._held[self._people.numbers(plan.terms.root)] -= plan.terms.units - plan.spent
+            self._set_aside[self._people.numbers(plan.terms.root)] -= plan.terms.units - plan.spent
 
     def _debit(self, sealed: Sealed, debit: Debit) -> None:
         plan = self._plans[debit.plan]
@@ -341,16 +344,7 @@ class LedgerState:
             plan.spent[self._within(debit.root, plan)] += debit.units
             self._spent[self._people.numbers(debit.root)] += debit.units
         self._debits[debit.query_id] = DebitRecord(
-            seq=sealed.seq,
-            query_id=debit.query_id,
-            plan=debit.plan,
-            request_hash=debit.request_hash,
-            root=debit.root,
-            units=debit.units,
-            event=debit.event,
-            answer=debit.answer,
-            hash=sealed.hash,
-            adjacency=debit.adjacency,
+            **vars(debit), seq=sealed.seq, time=sealed.time, hash=sealed.hash
         )
 
 
