@@ -6,27 +6,27 @@
 | encrypted_s | the same learners in a session: key, encryption, TLS, relay, ledger, decryption |
 | ratio | encrypted_s / plain_s |
 | plain_cpu_s, encrypted_cpu_s | processor time of the same, all threads and the relay's process |
-| cpu_ratio | encrypted_cpu_s / plain_cpu_s: what it costs, whatever else the machine does |
+| cpu_ratio | encrypted_cpu_s / plain_cpu_s: the cost, whatever else the machine does |
 | bytes_per_round | frames of a round: θ, the attempt's key, both sides' ciphertexts |
 | bytes_per_parameter | the same over d |
 
 Plain and encrypted rounds take turns; the figures are medians. In a session both sides learn at the
 same time, so on two cores `ratio` may well be below 1; `cpu_ratio` is the cost. The relay is a
-process of its own, the two parties are threads of this one; images are random, since time does not
+process of its own, the two parties are threads of this one. Images are random, since time does not
 depend on them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json as json_format
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 import psutil
@@ -41,25 +41,54 @@ from isonomy.common.few_shot.learning.tasks import Pool
 from isonomy.common.few_shot.rounds.desk import RoundDesk
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.serving import serve_rounds
-from isonomy.common.few_shot.rounds.session import Round, train
+from isonomy.common.few_shot.rounds.session import RoundSummary, train
 from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger
-from isonomy.common.node.node import free_port
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.session.connection import Session
 from isonomy.common.session.tickets import Ticket
+from isonomy.company.demo.federation import START_S
+from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout, Settings
+from isonomy.company.demo.prepare import prepare
 from isonomy.company.demo.processes import Processes, Running
 
 SCHEMA = 1
 ROUNDS, WARM_UP = 9, 2
 CLASSES, EACH = 12, 20  # of the regulator's random images
-START_S = 90.0
 SETTINGS = FewShotSettings(
     rounds=ROUNDS, method="irdp", inner_noise=2_000_000, query_noise=2_000_000
 )
+
+
+def few_shot(json: bool) -> None:
+    """Measure and print: a table, or one JSON object."""
+    console = Console(stderr=True)
+    console.print("measuring rounds of Conv-4, plain and encrypted in turns …", style="dim")
+    result = measure()
+    if json:
+        Console(soft_wrap=True).print(json_format.dumps(result), markup=False, highlight=False)
+        return
+    table = Table("", "", title="A few-shot round, on this machine", show_header=False)
+    for name, value in result.items():
+        table.add_row(name, f"{value:g}")
+    Console().print(table)
+
+
+def measure(settings: FewShotSettings = SETTINGS) -> dict[str, float]:
+    """Measure everything in one run."""
+    with (
+        tempfile.TemporaryDirectory(prefix="isonomy-bench-") as folder,
+        Processes(Path(folder) / "logs") as processes,
+        threadpool_limits(1),
+    ):
+        layout = Layout.make(Path(folder) / "parties")
+        prepare(layout, Settings(people=400), processes)  # keys and certificates of all three
+        federation = _Federation(layout, settings)
+        relay = federation.start_relay(processes)
+        return _turns(federation, settings, psutil.Process(relay.process.pid))
 
 
 @dataclass
@@ -77,60 +106,37 @@ class _Times:
         return median(self.wall[WARM_UP:]), median(self.cpu[WARM_UP:])
 
 
-def measure(settings: FewShotSettings = SETTINGS) -> dict[str, float]:
-    """Measure everything in one run."""
-    with (
-        tempfile.TemporaryDirectory(prefix="isonomy-bench-") as folder,
-        Processes(Path(folder) / "logs") as processes,
-        threadpool_limits(1),
-    ):
-        parties = _Parties(Path(folder), settings)
-        relay = parties.start_relay(processes)
-        return _turns(parties, settings, psutil.Process(relay.process.pid))
-
-
-def few_shot(json: bool) -> None:
-    """Measure and print: a table, or one JSON object."""
-    console = Console(stderr=True)
-    console.print("measuring rounds of Conv-4, plain and encrypted in turns …", style="dim")
-    result = measure()
-    if json:
-        Console(soft_wrap=True).print(json_format.dumps(result), markup=False, highlight=False)
-        return
-    table = Table("", "", title="A few-shot round, on this machine", show_header=False)
-    for name, value in result.items():
-        table.add_row(name, f"{value:g}")
-    Console().print(table)
-
-
-def _turns(parties: _Parties, settings: FewShotSettings, relay: psutil.Process) -> dict[str, float]:
+def _turns(
+    federation: _Federation, settings: FewShotSettings, relay: psutil.Process
+) -> dict[str, float]:
+    """All rounds, each encrypted one followed by a plain one; returns the figures."""
     plain, encrypted, sizes = _Times(), _Times(), list[int]()
-    company = CompanyLearner(settings, parties.pool)
-    regulator = RegulatorLearner(settings, parties.pool)
+    company = CompanyLearner(settings, federation.pool)
+    regulator = RegulatorLearner(settings, federation.pool)
     began = [(0.0, 0.0)]
 
     def now() -> tuple[float, float]:
         spent = relay.cpu_times()
         return time.perf_counter(), time.process_time() + spent.user + spent.system
 
-    def next_turn(done: Round) -> None:
+    def next_turn(summary: RoundSummary) -> None:
         encrypted.add(began[0], now())
-        sizes.append(done.wire_bytes)
-        number, start = done.number - 1, now()
+        sizes.append(summary.wire_bytes)
+        number, start = summary.number - 1, now()
         total = regulator.contribute(number, company.theta()).values + company.contribute(number)
         company.step(number, total)
         plain.add(start, now())
         began[0] = now()
 
-    with parties.regulator(settings), parties.session("company") as session:
-        session.generation("regulator")
-        state = CompanyState(parties.root / "company")
+    with federation.regulator(), federation.session(COMPANY) as session:
+        session.generation(REGULATOR)
+        state = CompanyState(federation.root / "few-shot")
         began[0] = now()
-        train(session, CompanyLearner(settings, parties.pool), state, on_round=next_turn)
+        train(session, CompanyLearner(settings, federation.pool), state, on_round=next_turn)
     (plain_s, plain_cpu), (wall, cpu) = plain.medians(), encrypted.medians()
     return {
         "schema": SCHEMA,
-        "parameters": parties.plan.size,
+        "parameters": federation.plan.size,
         "plain_s": round(plain_s, 3),
         "encrypted_s": round(wall, 3),
         "ratio": round(wall / plain_s, 3),
@@ -138,27 +144,24 @@ def _turns(parties: _Parties, settings: FewShotSettings, relay: psutil.Process) 
         "encrypted_cpu_s": round(cpu, 3),
         "cpu_ratio": round(cpu / plain_cpu, 3),
         "bytes_per_round": int(median(sizes)),
-        "bytes_per_parameter": round(median(sizes) / parties.plan.size, 1),
+        "bytes_per_parameter": round(median(sizes) / federation.plan.size, 1),
     }
 
 
-class _Parties:
-    """Keys, certificates and plan of both sides below one folder."""
+class _Federation:
+    """The prepared parties under a few-shot plan, with random images on both sides."""
 
-    def __init__(self, root: Path, settings: FewShotSettings) -> None:
-        self.root = root
-        rng = np.random.default_rng(0)
-        images = rng.random((CLASSES * EACH, *settings.input_shape), np.float32)
+    def __init__(self, layout: Layout, settings: FewShotSettings) -> None:
+        self._layout, self.root = layout, layout.root
+        images = np.random.default_rng(0).random(
+            (CLASSES * EACH, *settings.input_shape), np.float32
+        )
         self.pool = Pool(images, np.repeat(np.arange(CLASSES), EACH))
-        cards = {}
-        for name, role in (("company", "company"), ("regulator", "regulator")):
-            keys = PartyKeys.create(root / name / "keys", name, role)  # type: ignore[arg-type]
-            cards[name] = keys.card()
         self.plan = FewShotPlan.of(
             {
                 "name": "bench",
-                "companies": [cards["company"]],
-                "regulator": cards["regulator"],
+                "companies": [self._keys(COMPANY).card()],
+                "regulator": self._keys(REGULATOR).card(),
                 "relay_name": "localhost",
                 "parameters": DEFAULT_PARAMETERS.name,
                 "pool": "random",
@@ -171,59 +174,47 @@ class _Parties:
 
     def start_relay(self, processes: Processes) -> Running:
         """A relay process with tickets for both."""
-        server, public = self.root / "server", self.root / "public.json"
+        public, config = self.root / "public.json", str(self._layout.server_config)
         public.write_bytes(self.plan.public().to_json())
-        ports = ("--superlink-port", str(free_port()), "--relay-port", str(free_port()))
-        place = ("--ip", "127.0.0.1", "--host", "127.0.0.1", "--advertise", "127.0.0.1")
-        init = ["isonomy-server", "init", str(server), "--name", "localhost", *place, *ports]
-        processes.finish(processes.start("init", init))
-        config = ("-c", str(server / "server.toml"))
-        folders = [f"{name}={self.root / name / 'tls'}" for name in ("company", "regulator")]
-        processes.finish(processes.start("issue", ["isonomy-server", "issue", *config, *folders]))
         tickets = ("--tickets", str(self.root / "tickets"))
-        relay = processes.start(
-            "relay", ["isonomy-server", "relay", str(public), *tickets, *config]
-        )
+        command = ["isonomy-server", "relay", str(public), *tickets, "-c", config]
+        relay = processes.start("relay", command)
         processes.until(lambda: relay.says('"ready"'), "the relay", START_S)
         return relay
 
     def session(self, name: str) -> Session:
         ticket = Ticket.from_json((self.root / "tickets" / f"{name}.ticket").read_bytes())
-        keys = PartyKeys.load(self.root / name / "keys")
-        return Session(ticket, TlsFiles.of(self.root / name / "tls"), keys, self.plan)
+        tls = TlsFiles.of(self.root / name / "tls")
+        return Session(ticket, tls, self._keys(name), self.plan)
 
-    def regulator(self, settings: FewShotSettings) -> _Serving:
-        return _Serving(self, settings)
-
-
-class _Serving:
-    """A regulator that serves in a thread while the block lasts, with a ledger on disk."""
-
-    def __init__(self, parties: _Parties, settings: FewShotSettings) -> None:
-        self._parties, self._settings = parties, settings
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *given: Any) -> None:
-        self._thread.join(START_S)
+    @contextmanager
+    def regulator(self) -> Iterator[None]:
+        """A regulator that serves in a thread while the block lasts, with a ledger on disk."""
+        thread = threading.Thread(target=self._serve, daemon=True)
+        thread.start()
+        yield
+        thread.join(START_S)
 
     def _serve(self) -> None:
-        parties, plan = self._parties, self._parties.plan
-        members = [hashlib.sha256(b"%d" % n).digest()[:16] for n in range(plan.samples)]
-        path, cap = parties.root / "regulator" / "ledger.jsonl", units_for(100.0, 1e-5)
-        with Ledger.create(path, cap_units=cap, delta=1e-5) as ledger:
+        plan, folder = self.plan, self.root / "rounds"
+        members = [number.to_bytes(16, "big") for number in range(plan.samples)]
+        folder.mkdir()
+        with Ledger.create(
+            folder / "ledger.jsonl", cap_units=units_for(100.0, 1e-5), delta=1e-5
+        ) as ledger:
             desk = RoundDesk(
                 plan,
-                lambda: RegulatorLearner(self._settings, parties.pool),
+                lambda: RegulatorLearner(plan.settings, self.pool),
                 ledger,
-                parties.root / "regulator" / "desk",
+                folder,
                 members=members,
                 member_key_tag=bytes(32),
             )
-            with parties.session("regulator") as session:
+            with self.session(REGULATOR) as session:
                 serve_rounds(session, desk)
+
+    def _keys(self, name: str) -> PartyKeys:
+        return PartyKeys.load(self.root / name / "keys")
 
 
 __all__ = ["few_shot", "measure"]
