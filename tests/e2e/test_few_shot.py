@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from few_shot_kit import save_pool
 from round_noise import PerRound
 from typer.testing import CliRunner
 
 from isonomy.common.few_shot.learning.evaluate import evaluate
 from isonomy.common.few_shot.learning.learners import CompanyLearner
 from isonomy.common.few_shot.learning.memory import run_in_memory
-from isonomy.common.few_shot.learning.pool_file import save_pool
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.ledger.entries import read_entries
@@ -64,6 +64,7 @@ import torch
 torch.set_num_threads(1)
 from isonomy.regulator.serving import few_shot
 from isonomy.regulator.cli import app
+from few_shot_kit import save_pool
 from round_noise import PerRound
 few_shot.learner = lambda plan, tasks: PerRound(plan.settings, tasks.pool)
 sys.argv[1:] = ["serve", "--home", sys.argv[1]]
@@ -119,7 +120,7 @@ class Town:
         ids = np.array([f"image-{number}" for number in range(len(pool))])
         arrays = {"inputs": pool.inputs, "labels": pool.labels, "groups": pool.groups}
         np.savez(root / "tasks.npz", **arrays, positive=pool.positive, ids=ids)
-        save_pool(self.pools.company, root / "own.npz")
+        save_pool(self.pools.company, root / "company.npz")
         (root / "settings.json").write_text(json.dumps({**SETTINGS, "rounds": self.rounds}))
         plan = str(root / "few-shot.json")
         run(regulator_app, "tasks", "add", "digits", str(root / "tasks.npz"), "--home", self.home)
@@ -186,7 +187,7 @@ class Town:
     def start_company(self, name: str) -> Running:
         root = self.root
         command = ["few-shot", "run", str(root / "few-shot.json"), "--home", self.company]
-        files = ["--tasks", str(root / "own.npz"), "-o", str(root / "model")]
+        files = ["--tasks", str(root / "company.npz"), "-o", str(root / "model")]
         return self.python(name, COMPANY, *command, *files)
 
     def kill(self, running: Running) -> None:
@@ -205,8 +206,8 @@ class Town:
         return str(self.root / "few-shot.public.json")
 
     def socket(self, name: str) -> Path:
-        own = "daemon.sock" if name == "regulator" else "company.sock"
-        return self.root / name / "run" / own
+        file_name = "daemon.sock" if name == "regulator" else "company.sock"
+        return self.root / name / "run" / file_name
 
     def python(self, name: str, text: str, *arguments: str) -> Running:
         return self.processes.start(name, [Path(sys.executable).name, "-c", text, *arguments])
@@ -233,9 +234,9 @@ def run(app: Any, *arguments: str) -> None:
 @pytest.fixture
 def town(tmp_path: Path) -> Iterator[Town]:
     with Processes(tmp_path / "logs") as processes:
-        made = Town(tmp_path, processes, digits_pools(0))
-        made.prepare()
-        yield made
+        prepared = Town(tmp_path, processes, digits_pools(0))
+        prepared.prepare()
+        yield prepared
 
 
 def in_memory(pools: Pools, settings: FewShotSettings) -> Any:
@@ -293,7 +294,7 @@ def test_the_same_through_flower(town: Town) -> None:
     check(town, town.through_flower())
 
 
-def check(town: Town, shown: dict[str, Any]) -> None:
+def check(town: Town, printed: dict[str, Any]) -> None:
     plan = FewShotPlan.load(town.root / "few-shot.json")
     saved = FewShotModel.load(town.root / "model")
     theta = saved.theta
@@ -301,15 +302,19 @@ def check(town: Town, shown: dict[str, Any]) -> None:
     assert theta.tobytes() == in_memory(town.pools, plan.settings).tobytes()
     fresh = CompanyLearner(plan.settings, town.pools.company).theta()
     accuracy = [
-        evaluate(own, plan.settings, town.pools.test, tasks=20).natural.accuracy
-        for own in (fresh, theta)
+        evaluate(initial, plan.settings, town.pools.test, tasks=20).natural.accuracy
+        for initial in (fresh, theta)
     ]
     assert accuracy[1] > accuracy[0] + 0.15, "nothing was learned"
-    assert (shown["rounds"], shown["complete"], shown["epsilon_cap"]) == (town.rounds, True, 8.0)
-    assert shown["bytes_per_round"] >= plan.round_bytes
+    assert (printed["rounds"], printed["complete"], printed["epsilon_cap"]) == (
+        town.rounds,
+        True,
+        8.0,
+    )
+    assert printed["bytes_per_round"] >= plan.round_bytes
     ledger = town.root / "regulator" / "ledger.jsonl"
     assert verify_ledger(ledger).debits == town.rounds
-    rounds = [own.event["round"] for own in read_entries(ledger) if own.kind == "debit"]
+    rounds = [entry.event["round"] for entry in read_entries(ledger) if entry.kind == "debit"]
     assert rounds == list(range(town.rounds))
-    kept = [file for file in (town.root / "regulator").rglob("*") if file.is_file()]
-    assert not [file for file in kept if b"image-1" in file.read_bytes()], "an id in the clear"
+    files = [file for file in (town.root / "regulator").rglob("*") if file.is_file()]
+    assert not [file for file in files if b"image-1" in file.read_bytes()], "an id in the clear"

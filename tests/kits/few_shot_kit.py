@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,3 +52,10 @@ def tiny_pool(seed: int = 0, *, classes: int = 6, each: int = 12, groups: bool =
     inputs = centres[labels] + 0.3 * rng.normal(size=(len(labels), 4))
     inputs[:, 3] += group
     return Pool(inputs.astype(np.float32), labels, group if groups else None, positive)
+
+
+def save_pool(pool: Pool, path: Path) -> None:
+    """Write what `load_pool` reads."""
+    names = ("inputs", "labels", "groups", "positive")
+    arrays = {name: getattr(pool, name) for name in names if getattr(pool, name) is not None}
+    np.savez(path, **arrays)

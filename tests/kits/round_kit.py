@@ -49,7 +49,7 @@ class Company:
 
     size: int = SIZE
     fingerprint: bytes = FINGERPRINT
-    asked: list[int] = field(default_factory=list)
+    requested: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._theta = np.linspace(-1, 1, self.size, dtype=np.float32)
@@ -58,7 +58,7 @@ class Company:
         return self._theta
 
     def contribute(self, number: int) -> np.ndarray:
-        self.asked.append(number)
+        self.requested.append(number)
         wave = np.sin(np.arange(self.size) + number) + self._theta
         return np.rint(wave * 2**FRACTION_BITS).astype(np.int64)
 
@@ -99,7 +99,7 @@ class Regulator:
         noise = words // 2**39  # ±2^24: how it is distributed is not what these tests are about
         values = np.rint(theta * 2.0**FRACTION_BITS).astype(np.int64) + noise
         state = struct.pack("<Q", len(self.learned)) + self._spent.tobytes()
-        return Contribution(self._spoil(values), UNITS, self._spent.copy(), state)
+        return Contribution(self._spoil(values), self._spent.copy(), state)
 
     def restore(self, state: bytes) -> None:
         self._spent = np.frombuffer(state[8:], np.int64).copy()
@@ -137,9 +137,11 @@ class Pair:
             return Ledger.open(path)
         return Ledger.create(path, cap_units=units_for(100.0, 1e-5), delta=1e-5)
 
-    def desk(self, ledger: Ledger, make: Callable[[], Any] = Regulator) -> RoundDesk:
+    def desk(self, ledger: Ledger, build: Callable[[], Any] = Regulator) -> RoundDesk:
         folder = self.folder / "regulator" / "few-shot"
-        return RoundDesk(self.plan, make, ledger, folder, members=MEMBERS, member_key_tag=b"t" * 32)
+        return RoundDesk(
+            self.plan, build, ledger, folder, members=MEMBERS, member_key_tag=b"t" * 32
+        )
 
     @contextmanager
     def regulator(self, desk: Any) -> Iterator[Outcome]:
@@ -149,7 +151,7 @@ class Pair:
 
             def work() -> None:
                 try:
-                    serve_rounds(session, desk, on_event=lambda *said: outcome.said.append(said))
+                    serve_rounds(session, desk, on_round=outcome.note)
                 except Exception as error:
                     outcome.error = error
                     session.fail(error)
@@ -174,10 +176,17 @@ class Pair:
 
 @dataclass
 class Outcome:
-    """What the regulator's loop said and how it ended."""
+    """What the regulator's loop answered and how it ended."""
 
-    said: list[tuple[str, int]] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
     error: Exception | None = None
+
+    def note(self, number: int, refusal: str) -> None:
+        if refusal:
+            self.refusals.append(refusal)
+        else:
+            self.rounds.append(number)
 
 
 def make_plan(federation: Federation, **changes: Any) -> FewShotPlan:

@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from round_kit import MEMBERS, SAMPLES, SIZE, UNITS, Regulator, make_federation
+from round_kit import (
+    MEMBERS,
+    SAMPLES,
+    SIZE,
+    UNITS,
+    Regulator,
+    few_shot_settings,
+    make_federation,
+)
 
 from isonomy.common.base.errors import (
     BudgetExceeded,
@@ -23,7 +31,7 @@ from isonomy.common.base.errors import (
     VerificationError,
 )
 from isonomy.common.few_shot.rounds import desk as round_desk
-from isonomy.common.few_shot.rounds.desk import RoundDesk, Stored
+from isonomy.common.few_shot.rounds.desk import RoundDesk, StoredContribution
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.privacy.accounting import units_for
@@ -40,8 +48,8 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> FewShotPlan:
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
     cap = units_for(100.0, 1e-5)
-    with Ledger.create(tmp_path / "ledger.jsonl", cap_units=cap, delta=1e-5) as made:
-        yield made
+    with Ledger.create(tmp_path / "ledger.jsonl", cap_units=cap, delta=1e-5) as opened:
+        yield opened
 
 
 def desk(plan: FewShotPlan, ledger: Ledger, folder: Path, learner: Any = None) -> RoundDesk:
@@ -53,8 +61,8 @@ def desk(plan: FewShotPlan, ledger: Ledger, folder: Path, learner: Any = None) -
 def test_the_budget_is_set_aside_once_for_every_sample(plan: Any, ledger: Any, tmp_path: Path):
     desk(plan, ledger, tmp_path)
     desk(plan, ledger, tmp_path)
-    (own,) = ledger.plans()
-    assert (own.people, own.units, own.individual) == (SAMPLES, plan.cap_units, True)
+    (entry,) = ledger.plans()
+    assert (entry.people, entry.units, entry.individual) == (SAMPLES, plan.cap_units, True)
     assert ledger.held_units(MEMBERS) == plan.cap_units
 
 
@@ -68,13 +76,13 @@ def test_a_round_is_one_record_that_names_what_left(plan: Any, ledger: Any, tmp_
     assert ledger.head == record.hash
     stored = tmp_path / "desk" / "contribution"
     assert stored.stat().st_mode & 0o077 == 0
-    assert (Stored.parse(stored.read_bytes()).values == values).all()
+    assert (StoredContribution.parse(stored.read_bytes()).values == values).all()
 
 
 def test_the_same_round_and_parameters_get_the_same_bits(plan: Any, ledger: Any, tmp_path: Path):
-    own = desk(plan, ledger, tmp_path)
-    first, record = own.contribute(0, THETA)
-    again, same = own.contribute(0, THETA.copy())
+    rounds = desk(plan, ledger, tmp_path)
+    first, record = rounds.contribute(0, THETA)
+    again, same = rounds.contribute(0, THETA.copy())
     restarted, third = desk(plan, ledger, tmp_path).contribute(0, THETA)
     assert (first == again).all()
     assert (first == restarted).all()
@@ -85,46 +93,46 @@ def test_the_same_round_and_parameters_get_the_same_bits(plan: Any, ledger: Any,
 def test_other_parameters_older_and_later_rounds_are_refused(
     plan: Any, ledger: Any, tmp_path: Path
 ):
-    own = desk(plan, ledger, tmp_path)
-    own.contribute(0, THETA)
+    rounds = desk(plan, ledger, tmp_path)
+    rounds.contribute(0, THETA)
     with pytest.raises(ReplayRefused, match="one answer"):
-        own.contribute(0, np.nextafter(THETA, np.float32(2)))
+        rounds.contribute(0, np.nextafter(THETA, np.float32(2)))
     with pytest.raises(ReplayRefused):
-        own.contribute(2, THETA)
-    own.contribute(1, THETA)
+        rounds.contribute(2, THETA)
+    rounds.contribute(1, THETA)
     with pytest.raises(ReplayRefused):
-        own.contribute(0, THETA)
+        rounds.contribute(0, THETA)
     assert ledger.answers(plan.hash) == 2
 
 
 def test_killed_between_file_and_record_there_is_no_fresh_noise(
     plan: Any, ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    own = desk(plan, ledger, tmp_path)
-    own.contribute(0, THETA)
+    rounds = desk(plan, ledger, tmp_path)
+    rounds.contribute(0, THETA)
 
-    def full(*given: object, **options: object) -> None:
+    def full(*arguments: object, **options: object) -> None:
         raise StorageError("no room")
 
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "debit", full)
         with pytest.raises(StorageError):
-            own.contribute(1, THETA)
-    written = Stored.parse((tmp_path / "desk" / "contribution").read_bytes())
-    assert (written.number, ledger.answers(plan.hash)) == (1, 1)
+            rounds.contribute(1, THETA)
+    on_disk = StoredContribution.parse((tmp_path / "desk" / "contribution").read_bytes())
+    assert (on_disk.number, ledger.answers(plan.hash)) == (1, 1)
     restarted = desk(plan, ledger, tmp_path)
     with pytest.raises(ReplayRefused):  # not even for a round that has no record yet
         restarted.contribute(1, THETA + 1)
     values, _ = restarted.contribute(1, THETA)
-    assert (values == written.values).all()
+    assert (values == on_disk.values).all()
     assert ledger.answers(plan.hash) == 2
 
 
 def test_a_disk_that_is_full_loses_nothing(
     plan: Any, ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    own = desk(plan, ledger, tmp_path)
-    own.contribute(0, THETA)
+    rounds = desk(plan, ledger, tmp_path)
+    rounds.contribute(0, THETA)
 
     def full(path: Path, data: bytes) -> None:
         raise StorageError("no room")
@@ -133,24 +141,24 @@ def test_a_disk_that_is_full_loses_nothing(
         patch.setattr(round_desk, "write_private", full)
         for _ in range(3):
             with pytest.raises(StorageError):
-                own.contribute(1, THETA)
-    own.contribute(1, THETA)
-    stored = Stored.parse((tmp_path / "desk" / "contribution").read_bytes())
+                rounds.contribute(1, THETA)
+    rounds.contribute(1, THETA)
+    stored = StoredContribution.parse((tmp_path / "desk" / "contribution").read_bytes())
     assert stored.spent.tolist() == [2 * UNITS] * SAMPLES  # attempts that failed cost nothing
     assert ledger.answers(plan.hash) == 2
 
 
-@pytest.mark.parametrize("lost", ["gone", "older", "changed"])
+@pytest.mark.parametrize("damage", ["missing", "older", "changed"])
 def test_without_its_newest_contribution_no_round_is_answered(
-    plan: Any, ledger: Any, tmp_path: Path, lost: str
+    plan: Any, ledger: Any, tmp_path: Path, damage: str
 ):
-    own, path = desk(plan, ledger, tmp_path), tmp_path / "desk" / "contribution"
-    own.contribute(0, THETA)
+    rounds, path = desk(plan, ledger, tmp_path), tmp_path / "desk" / "contribution"
+    rounds.contribute(0, THETA)
     older = path.read_bytes()
-    own.contribute(1, THETA)
-    if lost == "gone":
+    rounds.contribute(1, THETA)
+    if damage == "missing":
         path.unlink()
-    elif lost == "older":
+    elif damage == "older":
         path.write_bytes(older)
     else:
         raw = bytearray(path.read_bytes())
@@ -162,13 +170,10 @@ def test_without_its_newest_contribution_no_round_is_answered(
 
 
 def test_a_contribution_swapped_for_another_is_noticed(plan: Any, ledger: Any, tmp_path: Path):
-    own, path = desk(plan, ledger, tmp_path), tmp_path / "desk" / "contribution"
-    own.contribute(0, THETA)
-    stored = Stored.parse(path.read_bytes())
-    forged = Stored(
-        0, stored.theta_hash, stored.units, stored.values + 1, stored.spent, stored.state
-    )
-    path.write_bytes(forged.dump())
+    rounds, path = desk(plan, ledger, tmp_path), tmp_path / "desk" / "contribution"
+    rounds.contribute(0, THETA)
+    stored = StoredContribution.parse(path.read_bytes())
+    path.write_bytes(replace(stored, values=stored.values + 1).dump())
     with pytest.raises(VerificationError, match="another answer"):
         desk(plan, ledger, tmp_path).contribute(0, THETA)
 
@@ -179,22 +184,29 @@ def test_a_sample_above_its_cap_stops_the_round(plan: Any, ledger: Any, tmp_path
             self._spent = self._spent + plan.cap_units
             return super().contribute(number, theta)
 
-    own = desk(plan, ledger, tmp_path, Greedy())
+    rounds = desk(plan, ledger, tmp_path, Greedy())
     with pytest.raises(BudgetExceeded, match="cap"):
-        own.contribute(0, THETA)
+        rounds.contribute(0, THETA)
     assert ledger.answers(plan.hash) == 0
 
 
 def test_a_learner_that_charges_more_than_its_settings_can_cost(
     plan: Any, ledger: Any, tmp_path: Path
 ):
+    large = few_shot_settings(epsilon=50_000_000)  # so that a round is far below the cap
+    wide = FewShotPlan.of({**plan.model_dump(mode="json"), "settings": large})
+    assert wide.cap_units > 4 * wide.round_units
+
     class Dear(Regulator):
         def contribute(self, number: int, theta: Any) -> Any:
-            return replace(super().contribute(number, theta), units=plan.round_units + 1)
+            spent = np.full(SAMPLES, wide.round_units * (number + 1) + number)
+            return replace(super().contribute(number, theta), spent=spent)
 
+    costly = desk(wide, ledger, tmp_path, Dear())
+    costly.contribute(0, THETA)  # exactly what a round can cost
     with pytest.raises(ConfigError, match="can cost"):
-        desk(plan, ledger, tmp_path, Dear()).contribute(0, THETA)
-    assert ledger.answers(plan.hash) == 0
+        costly.contribute(1, THETA)  # one unit more
+    assert ledger.answers(wide.hash) == 1
 
 
 def test_a_learner_that_fails_is_not_asked_for_ever(plan: Any, ledger: Any, tmp_path: Path):
@@ -206,11 +218,11 @@ def test_a_learner_that_fails_is_not_asked_for_ever(plan: Any, ledger: Any, tmp_
             raise CapacityError("too large")
 
     learner = Failing()
-    own = desk(plan, ledger, tmp_path, learner)
+    rounds = desk(plan, ledger, tmp_path, learner)
     for attempt in range(10):
         expected = CapacityError if attempt < round_desk.MAX_FAILURES else ProtocolError
         with pytest.raises(expected):
-            own.contribute(0, THETA + attempt)
+            rounds.contribute(0, THETA + attempt)
     assert len(learner.learned) == round_desk.MAX_FAILURES
     assert ledger.answers(plan.hash) == 0
 
@@ -239,4 +251,4 @@ def test_a_ledger_without_room_sets_nothing_aside(plan: Any, tmp_path: Path):
 @pytest.mark.parametrize("length", [0, 10, 200, 100_000])
 def test_whatever_lies_there_is_read_or_refused(length: int):
     with pytest.raises(VerificationError):
-        Stored.parse(bytes(length))
+        StoredContribution.parse(bytes(length))

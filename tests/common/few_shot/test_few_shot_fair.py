@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from isonomy.common.base.errors import DataError
 from isonomy.common.few_shot.learning.evaluate import TestSet, evaluate
-from isonomy.common.few_shot.learning.fair import Multipliers, cells_of, one_hot
+from isonomy.common.few_shot.learning.fair import OddsMultipliers, cells_of, one_hot
 from isonomy.common.few_shot.learning.learners import RegulatorLearner
 from isonomy.common.few_shot.learning.measures import measures
 from isonomy.common.few_shot.learning.models import Network
@@ -28,27 +28,31 @@ def test_weights_make_the_mean_penalty_the_lagrangian_of_the_violations() -> Non
     groups, halves = rng.integers(0, 2, 60).astype(np.int8), rng.integers(0, 2, 60).astype(bool)
     cells, soft = cells_of(groups, halves), rng.random(60)
     counts = np.bincount(cells, minlength=4).astype(float)
-    own = Multipliers(counts / 60, np.array([0.7, -1.3]))
+    multipliers = OddsMultipliers(counts / 60, np.array([0.7, -1.3]))
     gaps = [
         soft[(groups == 1) & (halves == e)].mean() - soft[(groups == 0) & (halves == e)].mean()
         for e in (False, True)
     ]
-    assert (own.weights(cells) * soft).mean() == pytest.approx(0.7 * gaps[0] - 1.3 * gaps[1])
+    assert (multipliers.weights(cells) * soft).mean() == pytest.approx(
+        0.7 * gaps[0] - 1.3 * gaps[1]
+    )
     sums = one_hot(cells, soft - 0.5).sum(axis=0)
-    assert own.violations(sums, 60) == pytest.approx(np.array(gaps))
+    assert multipliers.violations(sums, 60) == pytest.approx(np.array(gaps))
 
 
 @settings(deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=2), st.floats(0.01, 10))
 def test_multipliers_stay_within_their_bound(violation: list[float], bound: float) -> None:
-    own = Multipliers(np.full(4, 0.25), np.zeros(2)).step(np.array(violation), 1.0, bound)
-    assert (np.abs(own.lam) <= bound).all()
+    multipliers = OddsMultipliers(np.full(4, 0.25), np.zeros(2)).step(
+        np.array(violation), 1.0, bound
+    )
+    assert (np.abs(multipliers.lam) <= bound).all()
 
 
 def test_shares_that_noise_made_negative_are_lifted() -> None:
-    own = Multipliers.start(np.array([-5.0, 0.0, 30.0, 70.0]), 100, 9.0)
-    assert own.shares.tolist() == [0.09, 0.09, 0.3, 0.7]
-    assert np.isfinite(own.weights(np.arange(4))).all()
+    multipliers = OddsMultipliers.start(np.array([-5.0, 0.0, 30.0, 70.0]), 100, 9.0)
+    assert multipliers.shares.tolist() == [0.09, 0.09, 0.3, 0.7]
+    assert np.isfinite(multipliers.weights(np.arange(4))).all()
 
 
 def test_shares_are_released_once_and_charged_to_everyone() -> None:
@@ -96,28 +100,28 @@ def _decisions(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("seed", range(5))
 def test_gf_and_eo_agree_with_fairlearn(seed: int) -> None:
     decided, actual, groups = _decisions(seed)
-    own = measures(decided.astype(int), actual.astype(int), decided, actual, groups)
+    figures = measures(decided.astype(int), actual.astype(int), decided, actual, groups)
     rates = MetricFrame(
         metrics=selection_rate, y_true=actual, y_pred=decided, sensitive_features=groups
     ).by_group
-    assert own.gf == pytest.approx(rates[0] / rates[1])
+    assert figures.gf == pytest.approx(rates[0] / rates[1])
     ratio = demographic_parity_ratio(actual, decided, sensitive_features=groups)
-    assert min(own.gf, 1 / own.gf) == pytest.approx(ratio)
+    assert min(figures.gf, 1 / figures.gf) == pytest.approx(ratio)
     odds = equalized_odds_difference(actual, decided, sensitive_features=groups)
-    assert own.odds == pytest.approx(odds)
+    assert figures.odds == pytest.approx(odds)
     gaps = [
         decided[(groups == 0) & (actual == y)].mean()
         - decided[(groups == 1) & (actual == y)].mean()
         for y in (False, True)
     ]
-    assert own.eo == pytest.approx(sum(gaps))
+    assert figures.eo == pytest.approx(sum(gaps))
 
 
 def test_a_perfect_classifier_is_fair_on_balanced_queries() -> None:
     actual = np.tile([True, False], 20)
     groups = np.repeat([0, 1], 20).astype(np.int8)
-    own = measures(actual.astype(int), actual.astype(int), actual, actual, groups)
-    assert (own.accuracy, own.gf, own.eo, own.odds) == (1.0, 1.0, 0.0, 0.0)
+    figures = measures(actual.astype(int), actual.astype(int), actual, actual, groups)
+    assert (figures.accuracy, figures.gf, figures.eo, figures.odds) == (1.0, 1.0, 0.0, 0.0)
 
 
 def test_a_group_that_is_missing_is_an_error_and_not_a_number() -> None:

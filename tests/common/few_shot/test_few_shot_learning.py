@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from session_kit import Federation
 from isonomy.common.few_shot.learning.learners import RegulatorLearner
 from isonomy.common.few_shot.learning.models import Network, fingerprint
 from isonomy.common.few_shot.learning.tasks import Pool
-from isonomy.common.few_shot.rounds.desk import RoundDesk, Stored
+from isonomy.common.few_shot.rounds.desk import RoundDesk, StoredContribution
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.ledger.ledger import Ledger
@@ -54,8 +55,8 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> FewShotPlan:
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
     cap = units_for(100.0, 1e-5)
-    with Ledger.create(tmp_path / "ledger.jsonl", cap_units=cap, delta=1e-5) as made:
-        yield made
+    with Ledger.create(tmp_path / "ledger.jsonl", cap_units=cap, delta=1e-5) as opened:
+        yield opened
 
 
 def desk(plan: FewShotPlan, ledger: Ledger, folder: Path) -> RoundDesk:
@@ -71,7 +72,7 @@ def desk(plan: FewShotPlan, ledger: Ledger, folder: Path) -> RoundDesk:
 
 
 def spent(folder: Path) -> np.ndarray:
-    return Stored.parse((folder / "desk" / "contribution").read_bytes()).spent
+    return StoredContribution.parse((folder / "desk" / "contribution").read_bytes()).spent
 
 
 def test_a_restart_goes_on_with_the_samples_accounts(
@@ -88,8 +89,8 @@ def test_a_restart_goes_on_with_the_samples_accounts(
     after = spent(tmp_path)
     assert (after >= before).all()
     assert (after > before).any()
-    drawn = restarted._side._sampler.uses  # type: ignore[union-attr]
-    assert drawn.sum() == 3 * SETTINGS.regulator_tasks * 2 * 4  # draws of all rounds, not of one
+    uses = restarted._side._sampler.uses  # type: ignore[union-attr]
+    assert uses.sum() == 3 * SETTINGS.regulator_tasks * 2 * 4  # draws of all rounds, not of one
 
 
 @pytest.mark.parametrize("method", ["dp_sgd", "irdp", "l_d", "pf_ld"])
@@ -99,14 +100,16 @@ def test_no_round_costs_more_than_the_plan_says(
     noises = {"dual_noise": 3_000_000, "share_noise": 9_000_000}
     settings = FewShotSettings(**{**SETTINGS.model_dump(), "method": method, **noises})
     fields = {"settings": settings, "fingerprint": fingerprint(settings).hex()}
-    own = FewShotPlan.of({**plan.model_dump(mode="json"), **fields})
+    changed = FewShotPlan.of({**plan.model_dump(mode="json"), **fields})
     groups = (np.arange(SAMPLES) // 4 % 2).astype(np.int8)
     pool = Pool(POOL.inputs, POOL.labels, groups, np.array([True, True, False, False]))
     theta = Network.of(settings).initial(0)
     learner = RegulatorLearner(settings, pool)
-    costs = [learner.contribute(number, theta).units for number in range(3)]
-    assert max(costs) <= own.round_units
-    assert max(costs) > own.round_units // 20  # the bound is about this, not about anything
+    accounts = [np.zeros(SAMPLES, np.int64)]
+    accounts += [learner.contribute(number, theta).spent for number in range(3)]
+    costs = [int((after - before).max()) for before, after in pairwise(accounts)]
+    assert max(costs) <= changed.round_units
+    assert max(costs) > changed.round_units // 20  # the bound is about this, not about anything
 
 
 @pytest.mark.parametrize("size", [1e20, 3e38])

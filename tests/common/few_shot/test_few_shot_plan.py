@@ -37,8 +37,8 @@ def test_the_server_is_told_how_many_ciphertexts_and_no_purpose(federation: Fede
     public = make_plan(federation).public()
     assert public.round_parts == 3
     assert PlanPublic.from_json(public.to_json()) == public
-    told = json.loads(public.to_json())
-    assert set(told) == {
+    fields = json.loads(public.to_json())
+    assert set(fields) == {
         *("hash", "companies", "regulator", "relay_name", "parameters", "round_parts")
     }
     assert "round_parts" not in json.loads(federation.plan.public().to_json())
@@ -46,9 +46,9 @@ def test_the_server_is_told_how_many_ciphertexts_and_no_purpose(federation: Fede
 
 @pytest.mark.parametrize("parts", [-1, 1025, "3", 1.0, True])
 def test_a_public_part_with_a_strange_number_is_refused(federation: Any, parts: Any) -> None:
-    told = {**json.loads(make_plan(federation).public().to_json()), "round_parts": parts}
+    fields = {**json.loads(make_plan(federation).public().to_json()), "round_parts": parts}
     with pytest.raises(ConfigError):
-        PlanPublic.from_json(json.dumps(told, separators=(",", ":"), sort_keys=True).encode())
+        PlanPublic.from_json(json.dumps(fields, separators=(",", ":"), sort_keys=True).encode())
 
 
 @pytest.mark.parametrize("method", ["none", "fair"])

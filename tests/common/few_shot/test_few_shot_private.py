@@ -35,11 +35,11 @@ from isonomy.common.privacy.noise import rounded_gaussian
 class _Spy:
     """Takes the place of the sums: keeps every row that would be clipped and added."""
 
-    def __init__(self, kept: list[np.ndarray], count: int, size: int) -> None:
-        self._kept, self._sums = kept, PlainSums(count, size)
+    def __init__(self, log: list[np.ndarray], count: int, size: int) -> None:
+        self._log, self._sums = log, PlainSums(count, size)
 
     def add(self, number: int, rows: np.ndarray, people: np.ndarray) -> None:
-        self._kept.append(rows)
+        self._log.append(rows)
         self._sums.add(number, rows, people)
 
     def release(self) -> np.ndarray:
@@ -50,26 +50,28 @@ def _round(
     settings: FewShotSettings, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[PrivateRound, Tasks, dict[str, list[np.ndarray]]]:
     pool, network = tiny_pool(), Network.of(settings)
-    own = PrivateRound(settings, pool, network, Accounts(len(pool), 1, individual=True),
-                       source=SeededBytes(0))  # fmt: skip
-    kept: dict[str, list[np.ndarray]] = {}
+    accounts = Accounts(len(pool), 1, individual=True)
+    private = PrivateRound(settings, pool, network, accounts, source=SeededBytes(0))
+    logs: dict[str, list[np.ndarray]] = {}
     monkeypatch.setattr(
-        own, "_sums", lambda n, size, what, norm=None: _Spy(kept.setdefault(what, []), n, size)
+        private, "_sums", lambda n, size, what, norm=None: _Spy(logs.setdefault(what, []), n, size)
     )
-    return own, Sampler(pool, settings).draw(2, SeededBytes(1)), kept
+    return private, Sampler(pool, settings).draw(2, SeededBytes(1)), logs
 
 
 @pytest.mark.parametrize("part", ["head", "all"])
 def test_per_sample_gradients_equal_a_slow_loop(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = tiny_settings(method="pf_ld", inner_part=part, inner_steps=1)
-    own, tasks, kept = _round(settings, monkeypatch)
+    private, tasks, logs = _round(settings, monkeypatch)
     theta = Network.of(settings).initial(0) + 0.1
-    own.gradient(theta, tasks)  # releases the shares, takes one dual step: λ is not 0 afterwards
-    assert own.multipliers is not None
-    kept.clear()
-    multipliers = own.multipliers
+    private.gradient(
+        theta, tasks
+    )  # releases the shares, takes one dual step: λ is not 0 afterwards
+    assert private.multipliers is not None
+    logs.clear()
+    multipliers = private.multipliers
     assert np.abs(multipliers.lam).min() > 0
-    own.gradient(theta, tasks)
+    private.gradient(theta, tasks)
 
     network, pool = Network.of(settings), tiny_pool()
     assert pool.groups is not None
@@ -93,10 +95,10 @@ def test_per_sample_gradients_equal_a_slow_loop(part: str, monkeypatch: pytest.M
         )
         if part == "head":
             rows[:, :head] = 0
-        got = kept["inner"][t]
+        got = logs["inner"][t]
         assert np.allclose(got, rows[:, -got.shape[1] :], atol=1e-5)
         moved.append(flat - scale * rows.sum(0))
-    query = np.concatenate(kept["query"])
+    query = np.concatenate(logs["query"])
     expected = [
         slow(moved[t], person, j // 2, tasks.positive[t])
         for t in range(2)
@@ -251,7 +253,11 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(method: str) -> None:
     second.restore(company.state())
     third = RegulatorLearner(settings, tiny_pool(), _source=source)  # the noise goes on
     third.restore(state)
-    assert np.array_equal(run_in_memory(second, third, 4, first=2), whole)
+    theta = second.theta()
+    for number in (2, 3):
+        part = third.contribute(number, theta)
+        theta = second.step(number, second.contribute(number) + part.values)
+    assert np.array_equal(theta, whole)
 
 
 def test_theta_that_ran_away_is_refused_before_anything_is_spent() -> None:
@@ -297,7 +303,7 @@ def test_a_sum_that_is_too_large_is_cut_and_paid_for(learner: str) -> None:
     regulator = RegulatorLearner(settings, tiny_pool())
     part = regulator.contribute(0, regulator.network.initial(0))
     assert np.abs(part.values).max() == MAX_ABS - 1
-    assert part.units > 0
+    assert part.spent.max() > 0
     assert np.array_equal(regulator.accounts.spent, part.spent)
     cut = saturated(np.array([np.nan, np.inf, -np.inf, 1.5]), 1, MAX_ABS)
     assert cut.tolist() == [0, MAX_ABS - 1, 1 - MAX_ABS, 3]
@@ -366,5 +372,4 @@ def test_noise_scales_with_every_factor_in_front_of_the_sum() -> None:
     part = regulator.contribute(0, regulator.network.initial(0))
     expected = 2.0 * 3.0 * 0.5 / (2 * 4 * 2)
     assert (part.values / 2**20).std() == pytest.approx(expected, rel=0.05)  # 2,004 draws: 1.6 %
-    assert part.units == 0
     assert np.array_equal(part.spent, full)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from round_kit import (
-    FINGERPRINT,
     ROUNDS,
     SIZE,
     Company,
@@ -34,10 +33,10 @@ from isonomy.common.base.errors import (
 from isonomy.common.crypto.he_vectors import VectorEncryptor, VectorKey
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.few_shot.rounds import serving as round_serving
-from isonomy.common.few_shot.rounds import session as round_session
-from isonomy.common.few_shot.rounds.messages import Ask
+from isonomy.common.few_shot.rounds.messages import RoundReceipt, RoundRequest
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.rounds import Attempt
-from isonomy.common.few_shot.rounds.session import Round, train
+from isonomy.common.few_shot.rounds.session import RoundSummary, train
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.server.relay.rounds import RoundAdder
@@ -48,8 +47,8 @@ class Stop(Exception):  # noqa: N818
 
 
 def stop_after(number: int) -> Any:
-    def stop(done: Round) -> None:
-        if done.number == number:
+    def stop(summary: RoundSummary) -> None:
+        if summary.number == number:
             raise Stop
 
     return stop
@@ -70,7 +69,7 @@ def one_run(both: Pair, company: Company, desk: Any, **options: Any) -> Any:
 
 
 def test_the_encrypted_run_equals_the_plain_run_bit_for_bit(tmp_path: Path) -> None:
-    rounds: list[Round] = []
+    rounds: list[RoundSummary] = []
     with pair(tmp_path) as both, both.ledger() as ledger:
         company = Company()
         result, outcome = one_run(both, company, both.desk(ledger), on_round=rounds.append)
@@ -78,7 +77,7 @@ def test_the_encrypted_run_equals_the_plain_run_bit_for_bit(tmp_path: Path) -> N
     assert (result, outcome.error) == (ROUNDS, None)
     assert company.theta().tobytes() == in_memory().tobytes()
     assert debits(tmp_path) == ROUNDS
-    assert [own.number for own in rounds] == [1, 2, 3, 4]
+    assert [summary.number for summary in rounds] == [1, 2, 3, 4]
     expected = 4 * SIZE + 196_608 + 2 * 3 * 131_072  # θ, key, both sides' ciphertexts
     assert expected < rounds[1].wire_bytes < expected + 1000
     # Of the company's ciphertexts only the envelopes went on: a total per piece, no more.
@@ -86,22 +85,22 @@ def test_the_encrypted_run_equals_the_plain_run_bit_for_bit(tmp_path: Path) -> N
 
 
 def test_the_relay_never_passes_a_ciphertext_of_either_side_on(tmp_path: Path) -> None:
-    seen = []
+    leaks = []
     with pair(tmp_path) as both, both.ledger() as ledger:
-        taken = RoundAdder.take
+        original = RoundAdder.take
 
         def spy(self: RoundAdder, envelope: Any, raw: bytes) -> bytes:
-            passed = taken(self, envelope, raw)
+            passed = original(self, envelope, raw)
             part = bytes(envelope.body.payload)[16:-16]
-            seen.append(part in passed)
+            leaks.append(part in passed)
             return passed
 
         RoundAdder.take = spy  # type: ignore[method-assign]
         try:
             one_run(both, Company(), both.desk(ledger), on_round=stop_after(1))
         finally:
-            RoundAdder.take = taken  # type: ignore[method-assign]
-    assert seen == [False] * 6
+            RoundAdder.take = original  # type: ignore[method-assign]
+    assert leaks == [False] * 6
 
 
 # --- Going on -------------------------------------------------------------------------------------
@@ -115,7 +114,7 @@ def test_a_killed_company_goes_on_after_its_last_round(tmp_path: Path) -> None:
         second, outcome = one_run(both, again, desk)
     assert isinstance(first, Stop)
     assert (second, outcome.error) == (ROUNDS, None)
-    assert again.asked == [2, 3]
+    assert again.requested == [2, 3]
     assert again.theta().tobytes() == in_memory().tobytes()
     assert debits(tmp_path) == ROUNDS
 
@@ -145,10 +144,10 @@ def test_a_killed_regulator_goes_on_with_its_stored_round(tmp_path: Path) -> Non
             desk = both.desk(ledger)
             answer = round_serving.encrypted_parts
 
-            def die(*given: Any) -> Any:
+            def die(*arguments: Any) -> Any:
                 if ledger.answers(both.plan.hash) == 2:
                     raise Stop
-                return answer(*given)
+                return answer(*arguments)
 
             ticket = both.relay.issue_ticket("regulator", "regulator")
             session = both.federation.session(ticket).start()
@@ -171,17 +170,17 @@ def test_a_killed_regulator_goes_on_with_its_stored_round(tmp_path: Path) -> Non
 
 
 def test_a_killed_relay_loses_its_parts_and_the_round_is_sent_again(tmp_path: Path) -> None:
-    rounds: list[Round] = []
+    rounds: list[RoundSummary] = []
     with pair(tmp_path) as both, both.ledger() as ledger:
-        taken = RoundAdder.take
+        original = RoundAdder.take
 
         def forgetful(self: RoundAdder, envelope: Any, raw: bytes) -> bytes:
-            if envelope.sender == "regulator" and not rounds and not lost:
-                lost.append(True)
+            if envelope.sender == "regulator" and not rounds and not losses:
+                losses.append(True)
                 self._kept.clear()
-            return taken(self, envelope, raw)
+            return original(self, envelope, raw)
 
-        lost: list[bool] = []
+        losses: list[bool] = []
         RoundAdder.take = forgetful  # type: ignore[method-assign]
         learner, company = Regulator(), Company()
         try:
@@ -189,10 +188,10 @@ def test_a_killed_relay_loses_its_parts_and_the_round_is_sent_again(tmp_path: Pa
                 both, company, both.desk(ledger, lambda: learner), on_round=rounds.append
             )
         finally:
-            RoundAdder.take = taken  # type: ignore[method-assign]
+            RoundAdder.take = original  # type: ignore[method-assign]
     assert (result, outcome.error) == (ROUNDS, None)
-    assert [own.attempts for own in rounds] == [2, 1, 1, 1]
-    assert company.asked == learner.learned == [0, 1, 2, 3]
+    assert [summary.attempts for summary in rounds] == [2, 1, 1, 1]
+    assert company.requested == learner.learned == [0, 1, 2, 3]
     assert company.theta().tobytes() == in_memory().tobytes()
     assert debits(tmp_path) == ROUNDS
 
@@ -204,22 +203,19 @@ def test_a_relay_that_is_started_anew_in_the_middle(tmp_path: Path) -> None:
             role: both.relay.issue_ticket(role, role)  # type: ignore[arg-type]
             for role in ("company", "regulator")
         }
-        company, rounds = Company(), list[Round]()
+        company, rounds = Company(), list[RoundSummary]()
 
-        def restart(done: Round) -> None:
-            rounds.append(done)
-            if done.number == 2:
+        def restart(summary: RoundSummary) -> None:
+            rounds.append(summary)
+            if summary.number == 2:
                 both.relay.stop(0)
                 both.relay = both.federation.relay(address).start()
 
-        served: list[Any] = []
         regulator = both.federation.session(tickets["regulator"])
 
         def serve() -> None:
             with regulator:
-                round_serving.serve_rounds(
-                    regulator, both.desk(ledger), on_event=lambda *said: served.append(said)
-                )
+                round_serving.serve_rounds(regulator, both.desk(ledger))
 
         worker = threading.Thread(target=serve)
         worker.start()
@@ -238,7 +234,7 @@ def test_a_relay_that_is_started_anew_in_the_middle(tmp_path: Path) -> None:
 def test_a_party_that_leaves_in_the_middle_of_a_round(tmp_path: Path) -> None:
     class Leaving:
         def __init__(self, desk: Any) -> None:
-            self.begin, self.desk = desk.begin, desk
+            self.desk = desk
 
         def contribute(self, number: int, theta: Any) -> Any:
             if number == 1:
@@ -281,19 +277,16 @@ def test_models_that_differ_are_found_before_anything_is_spent(tmp_path: Path) -
         assert ledger.answers(both.plan.hash) == 0
 
 
-def test_a_company_that_lies_about_its_plan_s_model_is_refused(tmp_path: Path) -> None:
+def test_a_company_that_sends_a_model_of_another_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pair(tmp_path) as both, both.ledger() as ledger:
         desk = both.desk(ledger)
-        company = Company(fingerprint=b"x" * 32)
-        checked, begin = round_session.check_model, round_session.Begin
-        round_session.check_model = lambda plan, side: None
-        round_session.Begin = lambda fingerprint, size: begin(b"x" * 32, size)  # type: ignore[misc,assignment]
-        try:
-            result, outcome = one_run(both, company, desk)
-        finally:
-            round_session.check_model, round_session.Begin = checked, begin  # type: ignore[misc]
-        assert isinstance(result, ModelsDiffer)
-        assert [kind for kind, *_ in outcome.said] == ["refusal"]
+        monkeypatch.setattr(FewShotPlan, "check_model", lambda plan, fingerprint, size: None)
+        result, outcome = one_run(both, Company(SIZE + 1), desk)
+        assert isinstance(outcome.error, ProtocolError)
+        assert "bytes for 20000 parameters" in str(outcome.error)
+        assert isinstance(result, SessionClosed | ProtocolError)
         assert ledger.answers(both.plan.hash) == 0
 
 
@@ -315,7 +308,7 @@ class Crooked:
     """A desk that answers with whatever it likes: what a regulator's own checks would stop."""
 
     def __init__(self, desk: Any, values: np.ndarray) -> None:
-        self.begin, self.desk, self.values = desk.begin, desk, values
+        self.desk, self.values = desk, values
 
     def contribute(self, number: int, theta: Any) -> Any:
         return self.values, self.desk.contribute(number, theta)[1]
@@ -341,18 +334,19 @@ def test_a_regulator_does_not_send_what_is_out_of_range(tmp_path: Path) -> None:
         assert type(result).__name__ == "CapacityError"
         assert ledger.answers(both.plan.hash) == 0
     assert not (tmp_path / "regulator" / "few-shot" / "contribution").exists()
-    assert [kind for kind, *_ in outcome.said] == ["begin", "refusal"]
+    assert outcome.rounds == []
+    assert len(outcome.refusals) == 1
 
 
 def test_ciphertexts_under_a_wrong_key_are_refused(tmp_path: Path) -> None:
     stranger = VectorKey(DEFAULT_PARAMETERS)
-    made = round_serving.VectorEncryptor
+    original = round_serving.VectorEncryptor
     with pair(tmp_path) as both, both.ledger() as ledger:
-        round_serving.VectorEncryptor = lambda params, public: made(params, stranger.public)  # type: ignore[misc,assignment]
+        round_serving.VectorEncryptor = lambda params, public: original(params, stranger.public)  # type: ignore[misc,assignment]
         try:
             result, _ = one_run(both, Company(), both.desk(ledger))
         finally:
-            round_serving.VectorEncryptor = made  # type: ignore[misc]
+            round_serving.VectorEncryptor = original  # type: ignore[misc]
     assert isinstance(result, ProtocolError)
 
 
@@ -390,30 +384,30 @@ def test_a_company_with_other_parameters_for_an_answered_round_is_refused(tmp_pa
     assert debits(tmp_path) == 1
 
 
-def test_the_regulator_s_word_is_signed_and_kept(tmp_path: Path) -> None:
+def test_the_regulator_s_receipt_is_signed_and_stored(tmp_path: Path) -> None:
     with pair(tmp_path) as both, both.ledger() as ledger:
         one_run(both, Company(), both.desk(ledger), on_round=stop_after(2))
         state = CompanyState(tmp_path / "company")
-        given = state.given(both.plan)
-        assert given is not None
-        assert (given.number, given.ledger_head) == (1, ledger.head)
+        receipt = state.receipt(both.plan)
+        assert receipt is not None
+        assert (receipt.number, receipt.ledger_head) == (1, ledger.head)
         path = tmp_path / "company" / "few-shot.state"
         raw = bytearray(path.read_bytes())
         raw[19 + 40 + 60 + 8] ^= 1  # of the sequence number or the head
         path.write_bytes(raw)
         with pytest.raises(VerificationError):
-            state.given(both.plan)
+            state.receipt(both.plan)
 
 
-def test_a_word_that_somebody_else_signed_is_not_taken(tmp_path: Path) -> None:
+def test_a_receipt_that_somebody_else_signed_is_refused(tmp_path: Path) -> None:
     with pair(tmp_path) as both, both.ledger() as ledger:
-        signed = round_serving.Given.signed
-        forged = both.federation.keys("company").identity
-        round_serving.Given.signed = lambda own, identity, plan: signed(own, forged, plan)  # type: ignore[method-assign]
+        signed = RoundReceipt.signed
+        forger = both.federation.keys("company").identity
+        RoundReceipt.signed = lambda receipt, identity, plan: signed(receipt, forger, plan)  # type: ignore[method-assign]
         try:
             result, _ = one_run(both, Company(), both.desk(ledger))
         finally:
-            round_serving.Given.signed = signed  # type: ignore[method-assign]
+            RoundReceipt.signed = signed  # type: ignore[method-assign]
     assert isinstance(result, VerificationError)
 
 
@@ -423,7 +417,7 @@ def test_a_company_put_back_to_an_older_state_is_told(tmp_path: Path) -> None:
         one_run(both, Company(), desk, on_round=stop_after(3))
         (tmp_path / "elsewhere").mkdir()
         result, _ = one_run(both, Company(), desk, folder="elsewhere")
-    assert isinstance(result, VerificationError)
+    assert isinstance(result, ReplayRefused)
     assert "older state" in str(result)
 
 
@@ -467,8 +461,8 @@ def test_a_key_serves_one_attempt_and_a_crafted_ciphertext_reads_no_other() -> N
     """
     params, theta = DEFAULT_PARAMETERS, np.zeros(SIZE, np.float32)
     first, second = Attempt(params, 0, theta), Attempt(params, 0, theta)
-    assert first.ask.public != second.ask.public
-    assert first.ask.attempt != second.ask.attempt
+    assert first.request.public != second.request.public
+    assert first.request.attempt != second.request.attempt
 
     def secret_of(attempt: Attempt) -> np.ndarray:
         crafted = np.zeros((2, params.poly_degree), np.uint64)
@@ -481,9 +475,8 @@ def test_a_key_serves_one_attempt_and_a_crafted_ciphertext_reads_no_other() -> N
     assert (keys[0] != keys[1]).mean() > 0.5
 
 
-def test_ask_hides_its_content(tmp_path: Path) -> None:
+def test_a_request_does_not_print_its_content() -> None:
     theta = np.full(SIZE, 0.125, np.float32)
-    ask = Attempt(DEFAULT_PARAMETERS, 0, theta).ask
-    assert isinstance(ask, Ask)
-    assert "0.125" not in repr(ask)
-    assert FINGERPRINT.hex() not in repr(ask)
+    request = Attempt(DEFAULT_PARAMETERS, 0, theta).request
+    assert isinstance(request, RoundRequest)
+    assert "0.125" not in repr(request)

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from few_shot_kit import save_pool
 from typer.testing import CliRunner
 
 from isonomy.common.base.errors import ConfigError, DataError, VerificationError
 from isonomy.common.few_shot.learning.learners import RegulatorLearner
-from isonomy.common.few_shot.learning.pool_file import save_pool
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.company.cli.main import app
 from isonomy.company.compare.benchmark.store import read_records
 from isonomy.company.few_shot.data import digits_pools, load
-from isonomy.company.few_shot.experiments import RECIPES, Runner, cells
+from isonomy.company.few_shot.experiments import RECIPES, Rehearsals, cells, run_cells
 from isonomy.company.few_shot.model import FewShotModel
-from isonomy.company.few_shot.plan import VARIANTS, plan, uses_of
 from isonomy.company.few_shot.rehearse import rehearse, warm_start
 from isonomy.company.few_shot.report import differences, plot, summarise, write
+from isonomy.company.few_shot.variants import VARIANTS, settings_for, uses_of
 
 DATA = Path(os.environ.get("ISONOMY_DATA_DIR", Path(__file__).parents[4] / "shared" / "data"))
 QUICK = replace(
@@ -47,10 +47,10 @@ def test_digits_are_learned_in_seconds_and_saved(tmp_path: Path) -> None:
     assert np.array_equal(model.theta, outcome.theta)
     test = pools.test.pool
     names = np.array(["zero", "one", "two"])
-    chosen = np.concatenate([np.flatnonzero(test.labels == c)[:10] for c in range(3)])
-    few = chosen.reshape(3, 10)[:, :5].ravel()
+    examples = np.concatenate([np.flatnonzero(test.labels == c)[:10] for c in range(3)])
+    few = examples.reshape(3, 10)[:, :5].ravel()
     classifier = model.adapt(test.inputs[few], names[test.labels[few]])
-    right = classifier.predict(test.inputs[chosen]) == names[test.labels[chosen]]
+    right = classifier.predict(test.inputs[examples]) == names[test.labels[examples]]
     assert right.mean() > 0.7
     (saved / "model.safetensors").write_bytes(b"other")
     with pytest.raises(VerificationError):
@@ -58,7 +58,7 @@ def test_digits_are_learned_in_seconds_and_saved(tmp_path: Path) -> None:
 
 
 def test_adapting_refuses_what_it_cannot_use() -> None:
-    settings = plan("none", 1.0, dict(QUICK.base), 100)
+    settings = settings_for("none", 1.0, dict(QUICK.base), 100)
     theta = np.zeros(_size(settings), np.float32)
     model, images = FewShotModel(settings, theta), np.zeros((4, 3, 8, 8))
     with pytest.raises(DataError, match="2 to 5 classes"):
@@ -84,7 +84,7 @@ def _size(settings: object) -> int:
 @pytest.mark.parametrize("name", ["dp_sgd", "l_d", "sc_reptile"])
 def test_planned_noise_lets_worst_case_accounts_last_exactly(name: str) -> None:
     """u uses, each at full price, cost at most ε, and more than nine tenths of it."""
-    settings = plan(name, 4.0, dict(RECIPES["omniglot"].base), 6060)
+    settings = settings_for(name, 4.0, dict(RECIPES["omniglot"].base), 6060)
     uses = uses_of(settings.model_dump(), 6060)
     support = settings.inner_steps / settings.real("inner_noise") ** 2
     query = 1 / settings.real("query_noise") ** 2
@@ -99,31 +99,33 @@ def test_planned_noise_lets_worst_case_accounts_last_exactly(name: str) -> None:
 
 def test_thrift_lowers_the_noise_of_individual_accounts_only() -> None:
     base = dict(RECIPES["omniglot"].base)
-    plain, thrifty = (plan("irdp", 4.0, base, 6060, thrift=t) for t in (1.0, 0.5))
+    plain, thrifty = (settings_for("irdp", 4.0, base, 6060, thrift=t) for t in (1.0, 0.5))
     assert thrifty.query_noise == pytest.approx(plain.query_noise / 2, abs=2)
-    assert plan("dp_sgd", 4.0, base, 6060, thrift=0.5) == plan("dp_sgd", 4.0, base, 6060)
+    assert settings_for("dp_sgd", 4.0, base, 6060, thrift=0.5) == settings_for(
+        "dp_sgd", 4.0, base, 6060
+    )
     with pytest.raises(ConfigError, match="thrift"):
-        plan("irdp", 4.0, base, 6060, thrift=0.0)
+        settings_for("irdp", 4.0, base, 6060, thrift=0.0)
     with pytest.raises(ConfigError, match="unknown method"):
-        plan("best", 4.0, base, 6060)
+        settings_for("best", 4.0, base, 6060)
     with pytest.raises(ConfigError, match="no budget"):
-        plan("irdp", 0.0, base, 6060)
+        settings_for("irdp", 0.0, base, 6060)
 
 
 def test_cells_are_resumed_and_drawn(tmp_path: Path) -> None:
     listed = cells("digits", ("none", "dp_sgd", "pf_ld"), (2.0, 8.0), (0,))
     assert str(listed[0]) == "digits/none/0/0"
     assert len(listed) == 5
-    recipes = {"digits": QUICK}
-    assert Runner(tmp_path, None, recipes=recipes).run(listed[:2])[:2] == (2, 0)
-    made, found, failed = Runner(tmp_path, None, recipes=recipes).run(listed)
-    assert (made, found, failed) == (3, 2, [])
+    rehearsals = Rehearsals(QUICK, None, tmp_path)
+    assert run_cells(listed[:2], rehearsals, tmp_path) == (2, 0, [])
+    resumed = Rehearsals(QUICK, None, tmp_path)
+    assert run_cells(listed, resumed, tmp_path) == (3, 2, [])
     assert len(list(tmp_path.glob("warm-*.npz"))) == 1
     lines = summarise(read_records(tmp_path))
     assert [one.method for one in lines] == ["none", "dp_sgd", "pf_ld", "dp_sgd", "pf_ld"]
-    drawn = plot(lines, "digits")
-    assert drawn.startswith("<svg")
-    assert all(VARIANTS[m].label in drawn for m in ("none", "dp_sgd", "pf_ld"))
+    picture = plot(lines, "digits")
+    assert picture.startswith("<svg")
+    assert all(VARIANTS[m].label in picture for m in ("none", "dp_sgd", "pf_ld"))
 
 
 def test_standard_errors_are_over_seeds() -> None:
@@ -174,8 +176,8 @@ def test_the_command_says_what_is_wrong(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["few-shot", *arguments])
-    assert done.exit_code in (10, 12)
-    assert text in done.output
+    assert isinstance(done.exception, ConfigError | DataError)
+    assert text in str(done.exception)
 
 
 def test_a_folder_of_your_own_is_rehearsed(tmp_path: Path) -> None:
@@ -194,19 +196,19 @@ def test_a_folder_of_your_own_is_rehearsed(tmp_path: Path) -> None:
     assert record["balanced"] == record["natural"]  # nothing to recolour: one reading
     (tmp_path / "test.npz").unlink()
     done = CliRunner().invoke(app, ["few-shot", "rehearse", "--dataset", str(tmp_path)])
-    assert done.exit_code == 12
-    assert "test.npz does not exist" in done.output.replace("\n", "")
+    assert isinstance(done.exception, DataError)
+    assert "test.npz does not exist" in str(done.exception)
 
 
 def test_colour_predicts_the_half_and_the_swap_is_the_other_colour() -> None:
     pools = digits_pools(3)
     assert pools.company.groups is None
-    own = pools.regulator
-    assert own.groups is not None
-    assert own.positive is not None
-    halves = own.positive[own.labels]
-    assert own.groups[halves].mean() == pytest.approx(0.9, abs=0.05)
-    assert own.groups[~halves].mean() == pytest.approx(0.1, abs=0.05)
+    pool = pools.regulator
+    assert pool.groups is not None
+    assert pool.positive is not None
+    halves = pool.positive[pool.labels]
+    assert pool.groups[halves].mean() == pytest.approx(0.9, abs=0.05)
+    assert pool.groups[~halves].mean() == pytest.approx(0.1, abs=0.05)
     test = pools.test
     grey = np.ptp(test.pool.inputs, axis=1).max(axis=(1, 2)) == 0  # three equal channels
     assert test.pool.groups is not None
@@ -223,7 +225,9 @@ def test_omniglot_classes_are_apart_and_reserved_ones_too() -> None:
     assert len(reported.regulator) == 303 * 20
     page = reported.test.pool.inputs[reported.test.pool.groups == 0]
     assert np.median(page) == 1.0  # dark strokes on a bright page
-    RegulatorLearner(plan("pf_ld", 2.0, dict(RECIPES["omniglot"].base), 6060), reported.regulator)
+    RegulatorLearner(
+        settings_for("pf_ld", 2.0, dict(RECIPES["omniglot"].base), 6060), reported.regulator
+    )
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
@@ -235,8 +239,8 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 def test_differences_are_paired_by_seed() -> None:
     def record(method: str, seed: int, accuracy: float, gf: float) -> dict[str, object]:
-        own = {"accuracy": accuracy, "gf": gf, "eo": -0.5}
-        return {"status": "ok", "method": method, "epsilon": 2.0, "seed": seed, "balanced": own}
+        figures = {"accuracy": accuracy, "gf": gf, "eo": -0.5}
+        return {"status": "ok", "method": method, "epsilon": 2.0, "seed": seed, "balanced": figures}
 
     records = [
         record("irdp", 0, 0.9, 0.5), record("irdp", 1, 0.5, 0.9),
@@ -248,7 +252,7 @@ def test_differences_are_paired_by_seed() -> None:
 
 def test_alone_leaves_the_regulators_share_out() -> None:
     pools = digits_pools(0)
-    settings = plan("alone", 8.0, dict(QUICK.base), len(pools.regulator))
+    settings = settings_for("alone", 8.0, dict(QUICK.base), len(pools.regulator))
     regulator = RegulatorLearner(settings, pools.regulator)
     part = regulator.contribute(0, regulator.network.initial(0))
     assert not part.values.any()
@@ -256,16 +260,22 @@ def test_alone_leaves_the_regulators_share_out() -> None:
 
 
 def test_where_all_of_theta_adapts_the_rate_is_half() -> None:
-    usual, half = (plan(name, 4.0, {"width": 8}, 6060) for name in ("dp_sgd", "sc_reptile"))
+    usual, half = (settings_for(name, 4.0, {"width": 8}, 6060) for name in ("dp_sgd", "sc_reptile"))
     assert half.inner_part == "all"
     assert half.inner_rate * 2 == usual.inner_rate
 
 
 def test_figures_of_an_own_folder_stay_in_out_and_claim_no_colours(tmp_path: Path) -> None:
-    own = {"accuracy": 0.5, "gf": 1.0, "eo": 0.0}
+    figures = {"accuracy": 0.5, "gf": 1.0, "eo": 0.0}
     record = {"key": "k", "status": "ok", "cell": {"dataset": str(tmp_path / "mine")}}
-    record |= {"method": "pf_ld", "epsilon": 8.0, "seed": 0, "balanced": own, "natural": own}
-    written = write([record], tmp_path / "out")
-    assert {path.parent for path in written} == {tmp_path / "out"}
+    record |= {
+        "method": "pf_ld",
+        "epsilon": 8.0,
+        "seed": 0,
+        "balanced": figures,
+        "natural": figures,
+    }
+    files = write([record], tmp_path / "out")
+    assert {path.parent for path in files} == {tmp_path / "out"}
     assert "colours" not in (tmp_path / "out" / "mine.svg").read_text()
     assert "1 seed," in (tmp_path / "out" / "mine.svg").read_text()

@@ -24,8 +24,8 @@ MAX_SETTINGS_BYTES = 1 << 16
 def few_shot_plan(
     regulator: Annotated[Path, typer.Option(help="The regulator's card.json.")],
     relay: Annotated[str, typer.Option(help="The server's name, as in its certificate.")],
-    tasks: Annotated[str, typer.Option(help="What the regulator calls its tasks.")],
-    samples: Annotated[int, typer.Option(help="How many samples they have, as it says.")],
+    tasks: Annotated[str, typer.Option(help="The name of the regulator's tasks.")],
+    samples: Annotated[int, typer.Option(help="How many samples those tasks have.")],
     settings: Annotated[
         Path, typer.Option(help="JSON with settings that differ from the defaults.")
     ],
@@ -35,8 +35,8 @@ def few_shot_plan(
 ) -> None:
     """Write a few-shot plan for both owners to approve: both meta-train one model on their tasks.
 
-    Settings are those of a rehearsal (docs/few-shot.md), as a JSON object; numbers such as rates,
-    norms, noise and epsilon are in millionths. Example:
+    The settings are those of a rehearsal (docs/few-shot.md), as a JSON object. Rates, norms, noise
+    and epsilon are in millionths. Example:
     `isonomy-company few-shot-plan --regulator card.json --relay server.example
     --tasks digits --samples 900 --settings settings.json`
     """
@@ -45,8 +45,8 @@ def few_shot_plan(
         fingerprint,
     )
 
-    wanted = read_settings(settings)
-    made = FewShotPlan.of(
+    run_settings = read_settings(settings)
+    plan = FewShotPlan.of(
         {
             "name": name,
             "companies": [Home(home).keys().card()],
@@ -55,21 +55,21 @@ def few_shot_plan(
             "parameters": DEFAULT_PARAMETERS.name,
             "pool": tasks,
             "samples": samples,
-            "settings": wanted,
-            "fingerprint": fingerprint(wanted).hex(),
-            "size": Network.of(wanted).size,
+            "settings": run_settings,
+            "fingerprint": fingerprint(run_settings).hex(),
+            "size": Network.of(run_settings).size,
         }
     )
-    made.save(output)
+    plan.save(output)
     public = output.with_suffix(".public.json")
-    public.write_bytes(made.public().to_json())
-    typer.echo(made.describe(), err=True)
-    shown = {"plan": str(output), "public": str(public), "hash": made.hash.hex()}
-    typer.echo(json.dumps(shown))
+    public.write_bytes(plan.public().to_json())
+    typer.echo(plan.describe(), err=True)
+    files = {"plan": str(output), "public": str(public), "hash": plan.hash.hex()}
+    typer.echo(json.dumps(files))
 
 
 def read_settings(path: Path) -> FewShotSettings:
-    """Settings from a JSON object; what is left out is the default."""
+    """Settings from a JSON object; fields that are left out have their defaults."""
     try:
         with path.open("rb") as file:
             raw: Any = json.loads(file.read(MAX_SETTINGS_BYTES + 1))

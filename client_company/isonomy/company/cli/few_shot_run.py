@@ -8,48 +8,44 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isonomy.common.base.errors import ConfigError, IsonomyError
-from isonomy.common.base.exit_codes import code_of
+from isonomy.common.base.errors import ConfigError
 from isonomy.common.few_shot.learning.pool_file import load_pool
 from isonomy.common.few_shot.rounds.plan import MILLION, FewShotPlan
 from isonomy.company.federation.progress import progress_bar
 
 if TYPE_CHECKING:
-    from isonomy.common.few_shot.rounds.session import Round
+    from isonomy.common.few_shot.rounds.session import RoundSummary
     from isonomy.company.few_shot.federated import Federated
 
 _HOME = Path("company")
 
 
 def run(
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="As approved.")],
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="The approved few-shot plan.")],
     tasks: Annotated[Path, typer.Option(help="An .npz with this company's inputs and labels.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="A new folder for the trained initialisation.")
     ] = Path("few-shot-model"),
     home: Annotated[Path, typer.Option("--home", help="The company's home folder.")] = _HOME,
     start: Annotated[
-        Path | None, typer.Option(help="A saved initialisation to begin with; else the seed's.")
+        Path | None,
+        typer.Option(help="A saved initialisation to start from [default: the seed's]."),
     ] = None,
     wait_s: Annotated[float, typer.Option(help="How long to wait for the session.")] = 3600.0,
 ) -> None:
     """Meta-train with the regulator under an approved few-shot plan, and save the model.
 
-    Waits for the server's run (`isonomy-server run PLAN.public.json`), as `join` does. A run that
-    was cut short is started again as it was: it goes on after the last finished round. Example:
-    `isonomy few-shot run few-shot.json --tasks own.npz --home company -o model`
+    Waits for the server's run (`isonomy-server run PLAN.public.json`), as `join` does. After an
+    interruption, start the same command again: it goes on after the last finished round. Example:
+    `isonomy few-shot run few-shot.json --tasks company.npz --home company -o model`
     """
-    try:
-        if output.exists() and (not output.is_dir() or any(output.iterdir())):
-            raise ConfigError(f"{output} is not an empty folder; give a new one")
-        result, sizes = _train(plan_file, tasks, home, start, wait_s)
-        _save(result, output)
-    except IsonomyError as error:
-        typer.echo(f"Error {code_of(error)} ({type(error).__name__}): {error}", err=True)
-        raise typer.Exit(code_of(error)) from None
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ConfigError(f"{output} is not an empty folder; name a new one")
+    result, sizes = _train(plan_file, tasks, home, start, wait_s)
+    _save(result, output)
     plan = result.plan
     typical = sorted(sizes)[len(sizes) // 2] if sizes else plan.round_bytes
-    shown = {
+    summary = {
         "model": str(output),
         "rounds": result.rounds,
         "complete": result.complete,
@@ -63,16 +59,16 @@ def run(
     if not result.complete:
         typer.echo(
             f"The regulator's samples had no budget left after {result.rounds} of "
-            f"{plan.settings.rounds} rounds; the model is what those gave.",
+            f"{plan.settings.rounds} rounds; the model is the result of those.",
             err=True,
         )
-    typer.echo(json.dumps(shown))
+    typer.echo(json.dumps(summary))
 
 
 def _train(
     plan_file: Path, tasks: Path, home: Path, start: Path | None, wait_s: float
 ) -> tuple[Federated, list[int]]:
-    """The run with its progress bar; also the bytes of each round."""
+    """The result of the run, and the bytes of each round."""
     from isonomy.common.few_shot.learning.learners import CompanyLearner  # torch loads only here
     from isonomy.company.few_shot.federated import federated
     from isonomy.company.few_shot.model import FewShotModel
@@ -84,11 +80,11 @@ def _train(
     with progress_bar() as bar:
         task = bar.add_task("waiting for the session", total=plan.settings.rounds)
 
-        def show(done: Round) -> None:
-            sizes.append(done.wire_bytes)
-            each = done.wire_bytes / done.parameters
-            text = f"round: {done.wire_bytes:,} bytes, {each:.1f} per parameter"
-            bar.update(task, description=text, completed=done.number)
+        def show(summary: RoundSummary) -> None:
+            sizes.append(summary.wire_bytes)
+            each = summary.wire_bytes / plan.size
+            text = f"round: {summary.wire_bytes:,} bytes, {each:.1f} per parameter"
+            bar.update(task, description=text, completed=summary.number)
 
         return federated(plan, side, home=home, wait_s=wait_s, on_round=show), sizes
 

@@ -52,10 +52,10 @@ def head(
 
 
 def _few_shot(plan: FewShotPlan, home: Home) -> None:
-    given = CompanyState(home.state(plan)).given(plan)
-    if given is None:
+    receipt = CompanyState(home.state(plan)).receipt(plan)
+    if receipt is None:
         raise ConfigError(f"no round of plan {plan.hash.hex()[:16]}… is kept in {home.folder}")
-    shown = {"head": given.ledger_head.hex(), "record": given.sequence, "round": given.number}
+    shown = {"head": receipt.ledger_head.hex(), "record": receipt.sequence, "round": receipt.number}
     typer.echo(json.dumps(shown))
 
 

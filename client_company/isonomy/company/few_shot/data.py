@@ -1,17 +1,20 @@
 """Image sets in colour, split between the parties: colour is the sensitive attribute.
 
 The paper's rule (§4.2): in one half of the classes nine of ten images are in colour and the rest
-grey, in the other half one of ten. Colour says nothing about what is drawn, but predicts the half.
+grey, in the other half one of ten. Colour says nothing about the drawing, but predicts the half.
 A grey image has three equal channels; a coloured one is the same times a random bright hue. In
-Omniglot that is the page: strokes are dark on it, as they were drawn, so that colour covers most of
-the picture as in the paper's photographs. In MNIST and digits the strokes are bright on black.
+Omniglot the page has the colour: strokes are dark on it, as they were drawn, so colour covers most
+of the picture as in the paper's photographs. In MNIST and digits the strokes are bright on black.
 
-| set | where from | classes for | shape |
+| set | source | company, regulator, test | shape |
 |---|---|---|---|
-| omniglot | `omniglot/omniglot_105.npz` | 150, 303 and 300, apart | 3 × 28 × 28 |
-| omniglot_large | the same | 300, 600 and 300, apart | 3 × 28 × 28 |
-| mnist | `mnist/*.gz` | all ten digits for each; images apart | 3 × 32 × 32 |
-| digits | scikit-learn | all ten digits for each; images apart | 3 × 8 × 8 |
+| omniglot | `omniglot/omniglot_105.npz` | 150, 303 and 300 separate classes | 3 × 28 × 28 |
+| omniglot_large | the same | 300, 600 and 300 separate classes | 3 × 28 × 28 |
+| mnist | `mnist/*.gz` | all ten digits each, separate images | 3 × 32 × 32 |
+| digits | scikit-learn | all ten digits each, separate images | 3 × 8 × 8 |
+
+Settings were chosen on 423 other Omniglot classes and on MNIST's first 30,000 training images.
+Neither is used here.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ from isonomy.common.few_shot.learning.tasks import Pool
 MOSTLY = 0.9
 NAMES = ("omniglot", "omniglot_large", "mnist", "digits")
 _CLASSES = {"omniglot": (150, 303, 300), "omniglot_large": (300, 600, 300)}
-_RESERVED = (60, 303, 60)
+_RESERVED = 423  # Omniglot classes on which settings were chosen
+_ORDER_SEED = 12_345  # the same for every seed of a run, so the reserved classes are too
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,8 @@ class Pools:
     test: TestSet
 
 
-def load(name: str, seed: int, data_dir: Path | None = None, *, reserve: bool = False) -> Pools:
-    """A set by name. `reserve`: classes and images kept for choosing settings, never reported."""
+def load(name: str, seed: int, data_dir: Path | None = None) -> Pools:
+    """A data set by name, or the pools of a folder."""
     if name == "digits":
         return digits_pools(seed)
     if Path(name).is_dir():
@@ -58,13 +62,12 @@ def load(name: str, seed: int, data_dir: Path | None = None, *, reserve: bool = 
     if data_dir is None:
         raise DataError(f"{name} needs --data-dir (or ISONOMY_DATA_DIR): docs/few-shot.md, Use")
     if name == "mnist":
-        return mnist_pools(data_dir, seed, reserve=reserve)
-    sizes = _RESERVED if reserve else _CLASSES[name]
-    return omniglot_pools(data_dir, seed, sizes, reserve=reserve)
+        return mnist_pools(data_dir, seed)
+    return omniglot_pools(data_dir, seed, _CLASSES[name])
 
 
 def folder_pools(folder: Path) -> Pools:
-    """Your own: company.npz, regulator.npz and test.npz, the last with `swapped` if there is."""
+    """The files company.npz, regulator.npz and test.npz; the last may have `swapped` too."""
     company, regulator, test = (
         load_pool(folder / f"{name}.npz") for name in ("company", "regulator", "test")
     )
@@ -82,47 +85,37 @@ def digits_pools(seed: int) -> Pools:
     return _shared_classes(small, np.asarray(labels, np.int64), (40, 80, 40), seed)
 
 
-def mnist_pools(data_dir: Path, seed: int, *, reserve: bool = False) -> Pools:
-    """MNIST padded to 32 × 32: 100, 400 and 100 images of each digit.
-
-    Settings are chosen on the first 30,000 training images, results reported on the others.
-    """
+def mnist_pools(data_dir: Path, seed: int) -> Pools:
+    """MNIST padded to 32 × 32: 100, 400 and 100 images of each digit."""
     folder = data_dir / "mnist"
     images = _idx(folder / "train-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28)
     labels = _idx(folder / "train-labels-idx1-ubyte.gz", 8).astype(np.int64)
     if len(images) != 60_000 or len(labels) != 60_000:
         raise DataError(f"{folder} does not hold MNIST's 60,000 training images")
-    part = slice(0, 30_000) if reserve else slice(30_000, 60_000)
-    padded = np.pad(images[part], ((0, 0), (2, 2), (2, 2)))
+    padded = np.pad(images[30_000:], ((0, 0), (2, 2), (2, 2)))
     grey = np.asarray(padded / 255, np.float32)
-    return _shared_classes(grey, labels[part], (100, 400, 100), seed)
+    return _shared_classes(grey, labels[30_000:], (100, 400, 100), seed)
 
 
-def omniglot_pools(
-    data_dir: Path, seed: int, sizes: tuple[int, int, int], *, reserve: bool = False
-) -> Pools:
-    """Omniglot reduced to 28 × 28: so many classes of 20 images for company, regulator and tests.
+def omniglot_pools(data_dir: Path, seed: int, sizes: tuple[int, int, int]) -> Pools:
+    """Omniglot reduced to 28 × 28: `sizes` classes of 20 images for company, regulator and tests.
 
-    The company's classes come in four rotations, each a class of its own, as is usual; the
+    The company's classes come in four rotations, each a class of its own, as is usual. The
     regulator's do not, because a rotated image would be a second sample of the same thing.
-    Settings are chosen on 423 other classes (`reserve`) than are reported.
     """
     arrays = read_arrays(data_dir / "omniglot" / "omniglot_105.npz")
     if not {"bits", "label"} <= set(arrays) or arrays["bits"].shape != (32460, 1379):
         raise DataError("omniglot_105.npz must hold 32,460 packed images of 105 × 105 and labels")
     labels = arrays["label"].astype(np.int64)
-    order = np.random.default_rng(12_345).permutation(1623)  # of all seeds: 423 reserved classes
-    classes = order[:423] if reserve else order[423:]
-    classes = np.random.default_rng([seed, 1]).permutation(classes)
-    if sum(sizes) > len(classes):
-        raise DataError(f"there are {len(classes)} classes to share out, {sum(sizes)} are asked")
+    reported = np.random.default_rng(_ORDER_SEED).permutation(1623)[_RESERVED:]
+    classes = np.random.default_rng([seed, 1]).permutation(reported)
     rows = np.flatnonzero(np.isin(labels, classes[: sum(sizes)]))
     grey = np.concatenate([_shrink(arrays["bits"][part]) for part in np.array_split(rows, 16)])
     rank = np.empty(1623, np.int64)
     rank[classes] = np.arange(len(classes))
     owners = np.repeat(np.arange(3), sizes)
-    made = _apart(grey, rank[labels[rows]], owners, seed)
-    return replace(made, company=_rotated(made.company))
+    pools = _separate_classes(grey, rank[labels[rows]], owners, seed)
+    return replace(pools, company=_rotated(pools.company))
 
 
 # --- Splitting and colouring ---------------------------------------------------------------------
@@ -135,9 +128,9 @@ def _shared_classes(
     rng = np.random.default_rng([seed, 2])
     rows: list[list[NDArray[np.int64]]] = [[], [], []]
     for label in range(10):
-        own = rng.permutation(np.flatnonzero(labels == label))
+        images = rng.permutation(np.flatnonzero(labels == label))
         cuts = np.cumsum(each)
-        for part, piece in zip(rows, np.split(own[: cuts[-1]], cuts[:-1]), strict=True):
+        for part, piece in zip(rows, np.split(images[: cuts[-1]], cuts[:-1]), strict=True):
             part.append(piece)
     positive = np.zeros(10, np.bool_)
     positive[rng.permutation(10)[:5]] = True
@@ -145,7 +138,7 @@ def _shared_classes(
     return _pools([(grey[p], labels[p], positive) for p in parts], rng)
 
 
-def _apart(
+def _separate_classes(
     grey: NDArray[np.float32], labels: NDArray[np.int64], owners: NDArray[np.int64], seed: int
 ) -> Pools:
     """Each party has classes of its own, half of them mostly coloured."""
@@ -163,19 +156,17 @@ def _pools(
     parts: Sequence[tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]],
     rng: np.random.Generator,
 ) -> Pools:
-    made, swapped = [], None
+    """Colour the images of company, regulator and test; the company loses its groups."""
+    pools: list[Pool] = []
     for grey, labels, positive in parts:
         chance = np.where(positive[labels], MOSTLY, 1 - MOSTLY)
         coloured = rng.random(len(labels)) < chance
         hues = _hues(len(labels), rng)
-        made.append(
-            Pool(_coloured(grey, coloured, hues), labels, coloured.astype(np.int8), positive)
-        )
-        swapped = _coloured(grey, ~coloured, hues)
-    company, regulator, test = made
-    assert swapped is not None  # noqa: S101  (three parts, always)
-    blind = Pool(company.inputs, company.labels, None, company.positive)
-    return Pools(blind, regulator, TestSet(test, swapped))
+        images = _coloured(grey, coloured, hues)
+        pools.append(Pool(images, labels, coloured.astype(np.int8), positive))
+    company, regulator, test = pools
+    swapped = _coloured(grey, ~coloured, hues)  # of the last part: the test's
+    return Pools(replace(company, groups=None), regulator, TestSet(test, swapped))
 
 
 def _rotated(pool: Pool) -> Pool:
@@ -217,7 +208,7 @@ def _idx(path: Path, head: int) -> NDArray[np.uint8]:
 
 
 def _shrink(bits: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """105 × 105 bits, 1 = ink, to 28 × 28 shades: means over squares of 3.75 × 3.75."""
+    """(n, 28, 28) shades from 105 × 105 bits, 1 = ink: means over squares of 3.75 × 3.75."""
     ink = np.unpackbits(bits, axis=1)[:, : 105 * 105].reshape(-1, 105, 105).astype(np.float32)
     edges = np.arange(29) * 105 / 28
     low, high = edges[:-1, None], edges[1:, None]

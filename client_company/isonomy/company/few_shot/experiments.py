@@ -2,16 +2,15 @@
 
     table    Omniglot in colour, 5-way 5-shot: every method at every ε       Table 5 and Figure 5
     figure3  MNIST in colour: DP-SGD against IRDP                            Figure 3
-    bar      Omniglot in colour without privacy, larger and longer
+    bar      Omniglot in colour without privacy, a larger network, trained longer
     digits   all methods on scikit-learn's digits, in a minute
 
-Settings were chosen on Omniglot classes that are not reported (`reserve` in data.py); MNIST and
-digits take them as they are.
+Settings were chosen on Omniglot classes that are not reported (data.py leaves them out). MNIST and
+digits use the same settings.
 """
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,33 +24,32 @@ from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.few_shot.learning.pool_file import read_arrays
 from isonomy.company.compare.benchmark.store import Store
 from isonomy.company.few_shot.data import Pools, load
-from isonomy.company.few_shot.plan import VARIANTS
-from isonomy.company.few_shot.rehearse import Recipe, rehearse, warm_start
+from isonomy.company.few_shot.rehearse import (
+    RehearsalOutcome,
+    RehearsalRecipe,
+    rehearse,
+    warm_start,
+)
+from isonomy.company.few_shot.variants import VARIANTS
 
 EPSILONS = (2.0, 4.0, 6.0, 8.0, 10.0)
 PRIVATE = ("dp_sgd", "irdp", "l_d", "pf_ld", "sc_reptile")
 
 _IMAGES: dict[str, Any] = {
-    "model": "conv4",
     "width": 8,
-    "company_tasks": 4,
     "regulator_tasks": 10,
     "rounds": 36,
-    "inner_rate": 400_000,
-    "inner_steps": 3,
     "outer_rate": 3_000,
     "query_norm": 20_000_000,
     "inner_norm": 4_000_000,
     "regulator_weight": 5_000_000,
 }
 RECIPES = {
-    "omniglot": Recipe({**_IMAGES, "input_shape": (3, 28, 28)}, warm_rounds=400, thrift=0.8),
-    "omniglot_large": Recipe(
+    "omniglot": RehearsalRecipe(_IMAGES, warm_rounds=400, thrift=0.8),
+    "omniglot_large": RehearsalRecipe(
         {
             **_IMAGES,
-            "input_shape": (3, 28, 28),
             "width": 32,
-            "company_tasks": 4,
             "regulator_tasks": 8,
             "rounds": 600,
             "outer_rate": 1_000,
@@ -61,10 +59,10 @@ RECIPES = {
         test_tasks=300,
         test_steps=10,
     ),
-    "mnist": Recipe(
+    "mnist": RehearsalRecipe(
         {**_IMAGES, "input_shape": (3, 32, 32), "rounds": 24}, warm_rounds=100, thrift=0.8
     ),
-    "digits": Recipe(
+    "digits": RehearsalRecipe(
         {**_IMAGES, "model": "mlp", "width": 32, "input_shape": (3, 8, 8), "rounds": 10},
         warm_rounds=50,
         test_tasks=40,
@@ -73,17 +71,18 @@ RECIPES = {
 }
 
 
-def recipe_for(dataset: str, shape: tuple[int, ...]) -> Recipe:
-    """The recipe of a named set, or one for your own: Conv-4 for images, else the MLP."""
+def recipe_for(dataset: str, data_dir: Path | None = None) -> RehearsalRecipe:
+    """The recipe of a named set, or one for a folder: Conv-4 for images, else the MLP."""
     if dataset in RECIPES:
         return RECIPES[dataset]
+    shape = load(dataset, 0, data_dir).regulator.inputs.shape[1:]
     images = len(shape) == 3 and min(shape[1:]) >= 16
-    kind = {"model": "conv4"} if images else {"model": "mlp", "width": 32}
-    return Recipe({**_IMAGES, **kind, "input_shape": shape}, warm_rounds=100, thrift=0.8)
+    kind = {} if images else {"model": "mlp", "width": 32}
+    return RehearsalRecipe({**_IMAGES, **kind, "input_shape": shape}, warm_rounds=100, thrift=0.8)
 
 
 @dataclass(frozen=True)
-class Cell:
+class FewShotCell:
     """One run. ε is 0 where nothing is private."""
 
     dataset: str
@@ -101,7 +100,7 @@ class Cell:
 
 def cells(
     dataset: str, methods: Sequence[str], epsilons: Iterable[float], seeds: Iterable[int]
-) -> list[Cell]:
+) -> list[FewShotCell]:
     """All combinations, seed by seed, so that a run cut short has whole seeds."""
     for method in methods:
         if method not in VARIANTS:
@@ -110,95 +109,112 @@ def cells(
     for seed in seeds:
         for method in methods:
             private = VARIANTS[method].method not in ("none", "fair")
-            listed += [Cell(dataset, method, e, seed) for e in (budgets if private else (0.0,))]
+            each = budgets if private else (0.0,)
+            listed += [FewShotCell(dataset, method, epsilon, seed) for epsilon in each]
     return listed
 
 
-def experiment(name: str, seeds: int, epsilons: Sequence[float] = EPSILONS) -> list[Cell]:
-    """The cells of a named experiment."""
-    if name == "table":
-        return cells("omniglot", ("alone", "none", "fair", *PRIVATE), epsilons, range(seeds))
-    if name == "figure3":
-        return cells("mnist", ("alone", "none", "dp_sgd", "irdp"), epsilons, range(seeds))
-    if name == "bar":
-        return cells("omniglot_large", ("none",), epsilons, range(seeds))
-    if name == "digits":
-        return cells("digits", ("alone", "none", "fair", *PRIVATE), epsilons, range(seeds))
-    raise ConfigError(f"unknown experiment {name!r}; there are table, figure3, bar and digits")
+def experiment(
+    name: str, seeds: int, epsilons: Sequence[float] = EPSILONS
+) -> tuple[str, list[FewShotCell]]:
+    """The data set and the cells of a named experiment."""
+    everything = ("alone", "none", "fair", *PRIVATE)
+    experiments: dict[str, tuple[str, tuple[str, ...]]] = {
+        "table": ("omniglot", everything),
+        "figure3": ("mnist", ("alone", "none", "dp_sgd", "irdp")),
+        "bar": ("omniglot_large", ("none",)),
+        "digits": ("digits", everything),
+    }
+    if name not in experiments:
+        raise ConfigError(f"unknown experiment {name!r}; there are {', '.join(experiments)}")
+    dataset, methods = experiments[name]
+    return dataset, cells(dataset, methods, epsilons, range(seeds))
 
 
-class Runner:
-    """Runs cells that are not finished yet; keeps one seed's data and warm start at a time."""
+class Rehearsals:
+    """Runs the cells of one data set; keeps the data and the warm start of one seed at a time.
+
+    With a folder, warm starts are stored there, so that a resumed experiment need not train them
+    again.
+    """
 
     def __init__(
-        self,
-        folder: Path,
-        data_dir: Path | None,
-        *,
-        recipes: dict[str, Recipe] | None = None,
-        reserve: bool = False,
+        self, recipe: RehearsalRecipe, data_dir: Path | None, folder: Path | None = None
     ) -> None:
-        self._folder, self._data_dir, self._reserve = folder, data_dir, reserve
-        self._recipes = recipes or RECIPES
-        self._held: tuple[tuple[str, int], Pools, NDArray[np.float32]] | None = None
+        self._recipe, self._data_dir, self._folder = recipe, data_dir, folder
+        self._seed: int | None = None
+        self._pools: Pools
+        self._start: NDArray[np.float32]
 
-    def run(
-        self, listed: Sequence[Cell], on_cell: Callable[[Cell], None] | None = None
-    ) -> tuple[int, int, list[tuple[Cell, str]]]:
-        """(made, found, failed)."""
-        made, found, failed = 0, 0, []
-        with Store(self._folder) as store:
-            for cell in listed:
-                if store.finished(cell.key):
-                    found += 1
-                else:
-                    line = self._line(cell)
-                    store.add(line)
-                    made += line["status"] == "ok"
-                    if line["status"] != "ok":
-                        failed.append((cell, str(line["reason"])))
-                if on_cell is not None:
-                    on_cell(cell)
-        return made, found, failed
+    def outcome(self, cell: FewShotCell) -> RehearsalOutcome:
+        """Run one cell."""
+        if cell.seed != self._seed:
+            self._pools = load(cell.dataset, cell.seed, self._data_dir)
+            self._start = self._warm_start(cell)
+            self._seed = cell.seed
+        return rehearse(
+            self._pools, self._recipe, cell.method, cell.epsilon, cell.seed, start=self._start
+        )
 
-    def outcome(self, cell: Cell) -> Any:
-        """Run one cell and return its Outcome, θ included."""
-        pools, start = self._prepared(cell)
-        recipe = self._recipes[cell.dataset]
-        return rehearse(pools, recipe, cell.method, cell.epsilon, cell.seed, start=start)
-
-    def _line(self, cell: Cell) -> dict[str, Any]:
-        line: dict[str, Any] = {"key": cell.key, "cell": asdict(cell), "status": "failed"}
-        try:
-            return {**line, "status": "ok", **self.outcome(cell).to_json()}
-        except IsonomyError as error:
-            return {**line, "reason": str(error)}
-        except ArithmeticError:
-            return {**line, "reason": traceback.format_exc(limit=1)}
-
-    def _prepared(self, cell: Cell) -> tuple[Pools, NDArray[np.float32]]:
-        wanted = (cell.dataset, cell.seed)
-        if self._held is None or self._held[0] != wanted:
-            pools = load(cell.dataset, cell.seed, self._data_dir, reserve=self._reserve)
-            self._held = wanted, pools, self._warm(pools, cell)
-        return self._held[1], self._held[2]
-
-    def _warm(self, pools: Pools, cell: Cell) -> NDArray[np.float32]:
-        """The warm start of a seed, made once and kept beside the results."""
-        recipe = self._recipes[cell.dataset]
-        what = repr((sorted(recipe.base.items()), recipe.warm_rounds, recipe.warm_rate,
-                     recipe.warm_tasks, self._reserve))  # fmt: skip
+    def _warm_start(self, cell: FewShotCell) -> NDArray[np.float32]:
+        if self._folder is None:
+            return warm_start(self._pools, self._recipe, cell.seed)
+        what = repr((sorted(self._recipe.base.items()), self._recipe.warm_rounds))
         tag = hash_bytes("isonomy/few-shot/warm", what.encode()).hex()[:12]
         path = self._folder / f"warm-{cell.dataset}-{cell.seed}-{tag}.npz"
         if path.is_file():
             return np.asarray(read_arrays(path)["theta"], np.float32)
-        theta = warm_start(pools, recipe, cell.seed)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        theta = warm_start(self._pools, self._recipe, cell.seed)
         partial = path.with_suffix(".partial")
         with partial.open("wb") as file:
             np.savez(file, theta=theta)
-        partial.replace(path)
+        partial.replace(path)  # a run killed while writing leaves no half file under this name
         return theta
 
 
-__all__ = ["EPSILONS", "RECIPES", "Cell", "Runner", "cells", "experiment", "recipe_for"]
+def record_of(cell: FewShotCell, outcome: RehearsalOutcome) -> dict[str, Any]:
+    """A finished cell as results.jsonl has it."""
+    return {"key": cell.key, "cell": asdict(cell), "status": "ok", **outcome.to_json()}
+
+
+def run_cells(
+    listed: Sequence[FewShotCell],
+    rehearsals: Rehearsals,
+    folder: Path,
+    on_cell: Callable[[FewShotCell], None] | None = None,
+) -> tuple[int, int, list[tuple[FewShotCell, str]]]:
+    """Run the cells that `folder` does not have yet.
+
+    Returns how many were run, how many were there already, and the failed ones with their reasons.
+    """
+    run, stored, failed = 0, 0, []
+    with Store(folder) as store:
+        for cell in listed:
+            if store.finished(cell.key):
+                stored += 1
+            else:
+                try:
+                    record = record_of(cell, rehearsals.outcome(cell))
+                    run += 1
+                except IsonomyError as error:
+                    reason = str(error)
+                    record = {"key": cell.key, "cell": asdict(cell), "status": "failed"}
+                    record["reason"] = reason
+                    failed.append((cell, reason))
+                store.add(record)
+            if on_cell is not None:
+                on_cell(cell)
+    return run, stored, failed
+
+
+__all__ = [
+    "EPSILONS",
+    "RECIPES",
+    "FewShotCell",
+    "Rehearsals",
+    "cells",
+    "experiment",
+    "recipe_for",
+    "record_of",
+    "run_cells",
+]

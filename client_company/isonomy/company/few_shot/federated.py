@@ -5,8 +5,8 @@
     result = federated("few-shot.json", pool, home="company")
 
 Waits for the session that the server starts (`isonomy-server run few-shot.public.json`), as `join`
-does. After each round the state is in the home folder: a run that was killed is started again as it
-was, and goes on after the last finished round.
+does. After each round the state is in the home folder: a run that was killed goes on after the last
+finished round when the same script is started again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from isonomy.common.base.errors import SessionClosed
 from isonomy.common.few_shot.learning.learners import CompanyLearner
 from isonomy.common.few_shot.learning.tasks import Pool
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
-from isonomy.common.few_shot.rounds.session import Round, check_model, train
+from isonomy.common.few_shot.rounds.session import RoundSummary, train
 from isonomy.common.few_shot.rounds.sides import CompanySide
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.node.bridge_server import Callers
@@ -33,17 +33,16 @@ from isonomy.company.federation.joining import Attendee
 
 @dataclass(frozen=True)
 class Federated:
-    """What came of a run."""
+    """The result of a run."""
 
     plan: FewShotPlan
     theta: NDArray[np.float32] = field(repr=False)  # (d,)
     rounds: int  # finished, over all sessions
-    wire_bytes: int  # of this session's frames
-    ledger_head: str  # the regulator's, after the last round: it cannot go back behind it
+    ledger_head: str  # the regulator's after the last round: proof if its ledger is put back
 
     @property
     def complete(self) -> bool:
-        """Were all rounds of the plan held? If not, the regulator's samples had no budget left."""
+        """Were all rounds finished? If not, the regulator's samples had no budget left."""
         return self.rounds == self.plan.settings.rounds
 
 
@@ -56,42 +55,42 @@ def federated(
     group: str | None = None,
     wait_s: float = 3600.0,
     absence_s: float = 600.0,
-    on_round: Callable[[Round], None] | None = None,
+    on_round: Callable[[RoundSummary], None] | None = None,
 ) -> Federated:
     """Take part in the next session of an approved few-shot plan; returns the trained parameters.
 
     | argument | meaning |
     |---|---|
     | plan | the plan, or its file; its hash must be approved in `home` |
-    | pool | the company's own samples (or a learner of your own that has the plan's model) |
+    | pool | the company's samples (or a learner of your own that has the plan's model) |
     | home | the company's home folder |
     | socket, group, wait_s, absence_s | as for `join` |
     | on_round | called after each round, for a progress display |
     """
-    own = Home(Path(home).resolve())
-    named = plan if isinstance(plan, FewShotPlan) else FewShotPlan.load(Path(plan))
-    approved = own.few_shot.require(named.hash)
+    company_home = Home(Path(home).resolve())
+    loaded = plan if isinstance(plan, FewShotPlan) else FewShotPlan.load(Path(plan))
+    approved = company_home.few_shot.require(loaded.hash)
     side = CompanyLearner(approved.settings, pool) if isinstance(pool, Pool) else pool
-    check_model(approved, side)
-    attendee = Attendee(approved, own, Timing(absence_s=absence_s))
-    state = CompanyState(own.state(approved))
+    approved.check_model(side.fingerprint, side.size)
+    attendee = Attendee(approved, company_home, Timing(absence_s=absence_s))
+    state = CompanyState(company_home.state(approved))
 
-    def note(done: Round) -> None:
+    def note(summary: RoundSummary) -> None:
         attendee.exchanges += 1
         if on_round is not None:
-            on_round(done)
+            on_round(summary)
 
     try:
-        attendee.listen(Path(socket or own.socket), Callers(group))
+        attendee.listen(Path(socket or company_home.socket), Callers(group))
         session = attendee.session(wait_s)
         rounds = train(session, side, state, on_round=note)
     except BaseException as error:
         attendee.end(error if isinstance(error, Exception) else SessionClosed("interrupted"))
         raise
     attendee.end()
-    given = state.given(approved)
-    head = given.ledger_head.hex() if given else ""
-    return Federated(approved, side.theta(), rounds, session.bytes, head)
+    receipt = state.receipt(approved)
+    head = receipt.ledger_head.hex() if receipt else ""
+    return Federated(approved, side.theta(), rounds, head)
 
 
 __all__ = ["Federated", "federated"]

@@ -45,11 +45,11 @@ class AdaptedClassifier:
     def predict_proba(self, inputs: NDArray[Any]) -> NDArray[np.float64]:
         """(n, classes)."""
         images = _checked(inputs, self.network.input_shape)
-        used = self.network.logits(self.params, images)[:, : len(self.classes)]
-        return np.asarray(torch.softmax(used, dim=1).detach().double().numpy())
+        logits = self.network.logits(self.params, images)[:, : len(self.classes)]
+        return np.asarray(torch.softmax(logits, dim=1).detach().double().numpy())
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[Any]:
-        """(n,) labels as they were given."""
+        """(n,) labels, as the examples had them."""
         return np.asarray(self.classes[self.predict_proba(inputs).argmax(axis=1)])
 
 
@@ -74,9 +74,9 @@ class FewShotModel:
         steps: int | None = None,
         rate: float | None = None,
     ) -> AdaptedClassifier:
-        """Fit the task's K examples per class; as trained unless `steps` or `rate` say otherwise.
+        """A classifier for the task of these examples: 2 to `ways` classes, K examples of each.
 
-        Up to `ways` classes; every class needs an example.
+        `steps` and `rate` of adaptation are those of the training by default.
         """
         settings, network = self.settings, Network.of(self.settings)
         images, labels = _checked(inputs, network.input_shape), np.asarray(labels)
@@ -85,7 +85,7 @@ class FewShotModel:
         classes, places = np.unique(labels, return_inverse=True)
         if not 2 <= len(classes) <= settings.ways:
             raise DataError(
-                f"this model tells 2 to {settings.ways} classes apart, got {len(classes)}"
+                f"this model distinguishes 2 to {settings.ways} classes, got {len(classes)}"
             )
         moved = adapt(
             network,
@@ -99,7 +99,7 @@ class FewShotModel:
         return AdaptedClassifier(network, moved, classes)
 
     def save(self, folder: str | Path) -> Path:
-        """Write to a new or empty folder."""
+        """Write model.safetensors and card.json to a new or empty folder; returns the folder."""
         folder = Path(folder)
         if folder.exists() and any(folder.iterdir()):
             raise ConfigError(f"{folder} is not empty; give a new folder")
@@ -133,8 +133,7 @@ class FewShotModel:
                 raise ConfigError(f"{folder / CARD} has another schema than {SCHEMA}")
             if hashlib.sha256(blob).hexdigest() != card["sha256"]:
                 raise VerificationError(f"{folder / MODEL} is not the file that {CARD} describes")
-            given = {**card["settings"], "input_shape": tuple(card["settings"]["input_shape"])}
-            settings = FewShotSettings(**given)
+            settings = FewShotSettings.model_validate_json(json.dumps(card["settings"]))
             named = from_bytes(blob)
             shapes = Network.of(settings).shapes
             theta = np.concatenate([named[name].reshape(-1) for name in shapes])
@@ -142,10 +141,11 @@ class FewShotModel:
         except OSError as error:
             raise ConfigError(f"no few-shot model in {folder}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, SafetensorError, ValidationError):
-            raise DataError(f"{folder} holds no readable few-shot model") from None
+            raise DataError(f"{folder} is not a readable few-shot model") from None
 
 
 def _checked(inputs: NDArray[Any], shape: tuple[int, ...]) -> torch.Tensor:
+    """(n, *shape) finite numbers, or DataError."""
     try:
         images = np.ascontiguousarray(inputs, np.float32)
     except (TypeError, ValueError):
@@ -153,7 +153,7 @@ def _checked(inputs: NDArray[Any], shape: tuple[int, ...]) -> torch.Tensor:
     if images.ndim != len(shape) + 1 or images.shape[1:] != shape or not len(images):
         raise DataError(f"expected inputs of shape (n, {', '.join(map(str, shape))})")
     if not np.isfinite(images).all():
-        raise DataError("some inputs hold NaN or infinity; clean them")
+        raise DataError("some inputs are NaN or infinite; clean them")
     return torch.from_numpy(images)
 
 

@@ -7,44 +7,44 @@ start*, the same for every method of a seed. Then both take part for `rounds` ro
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.base.errors import ConfigError
 from isonomy.common.few_shot.learning.evaluate import Evaluation, evaluate
 from isonomy.common.few_shot.learning.learners import CompanyLearner, RegulatorLearner
 from isonomy.common.few_shot.learning.memory import run_in_memory
 from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.privacy.units import UNITS_PER_MU2
 from isonomy.company.few_shot.data import Pools
-from isonomy.company.few_shot.plan import plan
+from isonomy.company.few_shot.variants import settings_for
 
-Progress = Callable[[int, int], None]  # (rounds done, rounds in all)
+WARM_SETTINGS: dict[str, Any] = {
+    "method": "none",
+    "learner": "maml",
+    "company_learner": "maml",
+    "inner_part": "head",
+    "outer_rate": 3_000,
+    "company_tasks": 4,
+}
 
 
 @dataclass(frozen=True)
-class Recipe:
+class RehearsalRecipe:
     """What a rehearsal does, apart from method, ε and seed. `base` goes into the settings."""
 
     base: Mapping[str, Any]
     warm_rounds: int = 200
-    warm_rate: int = 3_000  # outer_rate of the warm start, millionths
-    warm_tasks: int = 4
     thrift: float = 1.0
     test_tasks: int = 100
     test_steps: int | None = None  # of adaptation at test; None: as in training
 
-    def __post_init__(self) -> None:
-        if self.warm_rounds < 0 or self.test_tasks < 1 or self.warm_tasks < 1:
-            raise ConfigError("warm_rounds must be at least 0, warm_tasks and test_tasks 1")
-
 
 @dataclass(frozen=True)
-class Outcome:
+class RehearsalOutcome:
     """One run's figures. The last three are private in a real run."""
 
     method: str
@@ -73,65 +73,45 @@ class Outcome:
         }
 
 
-def warm_start(
-    pools: Pools, recipe: Recipe, seed: int, progress: Progress | None = None
-) -> NDArray[np.float32]:
+def warm_start(pools: Pools, recipe: RehearsalRecipe, seed: int) -> NDArray[np.float32]:
     """θ after the company's own phase."""
-    changes = {
-        "method": "none",
-        "learner": "maml",
-        "company_learner": "maml",
-        "inner_part": "head",
-        "outer_rate": recipe.warm_rate,
-        "company_tasks": recipe.warm_tasks,
-        "rounds": max(1, recipe.warm_rounds),
-        "seed": seed,
-    }
+    changes = {**WARM_SETTINGS, "rounds": max(1, recipe.warm_rounds), "seed": seed}
     settings = FewShotSettings(**{**recipe.base, **changes})
     company = CompanyLearner(settings, pools.company)
     for number in range(recipe.warm_rounds):
         company.step(number, company.contribute(number))
-        if progress is not None:
-            progress(number + 1, recipe.warm_rounds)
     return company.theta()
 
 
 def rehearse(
     pools: Pools,
-    recipe: Recipe,
+    recipe: RehearsalRecipe,
     method: str,
     epsilon: float,
     seed: int,
     *,
     start: NDArray[np.float32] | None = None,
-    progress: Progress | None = None,
-) -> Outcome:
-    """One run of one method; noise is fresh, tasks of the company and of the test follow `seed`."""
+) -> RehearsalOutcome:
+    """One run of one method; noise is fresh, tasks of the company and of the test follow `seed`.
+
+    Returns the trained θ with its figures on the test tasks.
+    """
     base = {**recipe.base, "seed": seed}
-    settings = plan(method, epsilon, base, len(pools.regulator), thrift=recipe.thrift)
+    settings = settings_for(method, epsilon, base, len(pools.regulator), thrift=recipe.thrift)
     company = CompanyLearner(settings, pools.company, start=start)
     regulator = RegulatorLearner(settings, pools.regulator)
     clock = time.process_time()
-    theta = run_in_memory(
-        company,
-        regulator,
-        settings.rounds,
-        on_round=None if progress is None else lambda n: progress(n + 1, settings.rounds),
-    )
+    theta = run_in_memory(company, regulator, settings.rounds)
     seconds = time.process_time() - clock
+    evaluation = evaluate(
+        theta, settings, pools.test, tasks=recipe.test_tasks, seed=seed, steps=recipe.test_steps
+    )
     accounts = regulator.accounts
-    return Outcome(
+    return RehearsalOutcome(
         method=method,
         epsilon=epsilon if settings.private else 0.0,
         seed=seed,
-        evaluation=evaluate(
-            theta,
-            settings,
-            pools.test,
-            tasks=recipe.test_tasks,
-            seed=seed,
-            steps=recipe.test_steps,
-        ),
+        evaluation=evaluation,
         theta=theta,
         settings=settings,
         seconds=seconds,
@@ -141,4 +121,4 @@ def rehearse(
     )
 
 
-__all__ = ["Outcome", "Progress", "Recipe", "rehearse", "warm_start"]
+__all__ = ["RehearsalOutcome", "RehearsalRecipe", "rehearse", "warm_start"]

@@ -17,7 +17,7 @@ from isonomy.common.base.errors import StorageError
 from isonomy.company.compare.benchmark import methods as palette
 from isonomy.company.compare.benchmark.svg import Panel, Series, figure
 from isonomy.company.few_shot.data import NAMES as DATASETS
-from isonomy.company.few_shot.plan import VARIANTS
+from isonomy.company.few_shot.variants import VARIANTS
 
 MEASURES = ("accuracy", "gf", "eo")
 NAMES = {"accuracy": "accuracy", "gf": "GF (1 is fair)", "eo": "EO (0 is fair)"}
@@ -46,8 +46,8 @@ class Line:
 
     def show(self, name: str) -> str:
         digits = 4 if name == "accuracy" else 3
-        own = f"{self.means[name]:.{digits}f}"
-        return f"{own} ± {self.errors[name]:.{digits}f}" if self.seeds > 1 else own
+        text = f"{self.means[name]:.{digits}f}"
+        return f"{text} ± {self.errors[name]:.{digits}f}" if self.seeds > 1 else text
 
 
 def summarise(records: Iterable[Mapping[str, Any]], reading: str = "balanced") -> list[Line]:
@@ -58,17 +58,17 @@ def summarise(records: Iterable[Mapping[str, Any]], reading: str = "balanced") -
             key = (record["cell"]["dataset"], float(record["epsilon"]), record["method"])
             grouped.setdefault(key, []).append(record)
     lines = []
-    for (dataset, epsilon, method), own in grouped.items():
-        values = {name: [float(r[reading][name]) for r in own] for name in MEASURES}
+    for (dataset, epsilon, method), group in grouped.items():
+        values = {name: [float(r[reading][name]) for r in group] for name in MEASURES}
         errors = {n: stdev(v) / math.sqrt(len(v)) if len(v) > 1 else 0.0 for n, v in values.items()}
         means = {name: mean(v) for name, v in values.items()}
-        lines.append(Line(dataset, method, epsilon, len(own), means, errors))
+        lines.append(Line(dataset, method, epsilon, len(group), means, errors))
     order = list(VARIANTS)
     return sorted(lines, key=lambda one: (one.dataset, one.epsilon, order.index(one.method)))
 
 
 def reading_of(dataset: str) -> str:
-    """Which query sets the figures are about. Only our own images are known in both colours."""
+    """Which query sets the figures are about. Only the named sets have both colours."""
     return "query sets in both colours" if dataset in DATASETS else "query sets of test.npz"
 
 
@@ -109,30 +109,30 @@ def differences(records: Iterable[Mapping[str, Any]], reading: str = "balanced")
 
     Accuracy as it is; unfairness as distances |GF − 1| and |EO|, so that below 0 is fairer.
     """
-    found: dict[tuple[float, str], dict[int, Mapping[str, float]]] = {}
+    by_seed: dict[tuple[float, str], dict[int, Mapping[str, float]]] = {}
     for record in records:
         if record.get("status") == "ok":
-            own = found.setdefault((float(record["epsilon"]), record["method"]), {})
-            own[int(record["seed"])] = record[reading]
+            cell = by_seed.setdefault((float(record["epsilon"]), record["method"]), {})
+            cell[int(record["seed"])] = record[reading]
     rows = [
         "| ε | methods | seeds | accuracy | \\|GF − 1\\| | \\|EO\\| |\n|---|---|---|---|---|---|\n"
     ]
-    for epsilon in sorted({epsilon for epsilon, _ in found if epsilon}):
+    for epsilon in sorted({epsilon for epsilon, _ in by_seed if epsilon}):
         for first, second in PAIRS:
-            one, two = found.get((epsilon, first), {}), found.get((epsilon, second), {})
+            one, two = by_seed.get((epsilon, first), {}), by_seed.get((epsilon, second), {})
             seeds = sorted(one.keys() & two.keys())
             if len(seeds) < 2:
                 continue
             pairs = [(_distances(one[seed]), _distances(two[seed])) for seed in seeds]
             cells = [[x[k] - y[k] for x, y in pairs] for k in range(3)]
-            shown = [f"{mean(v):+.3f} ± {stdev(v) / math.sqrt(len(v)):.3f}" for v in cells]
+            texts = [f"{mean(v):+.3f} ± {stdev(v) / math.sqrt(len(v)):.3f}" for v in cells]
             names = f"{VARIANTS[first].label} − {VARIANTS[second].label}"
-            rows.append(f"| {epsilon:g} | {names} | {len(seeds)} | {' | '.join(shown)} |\n")
+            rows.append(f"| {epsilon:g} | {names} | {len(seeds)} | {' | '.join(texts)} |\n")
     return "".join(rows)
 
 
-def _distances(found: Mapping[str, float]) -> tuple[float, float, float]:
-    return found["accuracy"], abs(found["gf"] - 1), abs(found["eo"])
+def _distances(figures: Mapping[str, float]) -> tuple[float, float, float]:
+    return figures["accuracy"], abs(figures["gf"] - 1), abs(figures["eo"])
 
 
 def to_csv(lines: Sequence[Line]) -> str:
@@ -160,23 +160,24 @@ def plot(lines: Sequence[Line], title: str, measures: Sequence[str] = MEASURES) 
 
 
 def _panel(lines: Sequence[Line], name: str, epsilons: Sequence[float]) -> Panel:
+    """One measure: a series per method, and a bar per point."""
     series: list[Series] = []
     present = [method for method in VARIANTS if any(one.method == method for one in lines)]
     for number, method in enumerate(present):
-        own = [one for one in lines if one.method == method]
+        method_lines = [one for one in lines if one.method == method]
         colour, mark = _STYLE[method]
         label = VARIANTS[method].label
-        if not own[0].epsilon:
-            level = own[0].means[name]
-            wide = 0.0 if len(epsilons) > 1 else 0.5  # a line needs two ends
-            reach = (epsilons[0] - wide, epsilons[-1] + wide) if epsilons else (0.0, 1.0)
-            ends = [(e, level) for e in reach]
+        if not method_lines[0].epsilon:
+            level = method_lines[0].means[name]
+            margin = 0.0 if len(epsilons) > 1 else 0.5  # a line needs two ends
+            span = (epsilons[0] - margin, epsilons[-1] + margin) if epsilons else (0.0, 1.0)
+            ends = [(e, level) for e in span]
             series.append(Series(label, colour, "", ends, dash=True))
             continue
         shift = 0.08 * (number - len(present) / 2)  # so that bars do not hide each other
-        points = [(one.epsilon + shift, one.means[name]) for one in own]
-        texts = [f"{label}, ε = {one.epsilon:g}: {one.show(name)}" for one in own]
-        for (x, y), one in zip(points, own, strict=True):
+        points = [(one.epsilon + shift, one.means[name]) for one in method_lines]
+        texts = [f"{label}, ε = {one.epsilon:g}: {one.show(name)}" for one in method_lines]
+        for (x, y), one in zip(points, method_lines, strict=True):
             error = one.errors[name]
             if error:
                 series.append(Series("", colour, "", [(x, y - error), (x, y + error)], line=True))
@@ -191,9 +192,9 @@ def write(records: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
     files["table-natural.md"] = markdown(summarise(records, "natural"))
     files["differences.md"] = differences(records)
     for dataset in sorted({one.dataset for one in lines}):
-        own = [one for one in lines if one.dataset == dataset]
-        short = Path(dataset).name or "own"  # a folder of one's own: never a path out of `folder`
-        files[f"{short}.svg"] = plot(own, f"{short}: {reading_of(dataset)}")
+        selected = [one for one in lines if one.dataset == dataset]
+        short = Path(dataset).name or "data"  # a user's folder: never a path out of `folder`
+        files[f"{short}.svg"] = plot(selected, f"{short}: {reading_of(dataset)}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():

@@ -178,20 +178,19 @@ class Sessions:
         """Serve the rounds of a few-shot plan. Returns how many were answered."""
         answered = 0
 
-        def on_event(kind: str, number: int, text: str) -> None:
+        def on_round(number: int, refusal: str) -> None:
             nonlocal answered
-            if kind == "round":
-                answered = self.board.count(plan.hash, str(number))
-                self._witness.write_soon()
-            if text:
-                log.error("round refused", round=number, reason=text)
-            else:
-                log.info("round answered" if kind == "round" else "rounds begun", round=number)
+            if refusal:
+                log.error("round refused", round=number, reason=refusal)
+                return
+            answered = self.board.count(plan.hash, str(number))
+            self._witness.write_soon()
+            log.info("round answered", round=number)
 
         desk = self._few_shot.desk(plan)
         with self._listed(plan.hash), session:
             log.info("session opened", kind="few-shot")
-            serve_rounds(session, desk, on_event=on_event)
+            serve_rounds(session, desk, on_round=on_round)
         return answered
 
     @contextlib.contextmanager

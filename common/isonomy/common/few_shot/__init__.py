@@ -1,5 +1,7 @@
 """Few-shot collaboration: both parties hold tasks and meta-train one model (docs/few-shot.md).
 
-The one part of `common` that may need torch: whoever meta-trains needs it, on either side. What
-carries the numbers (`settings`, `sides`, and the exchange above them) does not.
+Two rooms. `rounds` carries vectors of integers between the parties and never looks at them; the
+server and a regulator without torch import it. `learning` makes those vectors, and is the one place
+in `common` that may import torch (ADR 9). Learning imports rounds, never the other way round; what
+rounds knows of a learner is the protocol in `rounds/sides.py`.
 """

@@ -1,4 +1,4 @@
-"""How well and how fairly a trained θ adapts: new classes, a plain inner loop, nothing private.
+"""How accurately and how fairly a trained θ adapts: new classes, a plain inner loop, no noise.
 
 Support sets follow the training rule (9:1). Query sets are measured twice: `natural`, as drawn,
 and `balanced`, where every image appears in both colours, so that A is independent of everything
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from isonomy.common.base.errors import DataError
 from isonomy.common.few_shot.learning.adapt import adapt
@@ -51,7 +50,8 @@ def evaluate(
 ) -> Evaluation:
     """Adapt to `tasks` tasks of the test classes and measure all their queries together.
 
-    `steps`: of adaptation, as in training unless given (Finn et al. take more at test too).
+    `steps` of adaptation; by default as many as in training (Finn et al. take more at test too).
+    Returns accuracy, GF and EO of balanced and of natural query sets.
     """
     pool = test.pool
     pool.check(settings, groups=True)
@@ -64,48 +64,30 @@ def evaluate(
     places = np.arange(settings.ways)
     labels = torch.from_numpy(places.repeat(settings.shots))
     truth = places.repeat(settings.queries)  # (q,)
-    sampler, columns = Sampler(pool, settings), _Columns()
+    sampler, decisions = Sampler(pool, settings), []
     for number in range(tasks):
-        drawn = sampler.draw(1, SeededChoice(seed, number))
+        task = sampler.draw(1, SeededChoice(seed, number))
         moved = adapt(
             network,
             params,
-            inputs[drawn.support[0]],
+            inputs[task.support[0]],
             labels,
             steps=settings.inner_steps if steps is None else steps,
             rate=settings.real("inner_rate"),
             part=settings.inner_part,
         )
-        query = drawn.query[0]
+        query, positive = task.query[0], task.positive[0]
         images = [inputs[query], swapped[query]] if len(others) else [inputs[query]]
         logits = network.logits(moved, torch.cat(images))
-        columns.add(logits, truth, drawn.positive[0], pool.groups[query])
-    return columns.evaluation()
-
-
-class _Columns:
-    """Decisions of all tasks, first as drawn, then in the other colour."""
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[NDArray[np.generic], ...]] = []
-
-    def add(
-        self,
-        logits: Tensor,
-        truth: NDArray[np.int64],
-        positive: NDArray[np.bool_],
-        groups: NDArray[np.int8],
-    ) -> None:
         predicted = logits.argmax(dim=1).numpy().reshape(-1, len(truth))  # (2 or 1, q)
-        both = np.broadcast_to(truth, predicted.shape)
-        colours = np.stack([groups, 1 - groups])[: len(predicted)]
-        self._parts.append((predicted, both, positive[predicted], positive[both], colours))
-
-    def evaluation(self) -> Evaluation:
-        columns = [np.concatenate(column, axis=1) for column in zip(*self._parts, strict=True)]
-        balanced = measures(*(column.ravel() for column in columns))
-        natural = measures(*(column[0] for column in columns))
-        return Evaluation(balanced, natural)
+        labels_twice = np.broadcast_to(truth, predicted.shape)
+        groups = np.stack([pool.groups[query], 1 - pool.groups[query]])[: len(predicted)]
+        hard = (predicted, labels_twice, positive[predicted], positive[labels_twice], groups)
+        decisions.append(hard)
+    columns = [np.concatenate(column, axis=1) for column in zip(*decisions, strict=True)]
+    balanced = measures(*(column.ravel() for column in columns))
+    natural = measures(*(column[0] for column in columns))  # the first row: as drawn
+    return Evaluation(balanced, natural)
 
 
 __all__ = ["Evaluation", "TestSet", "evaluate"]

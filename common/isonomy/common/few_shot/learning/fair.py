@@ -8,8 +8,8 @@
 y is the half of the true class, p_ae the share of samples in a cell. By label, because base rates
 differ between the groups by construction (9:1 against 1:9): equal selection rates would punish the
 right answer. Signed multipliers, because |·| would need the sign of a private figure. p_ae is
-released once with noise and ṽ from noised sums, both charged to the samples' accounts; so λ and u
-are functions of releases, and the samples' own part in ℓ_i is clipped once, as a whole.
+released once with noise, and ṽ comes from noised sums; the samples' accounts pay for both. So λ and
+u are functions of releases, and the gradient of ℓ_i is clipped once, as a whole.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ def one_hot(cells: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np
 
 
 @dataclass(frozen=True)
-class Multipliers:
-    """Released shares and the current λ; everything here is public to the company in effect."""
+class OddsMultipliers:
+    """Released shares and the current λ. The company could compute both: neither is private."""
 
     shares: NDArray[np.float64]  # (4,) positive
     lam: NDArray[np.float64]  # (2,) by y
 
     @classmethod
-    def start(cls, counts: NDArray[np.float64], samples: int, floor: float) -> Multipliers:
-        """From noised counts; a count below `floor` (noise only) is lifted to it."""
+    def start(cls, counts: NDArray[np.float64], samples: int, floor: float) -> OddsMultipliers:
+        """From noised counts; a count below `floor` (noise only) is raised to it."""
         return cls(np.maximum(counts, max(floor, 1.0)) / samples, np.zeros(2))
 
     def weights(self, cells: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -57,9 +57,9 @@ class Multipliers:
         means = sums / (self.shares * samples)  # (4,), centred
         return np.asarray(means[2:] - means[:2])
 
-    def step(self, violations: NDArray[np.float64], rate: float, bound: float) -> Multipliers:
+    def step(self, violations: NDArray[np.float64], rate: float, bound: float) -> OddsMultipliers:
         """Projected ascent."""
-        return Multipliers(self.shares, np.clip(self.lam + rate * violations, -bound, bound))
+        return OddsMultipliers(self.shares, np.clip(self.lam + rate * violations, -bound, bound))
 
 
-__all__ = ["CELLS", "CENTRE", "Multipliers", "cells_of", "one_hot"]
+__all__ = ["CELLS", "CENTRE", "OddsMultipliers", "cells_of", "one_hot"]

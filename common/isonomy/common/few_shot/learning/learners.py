@@ -1,4 +1,4 @@
-"""The two learners of Algorithm 3, as `sides` wants them: integers in and out, no sockets."""
+"""The two learners of Algorithm 3, as rounds/sides.py wants them: integers in and out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.common.few_shot.learning.adapt import meta_gradient
 from isonomy.common.few_shot.learning.models import Network, fingerprint
-from isonomy.common.few_shot.learning.optimiser import Outer
+from isonomy.common.few_shot.learning.optimiser import OuterOptimiser
 from isonomy.common.few_shot.learning.private import Accounts, fixed_point, saturated
 from isonomy.common.few_shot.learning.private_round import PrivateRound
 from isonomy.common.few_shot.learning.state import pack, unpack
@@ -21,7 +21,7 @@ from isonomy.common.privacy.noise import NoiseSource, SystemNoise
 
 
 class _Learner:
-    """What both have: the network, a pool, and gradients of tasks that need no protection."""
+    """What both learners have: a network, a pool, and gradients of unprotected tasks."""
 
     def __init__(self, settings: FewShotSettings, pool: Pool) -> None:
         pool.check(settings, groups=False)
@@ -40,6 +40,7 @@ class _Learner:
     def _plain_gradient(
         self, theta: NDArray[np.float32], tasks: Tasks, learner: str
     ) -> NDArray[np.float64]:
+        """(d,) the mean meta-gradient of the tasks, neither clipped nor noised."""
         settings, inputs = self.settings, torch.from_numpy(self.pool.inputs)
         places = torch.arange(settings.ways)
         gradient = meta_gradient(
@@ -59,14 +60,15 @@ class _Learner:
         if theta.shape != (self.size,):
             raise ConfigError(f"θ has {self.size} parameters here, got {theta.shape}")
         if not np.isfinite(theta).all():
-            raise DataError("θ holds NaN or infinity: training has run away; nothing was spent")
+            raise DataError("θ contains NaN or infinity: training diverged; nothing was spent")
         return theta
 
 
 class CompanyLearner(_Learner):
-    """Holds θ; its own tasks are not protected from the regulator, who sees θ move.
+    """Holds θ. Its tasks are not protected from the regulator, who sees θ move.
 
-    Tasks follow from the settings' seed and the round's number, so a resumed run draws the same.
+    The tasks are a function of the settings' seed and the round's number, so a resumed run draws
+    the same ones.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class CompanyLearner(_Learner):
     ) -> None:
         super().__init__(settings, pool)
         first = self.network.initial(settings.seed) if start is None else start
-        self._outer = Outer(
+        self._outer = OuterOptimiser(
             self._checked_theta(first).copy(), settings.optimiser, settings.real("outer_rate")
         )
 
@@ -82,8 +84,8 @@ class CompanyLearner(_Learner):
         return self._outer.theta.copy()
 
     def contribute(self, number: int) -> NDArray[np.int64]:
-        """The mean meta-gradient of this round's own tasks, in fixed point."""
-        self._sampler.uses[:] = 0  # no balance to keep: every round stands alone
+        """The mean meta-gradient of this round's tasks, in fixed point."""
+        self._sampler.uses[:] = 0  # no balance between rounds: each draw depends on its number only
         source = SeededChoice(self.settings.seed, number)
         tasks = self._sampler.draw(self.settings.company_tasks, source)
         mean = self._plain_gradient(self._outer.theta, tasks, self.settings.company_learner)
@@ -124,7 +126,7 @@ class RegulatorLearner(_Learner):
                 settings, pool, self.network, self.accounts, source=self._source
             )
             self._try_one()
-        trial = Sampler(pool, settings)  # refuses what a round could not draw, before any is spent
+        trial = Sampler(pool, settings)  # a round that cannot be drawn is refused now, not later
         trial.draw(settings.regulator_tasks, SeededChoice(0))
 
     @property
@@ -133,11 +135,11 @@ class RegulatorLearner(_Learner):
 
     @property
     def dropped(self) -> int:
-        """Samples that could not pay at least once. Private: the regulator's own log only."""
+        """Samples that could not pay at least once. Private: for rehearsals, never to be sent."""
         return int(self.accounts.refused.sum())
 
     def _try_one(self) -> None:
-        """A model that takes no single sample is refused before a budget is set aside for it."""
+        """Refuse a model that cannot take a single sample, before a budget is reserved for it."""
         params = self.network.unflatten(torch.zeros(self.size))
         try:
             self.network.logits(params, torch.zeros(1, *self.settings.input_shape))
@@ -147,33 +149,31 @@ class RegulatorLearner(_Learner):
     def contribute(self, number: int, theta: NDArray[np.float32]) -> Contribution:
         """The noised mean gradient of this round; on any error nothing has been spent.
 
-        Under worst-case accounts BudgetExceeded says that nobody can pay for any part, which
-        depends on the draws of tasks alone. Under individual accounts it is never raised: that
-        the last sample has dropped out is private, so the noise goes on without anyone.
+        Under worst-case accounts BudgetExceeded says that no sample can pay for any part, which
+        depends on the draws of tasks alone. Under individual accounts it is never raised: it is
+        private that the last sample has dropped out, so the noise goes on without any.
         """
         theta = self._checked_theta(theta)
         before = self._arrays()
         try:
-            return self._contribute(theta)
+            values = self._noised_gradient(theta)
+            return Contribution(values, self.accounts.spent, pack(self._arrays()))
         except BaseException:
             self._put(before)
             raise
 
-    def _contribute(self, theta: NDArray[np.float32]) -> Contribution:
+    def _noised_gradient(self, theta: NDArray[np.float32]) -> NDArray[np.int64]:
+        """(d,) this round's share in fixed point; charges the samples' accounts."""
         settings = self.settings
         tasks = self._sampler.draw(settings.regulator_tasks, self._source)
-        spent = self.accounts.spent
         if self._round is None:
             mean = self._plain_gradient(theta, tasks, settings.learner)
         else:
-            if settings.private and not self._round.anybody_left():
+            if settings.private and not self._round.can_pay():
                 raise BudgetExceeded("no sample's account covers another use; nothing was spent")
             mean = self._round.gradient(theta, tasks)
-        whole = saturated if settings.private else fixed_point
-        values = whole(mean * settings.real("regulator_weight"), FRACTION_BITS, MAX_ABS)
-        after = self.accounts.spent
-        units = int((after - spent).max())
-        return Contribution(values, units, after, pack(self._arrays()))
+        to_integers = saturated if settings.private else fixed_point
+        return to_integers(mean * settings.real("regulator_weight"), FRACTION_BITS, MAX_ABS)
 
     def restore(self, state: bytes) -> None:
         self._put(unpack(state))
@@ -188,8 +188,7 @@ class RegulatorLearner(_Learner):
 
     def _put(self, arrays: dict[str, NDArray[np.generic]]) -> None:
         try:
-            uses, spent = arrays["uses"], arrays["spent"]
-            refused = arrays["refused"]
+            uses, spent, refused = arrays["uses"], arrays["spent"], arrays["refused"]
         except KeyError:
             raise DataError("this is not a regulator's few-shot state") from None
         if uses.shape != (self.samples,) or refused.shape != (self.samples,):

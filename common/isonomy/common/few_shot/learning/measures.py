@@ -6,7 +6,7 @@
 ŷ = 1: the predicted class is a positive one (of the half that is mostly coloured); y: the same of
 the true class; A = 1: coloured. Fair is GF = 1 and EO = 0. In print, (26) has y = 0 in all but one
 of its four terms; we read the first pair as y = 1, as its name says. The two pairs may cancel in
-EO as it is defined, so `odds` gives the larger of their absolute values beside it.
+EO, so `odds` gives the larger of their absolute values beside it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from isonomy.common.base.errors import DataError
 
 @dataclass(frozen=True)
 class Measures:
-    """Fractions; NaN never: a group that is missing is a DataError."""
+    """Fractions, never NaN: a missing group is a DataError."""
 
     accuracy: float
     gf: float
@@ -39,8 +39,8 @@ def measures(
     """All measures of one set of decisions."""
     rates = [_rate(decided, groups == a) for a in (0, 1)]
     gaps = [
-        _rate(decided[own], groups[own] == 0) - _rate(decided[own], groups[own] == 1)
-        for own in (actual, ~actual)
+        _rate(decided[half], groups[half] == 0) - _rate(decided[half], groups[half] == 1)
+        for half in (actual, ~actual)
     ]
     gf = rates[0] / rates[1] if rates[1] > 0 else float(rates[0] == 0)
     accuracy = float((predicted == truth).mean())

@@ -5,8 +5,6 @@ The encrypted run must end with the same θ, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,27 +13,20 @@ from isonomy.common.few_shot.rounds.sides import CompanySide, RegulatorSide
 
 
 def run_in_memory(
-    company: CompanySide,
-    regulator: RegulatorSide,
-    rounds: int,
-    *,
-    first: int = 0,
-    on_round: Callable[[int], None] | None = None,
+    company: CompanySide, regulator: RegulatorSide, rounds: int
 ) -> NDArray[np.float32]:
-    """Rounds `first` … `rounds` − 1; θ at the end. BudgetExceeded ends the regulator's part."""
+    """θ after all rounds. After BudgetExceeded the company goes on without the regulator."""
     if company.fingerprint != regulator.fingerprint:
         raise VerificationError("the two sides have different models or settings; compare them")
-    theta, left = company.theta(), True
-    for number in range(first, rounds):
+    theta, regulator_pays = company.theta(), True
+    for number in range(rounds):
         total = company.contribute(number)
-        if left:
+        if regulator_pays:
             try:
                 total = total + regulator.contribute(number, theta).values
             except BudgetExceeded:  # of worst-case accounts: depends on the draws alone
-                left = False
+                regulator_pays = False
         theta = company.step(number, total)
-        if on_round is not None:
-            on_round(number)
     return theta
 
 

@@ -10,7 +10,7 @@ statistics would mix samples: a sample's gradient must depend on that sample and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -62,12 +62,8 @@ class Network:
             side = [(length + 1) // 2 for length in side]
         return self.width * math.prod(side)
 
-    @property
-    def body(self) -> tuple[str, ...]:
-        return tuple(name for name in self.shapes if name not in HEAD)
-
     def part(self, name: str) -> tuple[str, ...]:
-        """Names of what an inner loop moves: "head" or "all"."""
+        """Names of the parameters that an inner loop moves; `name` is "head" or "all"."""
         return HEAD if name == "head" else tuple(self.shapes)
 
     def initial(self, seed: int) -> NDArray[np.float32]:
@@ -82,14 +78,19 @@ class Network:
                 values.append(torch.full(shape, 1.0 if name.endswith("scale") else 0.0))
         return np.asarray(torch.cat([v.flatten() for v in values]).numpy(), np.float32)
 
-    def unflatten(self, theta: Tensor) -> Parameters:
-        """Views into θ by name."""
-        if theta.shape != (self.size,):
-            raise ConfigError(f"θ has {self.size} parameters here, got {tuple(theta.shape)}")
-        parts = torch.split(theta, [math.prod(shape) for shape in self.shapes.values()])
+    def unflatten(self, flat: Tensor, names: Iterable[str] | None = None) -> Parameters:
+        """Tensors by name from the last dimension of `flat`: all of θ, or the parameters `names`.
+
+        Leading dimensions stay in front of each parameter's own shape.
+        """
+        shapes = {name: self.shapes[name] for name in names or self.shapes}
+        sizes = [math.prod(shape) for shape in shapes.values()]
+        if flat.shape[-1] != sum(sizes):
+            raise ConfigError(f"expected {sum(sizes)} parameters, got {tuple(flat.shape)}")
+        parts = torch.split(flat, sizes, dim=-1)
         return {
-            name: part.view(shape)
-            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+            name: part.reshape(*flat.shape[:-1], *shape)
+            for (name, shape), part in zip(shapes.items(), parts, strict=True)
         }
 
     def flatten(self, values: Mapping[str, Tensor], lead: int = 0) -> Tensor:
@@ -140,7 +141,7 @@ class Network:
 
 
 def fingerprint(settings: FewShotSettings) -> bytes:
-    """SHA-256 over the architecture and the settings: both sides must show the same."""
+    """SHA-256 over the architecture and the settings; it must be the same on both sides."""
     shapes = [[name, list(shape)] for name, shape in Network.of(settings).shapes.items()]
     agreed = canonical_json({"shapes": shapes, "settings": settings.model_dump(mode="json")})
     return hash_bytes("isonomy/few-shot/v1", agreed)

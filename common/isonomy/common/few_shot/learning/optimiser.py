@@ -2,7 +2,7 @@
 
     m ← β₁m + (1−β₁)g,   v ← β₂v + (1−β₂)g²,   θ ← θ − β·m̂/(√v̂ + ε)
 
-Numbers in double precision, θ in single: what travels is what is stepped on.
+Moments are in double precision, θ in single: the θ that travels is the θ that is stepped on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from isonomy.common.base.errors import DataError
 BETA_1, BETA_2, TINY = 0.9, 0.999, 1e-8
 
 
-class Outer:
+class OuterOptimiser:
     """θ and the moments of its gradient."""
 
     def __init__(self, theta: NDArray[np.float32], kind: str, rate: float) -> None:
@@ -47,14 +47,14 @@ class Outer:
         }
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from `arrays`."""
+        """Go on from `arrays`; DataError unless names, shapes and types are those of this θ."""
         if set(arrays) != set(self.arrays()) or any(
-            arrays[name].shape != own.shape or arrays[name].dtype != own.dtype
-            for name, own in self.arrays().items()
+            arrays[name].shape != array.shape or arrays[name].dtype != array.dtype
+            for name, array in self.arrays().items()
         ):
             raise DataError("this is not the state of a company's learner of this size")
         self.theta, self._steps = arrays["theta"], int(arrays["steps"][0])
         self._mean, self._square = arrays["mean"], arrays["square"]
 
 
-__all__ = ["Outer"]
+__all__ = ["OuterOptimiser"]

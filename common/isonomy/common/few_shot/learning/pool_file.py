@@ -19,16 +19,11 @@ from numpy.typing import NDArray
 from isonomy.common.base.errors import DataError
 from isonomy.common.few_shot.learning.tasks import Pool
 
-
-def save_pool(pool: Pool, path: Path) -> None:
-    """Write what `load_pool` reads."""
-    arrays: dict[str, NDArray[Any]] = {"inputs": pool.inputs, "labels": pool.labels}
-    if pool.groups is not None:
-        arrays["groups"] = pool.groups
-    if pool.positive is not None:
-        arrays["positive"] = pool.positive
-    with path.open("wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
+# RuntimeError: encrypted, or compressed in a way that this Python does not know.
+_UNREADABLE = (
+    *(OSError, ValueError, AttributeError, EOFError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 def load_pool(path: Path) -> Pool:
@@ -51,7 +46,7 @@ def load_pool(path: Path) -> Pool:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an .npz file, nothing executed."""
+    """All arrays of an .npz file; reading it executes nothing."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
@@ -59,10 +54,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise DataError(f"{path} does not exist") from None
     except MemoryError:
         raise DataError(f"{path} names arrays that do not fit into memory") from None
-    except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error):
-        raise DataError(f"{path} is not an .npz file of plain arrays") from None
-    except RuntimeError:  # encrypted, or packed in a way that is not known here
+    except _UNREADABLE:
         raise DataError(f"{path} is not an .npz file of plain arrays") from None
 
 
-__all__ = ["load_pool", "read_arrays", "save_pool"]
+__all__ = ["load_pool", "read_arrays"]

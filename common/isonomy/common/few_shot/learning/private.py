@@ -3,18 +3,18 @@
     S = Σ_i clip_C(g_i) + N(0, (z·C)²)       Algorithm 2, lines 4 and 5; z the noise multiplier
     charge of sample i:  ‖clip_C(g_i)‖²/(z·C)²   IRDP-SGD;  1/z²   DP-SGD
 
-Adjacency: one sample is *zeroed out*. Its slot (class, position) stays and whatever it would add to
-any sum is 0. Adding or removing a sample is that, where the sizes of classes are public; to
-replace a sample by another of its class doubles μ (two steps), hence four times the units.
+Adjacency: one sample is *zeroed out*. Its slot (class, position) stays, and whatever it would add
+to any sum is 0. Where the sizes of classes are public, that is adding or removing a sample. To
+replace a sample by another of its class takes two such steps: twice μ, hence four times the units.
 
 Why a sample may be charged by its own norm: the neighbour without sample i differs in each sum by
 exactly clip(g_i), given everything released before, so step t is ‖clip(g_it)‖/(zC)-GDP for this
 pair of neighbours; the filter holds Σ_t of the squares below the cap on every path (Feldman &
 Zrnic 2021, Algorithm 2; Smith & Thakurta 2022 for the Gaussian form). A sample that cannot pay
-adds 0 from then on. Who that is depends on private data: it is for the regulator's eyes.
+adds 0 from then on. Which samples these are depends on private data: only the regulator may know.
 
-Inner states θ' are never released; that a later sum is taken at θ' is post-processing of the
-noised steps that made it. No amplification by sampling is claimed.
+Inner states θ' are never released; taking a later sum at θ' is post-processing of the noised steps
+that led there. No amplification by sampling is claimed.
 """
 
 from __future__ import annotations
@@ -54,14 +54,17 @@ class Accounts:
         return self._filter.spent
 
     def put_back(self, spent: NDArray[np.int64], refused: NDArray[np.bool_]) -> None:
-        """Go on from a stored state; ConfigError where it cannot be one of these accounts."""
+        """Go on from a stored state; ConfigError if it cannot be one of these accounts."""
         self._filter.restore(spent)
         self.refused = refused.copy()
 
     def charge(
         self, norms_squared: NDArray[np.int64], sigma: int, people: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Who can pay for a part in one sum, and pays; the others' rows must become 0."""
+        """Charge each sample for its part in one sum; returns who paid.
+
+        The rows of all others must become 0.
+        """
         if not self.individual:
             norms_squared = np.full(len(people), BOUND * BOUND, np.int64)
         mask = self._filter.charge(norms_squared, sigma=sigma, people=people)
@@ -73,7 +76,7 @@ class Sums(Protocol):
     """Several sums of rows, over disjoint samples each."""
 
     def add(self, number: int, rows: NDArray[np.float64], people: NDArray[np.int64]) -> None:
-        """Add rows (n, d) of these samples to sum `number`; a sample comes once in all."""
+        """Add rows (n, d) of these samples to sum `number`; each sample is in one sum only."""
 
     def release(self) -> NDArray[np.float64]:
         """(sums, d)."""
@@ -110,8 +113,8 @@ class PrivateSums:
         self._accounts, self._source = accounts, source
 
     def add(self, number: int, rows: NDArray[np.float64], people: NDArray[np.int64]) -> None:
-        # The company chooses θ. An error for a gradient that overflows would tell it, at no cost,
-        # whether some sample overflows under that θ; so such a row counts as 0, like a spent one.
+        # The company chooses θ. An error for a gradient that overflows would reveal to it, at no
+        # cost, whether some sample overflows under that θ; so such a row counts as 0.
         rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
         whole = quantise(rows, self._norm, BOUND).rows.astype(np.int64)  # (n, d), norm <= BOUND
         mask = self._accounts.charge(integer_norms_squared(whole), self._sigma, people)
@@ -132,10 +135,10 @@ def fixed_point(values: NDArray[np.float64], bits: int, limit: int) -> NDArray[n
 
 
 def saturated(values: NDArray[np.float64], bits: int, limit: int) -> NDArray[np.int64]:
-    """round(v·2^bits), cut to what travels; NaN becomes 0.
+    """round(v·2^bits), cut to the range that travels; NaN becomes 0.
 
     For private contributions: the company chooses θ and the scales, so an error that only some sums
-    cause would be an answer about a noised sum that nobody paid for.
+    cause would be an answer that nobody paid for.
     """
     scaled = np.nan_to_num(np.rint(values * 2.0**bits), nan=0.0)
     return np.asarray(np.clip(scaled, 1 - limit, limit - 1), np.int64)

@@ -4,9 +4,9 @@
     g     = 1/(tasks·ways·queries)·(Σ_T Σ_j clip(∇ℓ_j(θ'_T)) + noise)    first order
     λ     ← Π(λ + s·ṽ)                                               fair methods, from s_j(θ'_T)
 
-Divided by public numbers only: a dropped sample leaves its place empty. The gradient is of first
-order. With the exact second order, sample i of the support set would enter g once more through
-∂θ'_T/∂θ, which the noise in θ'_T does not cover (a test shows it).
+Sums are divided by public numbers only: a dropped sample leaves its place empty. The gradient is of
+first order. With the exact second order, sample i of the support set would enter g once more
+through ∂θ'_T/∂θ, which the noise in θ'_T does not cover (a test shows it).
 
 The constraint is in both loops: ℓ_i = loss_i + u_i·s_i (fair.py). Without noise the same code
 rehearses the `fair` method.
@@ -23,7 +23,13 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from isonomy.common.few_shot.learning.fair import CELLS, CENTRE, Multipliers, cells_of, one_hot
+from isonomy.common.few_shot.learning.fair import (
+    CELLS,
+    CENTRE,
+    OddsMultipliers,
+    cells_of,
+    one_hot,
+)
 from isonomy.common.few_shot.learning.models import Network, Parameters
 from isonomy.common.few_shot.learning.private import (
     BOUND,
@@ -38,7 +44,7 @@ from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.privacy.noise import NoiseSource
 from isonomy.common.privacy.units import UNITS_PER_MU2, ceil_div
 
-_CHUNK_CELLS = 1 << 22  # per-sample gradients held at a time
+_CHUNK_CELLS = 1 << 22  # numbers of per-sample gradients in memory at a time
 
 Rows = NDArray[np.float64]
 
@@ -50,7 +56,7 @@ def sample_loss(logits: Tensor, label: Tensor, weight: Tensor, positive: Tensor)
 
 
 class PrivateRound:
-    """Makes one round's gradient from tasks; keeps what later rounds need (multipliers)."""
+    """Computes one round's gradient from tasks; keeps what later rounds need (multipliers)."""
 
     def __init__(
         self,
@@ -67,7 +73,7 @@ class PrivateRound:
         self._cells: NDArray[np.int64] | None = None
         if settings.fair and pool.groups is not None and pool.positive is not None:
             self._cells = cells_of(pool.groups, pool.positive[pool.labels])
-        self.multipliers: Multipliers | None = None
+        self.multipliers: OddsMultipliers | None = None
 
     # --- What the learner calls ---------------------------------------------------------------
 
@@ -90,14 +96,13 @@ class PrivateRound:
             self.multipliers = self._dual_step(self.multipliers, people, self._cells[people], soft)
         return gradient
 
-    def anybody_left(self) -> bool:
-        """Could any sample pay for the cheapest whole use? Worst-case accounts only."""
+    def can_pay(self) -> bool:
+        """Could any sample pay for the cheapest use? Individual accounts never say no: private."""
         if self._accounts.individual:
             return True
-        cheapest = UNITS_PER_MU2 * BOUND * BOUND
-        noise = sigma_of(max(self._settings.inner_noise, self._settings.query_noise))
-        left = self._accounts.cap - self._accounts.spent
-        return bool((left >= ceil_div(cheapest, noise * noise)).any())
+        sigma = sigma_of(max(self._settings.inner_noise, self._settings.query_noise))
+        price = ceil_div(UNITS_PER_MU2 * BOUND * BOUND, sigma * sigma)
+        return bool((self._accounts.cap - self._accounts.spent >= price).any())
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         if self.multipliers is None:
@@ -108,7 +113,7 @@ class PrivateRound:
         self.multipliers = None
         if "shares" in arrays and "lam" in arrays:
             shares, lam = (np.asarray(arrays[n], np.float64).copy() for n in ("shares", "lam"))
-            self.multipliers = Multipliers(shares, lam)
+            self.multipliers = OddsMultipliers(shares, lam)
 
     # --- Inner loop ---------------------------------------------------------------------------
 
@@ -124,8 +129,8 @@ class PrivateRound:
         together = vmap(slopes, (0, 0, None, 0, 0)) if settings.inner_part == "head" else None
         scale = settings.real("inner_rate") / (settings.ways * settings.shots)
         for _ in range(settings.inner_steps):
-            sums = self._sums(len(tasks), self._length(names), "inner")
-            if together is not None:  # heads are small: all tasks in one call
+            sums = self._sums(len(tasks), sum(params[n].numel() for n in names), "inner")
+            if together is not None:  # all tasks in one call: 1.6 times as fast at width 8
                 every = self._network.flatten(
                     together(moved, inputs, labels, weights, positive), lead=2
                 )
@@ -133,11 +138,11 @@ class PrivateRound:
                     sums.add(t, rows, tasks.support[t])
             else:
                 for t in range(len(tasks)):
-                    own = {n: moved[n][t] for n in names}
-                    slope = slopes(own, inputs[t], labels, weights[t], positive[t])
+                    adapted = {n: moved[n][t] for n in names}
+                    slope = slopes(adapted, inputs[t], labels, weights[t], positive[t])
                     sums.add(t, self._rows(slope), tasks.support[t])
             shift = torch.from_numpy(scale * sums.release())  # (t, moved parameters)
-            for name, part in self._split(shift, names).items():
+            for name, part in network.unflatten(shift, names).items():
                 moved[name] = moved[name] - part.to(torch.float32)
         return moved
 
@@ -152,9 +157,9 @@ class PrivateRound:
         """Gradients of each sample's ℓ with respect to the moved parameters."""
         network, on_features = self._network, self._settings.inner_part == "head"
 
-        def loss(own: Parameters, x: Tensor, y: Tensor, u: Tensor, positive: Tensor) -> Tensor:
+        def loss(adapted: Parameters, x: Tensor, y: Tensor, u: Tensor, positive: Tensor) -> Tensor:
             forward = network.head if on_features else network.logits
-            return sample_loss(forward(own, x[None]), y, u, positive)
+            return sample_loss(forward(adapted, x[None]), y, u, positive)
 
         return vmap(grad(loss), (None, 0, 0, 0, None))
 
@@ -162,13 +167,14 @@ class PrivateRound:
 
     def _query(self, params: Parameters, moved: Parameters, tasks: Tasks) -> tuple[Rows, Rows]:
         """The noised mean over all query samples, and s_j of each (private: not released)."""
+        # Both slopes are needed: a task's moved part and the part that all tasks share.
         settings, network = self._settings, self._network
         shared = {n: params[n] for n in network.shapes if n not in moved}
 
         def loss(
-            fixed: Parameters, own: Parameters, x: Tensor, y: Tensor, u: Tensor, positive: Tensor
+            fixed: Parameters, task: Parameters, x: Tensor, y: Tensor, u: Tensor, positive: Tensor
         ) -> tuple[Tensor, Tensor]:
-            logits = network.logits({**fixed, **own}, x[None])
+            logits = network.logits({**fixed, **task}, x[None])
             soft = (torch.softmax(logits[0], dim=0) * positive).sum()
             return sample_loss(logits, y, u, positive), soft
 
@@ -181,7 +187,7 @@ class PrivateRound:
         sums, soft = self._sums(1, network.size, "query"), np.zeros(len(flat))
         step = max(1, _CHUNK_CELLS // network.size)
         for part in (slice(at, at + step) for at in range(0, len(flat), step)):
-            (fixed, own), values = slopes(
+            (fixed, adapted), values = slopes(
                 shared,
                 {n: moved[n][task[part]] for n in moved},
                 self._inputs[flat[part]],
@@ -189,27 +195,27 @@ class PrivateRound:
                 weights[part],
                 positive[part],
             )
-            sums.add(0, self._rows({**fixed, **own}), flat[part])
+            sums.add(0, self._rows({**fixed, **adapted}), flat[part])
             soft[part] = values.numpy()
         return sums.release()[0] / len(flat), soft
 
     # --- The constraint -----------------------------------------------------------------------
 
-    def _release_shares(self, cells: NDArray[np.int64]) -> Multipliers:
+    def _release_shares(self, cells: NDArray[np.int64]) -> OddsMultipliers:
         """Group shares by half, once: each sample counts 1 in its cell."""
         people = np.arange(len(cells))
         sums = self._sums(1, CELLS, "share", norm=1.0)
         sums.add(0, one_hot(cells, np.ones(len(people))), people)
         floor = 3 * self._settings.real("share_noise")
-        return Multipliers.start(sums.release()[0], len(people), floor)
+        return OddsMultipliers.start(sums.release()[0], len(people), floor)
 
     def _dual_step(
         self,
-        multipliers: Multipliers,
+        multipliers: OddsMultipliers,
         people: NDArray[np.int64],
         cells: NDArray[np.int64],
         soft: Rows,
-    ) -> Multipliers:
+    ) -> OddsMultipliers:
         """Line 9 of Algorithm 4, from one noised sum over the query samples."""
         sums = self._sums(1, CELLS, "dual", norm=CENTRE)
         sums.add(0, one_hot(cells, soft - CENTRE), people)
@@ -226,6 +232,7 @@ class PrivateRound:
     # --- Rows and sums ------------------------------------------------------------------------
 
     def _sums(self, count: int, size: int, what: str, norm: float | None = None) -> Sums:
+        """Empty sums with the noise of the settings; `norm` if it is not one of the settings."""
         if not self._settings.private:
             return PlainSums(count, size)
         return PrivateSums(
@@ -240,18 +247,6 @@ class PrivateRound:
     def _rows(self, slopes: Parameters) -> Rows:
         """(n, d) in double precision, in the order of θ."""
         return np.asarray(self._network.flatten(slopes, lead=1).double().numpy())
-
-    def _length(self, names: tuple[str, ...]) -> int:
-        return sum(int(np.prod(self._network.shapes[name])) for name in names)
-
-    def _split(self, flat: Tensor, names: tuple[str, ...]) -> Parameters:
-        """(t, moved) back to named tensors; names come in the order of θ."""
-        shapes = [self._network.shapes[name] for name in names]
-        parts = torch.split(flat, [int(np.prod(shape)) for shape in shapes], dim=1)
-        return {
-            name: part.reshape(len(flat), *shape)
-            for name, shape, part in zip(names, shapes, parts, strict=True)
-        }
 
 
 __all__ = ["PrivateRound", "sample_loss"]

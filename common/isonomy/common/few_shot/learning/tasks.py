@@ -5,8 +5,8 @@ each; no sample is in both. Where classes fall into two halves (`positive`), a t
 
 The regulator draws from the operating system's randomness, and prefers the samples and classes
 that were used least so far. How often a slot was used depends on earlier draws only, never on what
-is in it: the choice tells nothing about a sample. All samples of one round are distinct, so that
-each is charged for one task at most.
+is in it: the choice reveals nothing about a sample. All samples of one round are distinct, so each
+is charged for one task at most.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Indices = NDArray[np.int64]
 class Pool:
     """Samples of one party. `groups` is the sensitive attribute, 0 or 1; the company has none.
 
-    `positive` says of every class whether predicting it counts as ŷ = 1 (GF and EO); it belongs to
-    the classes, as their names do, and is not protected. Nor is how many samples a class has.
+    `positive` says for every class whether predicting it counts as ŷ = 1 (GF and EO). Like the
+    names and sizes of the classes, it is not protected.
     """
 
     inputs: NDArray[np.float32] = field(repr=False)  # (n, *shape)
@@ -44,7 +44,7 @@ class Pool:
         return int(self.labels.max()) + 1
 
     def check(self, settings: FewShotSettings, *, groups: bool = False) -> None:
-        """Everything that would go wrong later, said now: a DataError before anything is spent."""
+        """Raise DataError now for everything that would go wrong later, after a debit."""
         n = len(self.labels)
         if self.inputs.shape != (n, *settings.input_shape) or not n:
             raise DataError(
@@ -55,9 +55,8 @@ class Pool:
             raise DataError("some inputs hold NaN or infinity; clean them")
         if self.labels.dtype.kind != "i" or int(self.labels.min()) < 0:
             raise DataError("labels are integers from 0")
-        needed = settings.shots + settings.queries
         counts = np.bincount(self.labels)
-        if (short := int((counts < needed).sum())) > 0:
+        if (short := int((counts < settings.shots + settings.queries).sum())) > 0:
             raise DataError(
                 f"{short} of {len(counts)} classes have fewer than {settings.shots} support + "
                 f"{settings.queries} query samples; leave them out, or lower shots or queries"
@@ -118,25 +117,26 @@ class Sampler:
         self.uses = np.zeros(len(pool), np.int64)
 
     def draw(self, count: int, source: NoiseSource) -> Tasks:
-        """`count` tasks without a common sample, those used least first; `uses` goes up."""
+        """`count` tasks that share no sample, least used samples first; `uses` goes up."""
         uses, free = self.uses.copy(), np.ones(len(self.uses), np.bool_)
         shots, queries = self._settings.shots, self._settings.queries
         support, query, positive = [], [], []
         for _ in range(count):
             classes = self._classes(uses, free, source)
-            chosen = np.stack([self._samples(c, uses, free, source) for c in classes])
-            uses[chosen], free[chosen] = uses[chosen] + 1, False
-            support.append(chosen[:, :shots].ravel())
-            query.append(chosen[:, shots : shots + queries].ravel())
+            samples = np.stack([self._samples(c, uses, free, source) for c in classes])
+            uses[samples], free[samples] = uses[samples] + 1, False
+            support.append(samples[:, :shots].ravel())
+            query.append(samples[:, shots : shots + queries].ravel())
             positive.append(self._positive[classes])
         self.uses = uses
         return Tasks(np.stack(support), np.stack(query), np.stack(positive))
 
     def _classes(self, uses: Indices, free: NDArray[np.bool_], source: NoiseSource) -> Indices:
-        needed, ways = self._settings.shots + self._settings.queries, self._settings.ways
-        able = np.array([int(free[own].sum()) >= needed for own in self._members])
-        used = np.array([uses[own].mean() for own in self._members])
-        order = np.lexsort((_words(len(able), source), used))
+        """(ways,) the least used classes that have enough free samples, in random order."""
+        each, ways = self._settings.shots + self._settings.queries, self._settings.ways
+        able = np.array([int(free[members].sum()) >= each for members in self._members])
+        mean_uses = np.array([uses[members].mean() for members in self._members])
+        order = np.lexsort((_words(len(able), source), mean_uses))
         order = order[able[order]]
         if self._mixed:
             more = int(_words(1, source)[0] & np.uint64(1))
@@ -145,8 +145,8 @@ class Sampler:
             order = np.concatenate([upper[:first], lower[: ways - first]])
         if len(order) < ways:
             raise DataError(
-                "one round takes more samples than there are: every sample is used once a round; "
-                "lower the tasks per round, or bring more samples"
+                "one round takes more samples than there are, and a sample is used once a round at "
+                "most; lower the tasks per round, or add samples"
             )
         order = order[:ways]
         return np.asarray(order[np.argsort(_words(ways, source))], np.int64)
@@ -154,9 +154,10 @@ class Sampler:
     def _samples(
         self, label: int, uses: Indices, free: NDArray[np.bool_], source: NoiseSource
     ) -> Indices:
-        own = self._members[label][free[self._members[label]]]
-        order = np.lexsort((_words(len(own), source), uses[own]))
-        best = own[order[: self._settings.shots + self._settings.queries]]
+        """(shots + queries,) the least used free samples of a class, in random order."""
+        members = self._members[label][free[self._members[label]]]
+        order = np.lexsort((_words(len(members), source), uses[members]))
+        best = members[order[: self._settings.shots + self._settings.queries]]
         return np.asarray(best[np.argsort(_words(len(best), source))], np.int64)
 
 

@@ -1,17 +1,16 @@
-"""What the two sides of a few-shot run say to each other, sealed: fixed layouts, total parsers.
+"""What the two sides of a few-shot run send each other, sealed: fixed layouts, total parsers.
 
-    Begin    company → regulator    "is this the model that you know?"       fingerprint, d
-    Ready    regulator → company    "it is; so many rounds were answered"    fingerprint, d, rounds
-    Ask      company → regulator    round t begins: public key of the attempt, θ_t
-    Given    regulator → company    round t was paid for: ledger head, signed; ciphertexts follow
+    RoundRequest    company → regulator    round t: the attempt's public key, and θ_t
+    RoundReceipt    regulator → company    round t is paid for: ledger head, signed
+    Refusal         regulator → company    why there is no answer (wire/messages.py)
 
-Every frame travels under the purpose "round", so it is sealed to the other party (X25519 and
-AES-GCM, sealing.py). For θ that *is* "encrypted under the regulator's key" of Algorithm 3, line 16:
-float32 bits in, the same bits out, readable by nobody else, the server included. A homomorphic
-scheme would add nothing, since nothing is computed on θ under way.
+These frames have the purpose "round", so each is sealed to the other party (X25519 and AES-GCM).
+For θ that *is* "encrypted under the regulator's key" of Algorithm 3, line 16: float32 bits in, the
+same bits out, readable by nobody else, not even the server. A homomorphic scheme would add nothing,
+since nothing is computed on θ under way.
 
-Ciphertexts are `messages.SumPart`, in the clear and signed, because the server adds them. They bear
-`attempt_id` as their query id. Refusals are `messages.Refusal`.
+Ciphertexts are `SumPart` frames with `attempt_id` as their query id. They are signed but not
+sealed, because the server adds them.
 """
 
 from __future__ import annotations
@@ -31,41 +30,16 @@ from isonomy.common.wire.messages import Refusal, decode, encode
 
 ATTEMPT_BYTES, SIGNATURE_BYTES = 16, 64
 MAX_ROUND = 1 << 20
-_BEGIN, _READY, _ASK, _GIVEN, _REFUSED = b"BEGN", b"REDY", b"ROND", b"GIVN", b"RFSL"
-_BEGIN_FIELDS = struct.Struct("<4s32sQ")
-_READY_FIELDS = struct.Struct("<4s32sQQ")
-_ASK_FIELDS = struct.Struct("<4sQ16sQ")
-_GIVEN_FIELDS = struct.Struct("<4sQ16s32sQ32s64s")
-GIVEN_BYTES = _GIVEN_FIELDS.size
-GIVEN_DOMAIN = "isonomy/few-shot/given/v1"
-
-
-@dataclass(frozen=True)
-class Begin:
-    """The company's model, before anything is asked."""
-
-    fingerprint: bytes
-    size: int
-
-    def dump(self) -> bytes:
-        return _BEGIN_FIELDS.pack(_BEGIN, self.fingerprint, self.size)
-
-
-@dataclass(frozen=True)
-class Ready:
-    """The regulator's model, and how many rounds it has answered so far."""
-
-    fingerprint: bytes
-    size: int
-    answered: int
-
-    def dump(self) -> bytes:
-        return _READY_FIELDS.pack(_READY, self.fingerprint, self.size, self.answered)
+_REQUEST, _RECEIPT, _REFUSAL = b"RQST", b"RCPT", b"RFSL"
+_REQUEST_FIELDS = struct.Struct("<4sQ16sQ")
+_RECEIPT_FIELDS = struct.Struct("<4sQ16s32sQ32s64s")
+RECEIPT_BYTES = _RECEIPT_FIELDS.size
+RECEIPT_DOMAIN = "isonomy/few-shot/receipt/v1"
 
 
 @dataclass(frozen=True, repr=False)
-class Ask:
-    """One attempt of one round: a key of its own, and the parameters that it is about."""
+class RoundRequest:
+    """One attempt of one round: a fresh public key, and the parameters that the round is about."""
 
     number: int
     attempt: bytes
@@ -73,27 +47,28 @@ class Ask:
     theta: NDArray[np.float32]  # (d,)
 
     def dump(self) -> bytes:
-        head = _ASK_FIELDS.pack(_ASK, self.number, self.attempt, len(self.theta))
+        head = _REQUEST_FIELDS.pack(_REQUEST, self.number, self.attempt, len(self.theta))
         return b"".join((head, self.public.body, self.public.seed, theta_bytes(self.theta)))
 
 
 @dataclass(frozen=True)
-class Given:
-    """The regulator's share of a round was paid for; its ciphertexts follow. Signed, and kept.
+class RoundReceipt:
+    """The regulator's share of a round is paid for, and its ciphertexts follow.
 
-    The company can show by it how far the regulator's ledger had got: a rollback shows.
+    The company stores it: the signed ledger head proves how far the regulator's ledger had come, so
+    a ledger that is put back to an older state is found out.
     """
 
     number: int
     attempt: bytes
     theta_hash: bytes
-    sequence: int  # of its record in the ledger
-    ledger_head: bytes  # after it
+    sequence: int  # of the round's record in the ledger
+    ledger_head: bytes  # after that record
     signature: bytes = bytes(SIGNATURE_BYTES)
 
     def dump(self) -> bytes:
-        return _GIVEN_FIELDS.pack(
-            _GIVEN,
+        return _RECEIPT_FIELDS.pack(
+            _RECEIPT,
             self.number,
             self.attempt,
             self.theta_hash,
@@ -102,59 +77,56 @@ class Given:
             self.signature,
         )
 
-    def signed(self, identity: Identity, plan: bytes) -> Given:
-        """With the regulator's signature, under this plan."""
-        signature = identity.sign(GIVEN_DOMAIN, self._signed_bytes(plan))
+    def signed(self, identity: Identity, plan: bytes) -> RoundReceipt:
+        """The same receipt with the regulator's signature, under this plan."""
+        signature = identity.sign(RECEIPT_DOMAIN, self._signed_bytes(plan))
         return replace(self, signature=signature)
 
     def verify(self, key: bytes, plan: bytes) -> None:
         """Raise VerificationError unless the holder of this key signed it under this plan."""
-        verify_signature(key, GIVEN_DOMAIN, self._signed_bytes(plan), self.signature)
+        verify_signature(key, RECEIPT_DOMAIN, self._signed_bytes(plan), self.signature)
 
     def _signed_bytes(self, plan: bytes) -> bytes:
-        bare = replace(self, signature=bytes(SIGNATURE_BYTES))
-        return hash_bytes(GIVEN_DOMAIN, plan, bare.dump())
+        unsigned = replace(self, signature=bytes(SIGNATURE_BYTES))
+        return hash_bytes(RECEIPT_DOMAIN, plan, unsigned.dump())
 
 
-def refused(error: IsonomyError) -> bytes:
-    """Why there is no answer; texts about one's own files stay at home (messages.Refusal)."""
-    return _REFUSED + encode(Refusal.of("", error))
+def dump_refusal(error: IsonomyError) -> bytes:
+    """Why there is no answer. Errors about the regulator's own files keep their text at home."""
+    return _REFUSAL + encode(Refusal.of("", error))
 
 
-def parse_company(raw: bytes, params: ParameterSet, size: int) -> Begin | Ask:
-    """What a company may say. Sizes first, then every residue, before anything is used."""
-    tag = raw[:4]
-    if tag == _BEGIN and len(raw) == _BEGIN_FIELDS.size:
-        return Begin(*_BEGIN_FIELDS.unpack(raw)[1:])
-    expected = _ASK_FIELDS.size + params.column_bytes + SEED_BYTES + 4 * size
-    if tag != _ASK or len(raw) != expected:
+def parse_request(raw: bytes, params: ParameterSet, size: int) -> RoundRequest:
+    """A company's request for a model of `size` parameters, or ProtocolError.
+
+    The length is checked first, then every residue of the key, before anything is used.
+    """
+    expected = _REQUEST_FIELDS.size + params.column_bytes + SEED_BYTES + 4 * size
+    if raw[:4] != _REQUEST or len(raw) != expected:
         raise ProtocolError(
-            f"expected the beginning of a run or of a round ({expected} bytes for {size} "
-            f"parameters), got {len(raw)} bytes of something else"
+            f"expected the request of a round ({expected} bytes for {size} parameters), got "
+            f"{len(raw)} bytes of something else"
         )
-    _, number, attempt, count = _ASK_FIELDS.unpack_from(raw)
+    _, number, attempt, count = _REQUEST_FIELDS.unpack_from(raw)
     if count != size or number >= MAX_ROUND:
-        raise ProtocolError("a round names another number of parameters, or is no round")
-    at = _ASK_FIELDS.size
+        raise ProtocolError("a request has a wrong number of parameters, or no valid round")
+    at = _REQUEST_FIELDS.size
     body, at = raw[at : at + params.column_bytes], at + params.column_bytes
     public = Seeded(body, raw[at : at + SEED_BYTES])
     check_seeded(params, public)
     theta = np.frombuffer(raw, "<f4", offset=at + SEED_BYTES).astype(np.float32)
     if not np.isfinite(theta).all():
         raise ProtocolError("a parameter of θ is not a finite number")
-    return Ask(number, attempt, public, theta)
+    return RoundRequest(number, attempt, public, theta)
 
 
-def parse_regulator(raw: bytes) -> Ready | Given:
-    """What a regulator may say; a refusal is raised as the error that it names."""
-    tag = raw[:4]
-    if tag == _REFUSED:
+def parse_receipt(raw: bytes) -> RoundReceipt:
+    """A regulator's receipt; a refusal is raised as the error that it names."""
+    if raw[:4] == _REFUSAL:
         raise decode(raw[4:], Refusal).error()
-    if tag == _READY and len(raw) == _READY_FIELDS.size:
-        return Ready(*_READY_FIELDS.unpack(raw)[1:])
-    if tag == _GIVEN and len(raw) == _GIVEN_FIELDS.size:
-        return Given(*_GIVEN_FIELDS.unpack(raw)[1:])
-    raise ProtocolError("the regulator answered a round with something else")
+    if raw[:4] != _RECEIPT or len(raw) != _RECEIPT_FIELDS.size:
+        raise ProtocolError("the regulator answered a round with something else than a receipt")
+    return RoundReceipt(*_RECEIPT_FIELDS.unpack(raw)[1:])
 
 
 def theta_bytes(theta: NDArray[np.float32]) -> bytes:
@@ -168,20 +140,18 @@ def theta_hash(theta: NDArray[np.float32]) -> bytes:
 
 
 def attempt_id(number: int, attempt: bytes) -> str:
-    """How the ciphertexts of one attempt are known to the relay."""
+    """The name by which the relay knows the ciphertexts of one attempt."""
     return f"round-{number:06d}-{attempt.hex()}"
 
 
 __all__ = [
-    "GIVEN_BYTES",
-    "Ask",
-    "Begin",
-    "Given",
-    "Ready",
+    "RECEIPT_BYTES",
+    "RoundReceipt",
+    "RoundRequest",
     "attempt_id",
-    "parse_company",
-    "parse_regulator",
-    "refused",
+    "dump_refusal",
+    "parse_receipt",
+    "parse_request",
     "theta_bytes",
     "theta_hash",
 ]

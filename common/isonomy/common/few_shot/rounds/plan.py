@@ -7,7 +7,6 @@ any budget is set aside. Needs no torch.
 
 from __future__ import annotations
 
-import re
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
@@ -15,16 +14,14 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from isonomy.common.agreements.agreement import MAX_PLAN_BYTES, MAX_ROUND_PARTS, Agreement, Word
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.errors import ConfigError, ModelsDiffer
 from isonomy.common.crypto.params import parameter_set
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
+from isonomy.common.few_shot.rounds.settings import MILLION, FewShotSettings
 from isonomy.common.keys.party import Hex32
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.privacy.units import UNITS_PER_MU2, ceil_div
 
-MILLION = 1_000_000
 KIND: Literal["few-shot"] = "few-shot"
-_DECIMAL = re.compile(r"[0-9]{1,3}(\.[0-9]{1,20})?(e-[0-9]{1,3})?")
 PoolName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 
 
@@ -43,7 +40,7 @@ class FewShotPlan(Agreement):
     size: Annotated[int, Field(ge=1)]  # d, its parameters
 
     @model_validator(mode="after")
-    def _can_be_kept(self) -> Self:
+    def _sound(self) -> Self:
         if len(self.companies) != 1:
             raise ValueError("few-shot rounds are between one company and one regulator")
         if not self.settings.private:
@@ -52,10 +49,6 @@ class FewShotPlan(Agreement):
                 "the holder of the key can subtract its own share: rehearse it with both sides "
                 "known, or take dp_sgd, irdp or pf_ld"
             )
-        if not _DECIMAL.fullmatch(self.settings.delta) or not 0 < self.delta_value < 1:
-            raise ValueError("delta must be a decimal number between 0 and 1, such as 1e-5")
-        if not self.settings.epsilon:
-            raise ValueError("an epsilon of 0 allows no round at all")
         if self.round_parts > MAX_ROUND_PARTS:
             most = MAX_ROUND_PARTS * parameter_set(self.parameters).poly_degree
             raise ValueError(f"the model has {self.size:,} parameters; at most {most:,} travel")
@@ -75,13 +68,22 @@ class FewShotPlan(Agreement):
         """The most that a round can cost a sample: by the settings, whatever the samples are.
 
         A sample is in one task of a round, in its support set (`inner_steps` noised sums) or in its
-        query set (one, and with a constraint a dual step); the shares of the groups come on top in
-        the first round, and are counted in every one.
+        query set (one sum, and with a constraint a dual step). The group shares are released in the
+        first round only, but they are counted in every round: the bound must not depend on t.
         """
-        own = self.settings
-        support = own.inner_steps * _units(own.inner_noise)
-        query = _units(own.query_noise) + (_units(own.dual_noise) if own.fair else 0)
-        return max(support, query) + (_units(own.share_noise) if own.fair else 0)
+        run = self.settings
+        support = run.inner_steps * _units(run.inner_noise)
+        query = _units(run.query_noise) + (_units(run.dual_noise) if run.fair else 0)
+        return max(support, query) + (_units(run.share_noise) if run.fair else 0)
+
+    def check_model(self, fingerprint: bytes, size: int) -> None:
+        """Raise ModelsDiffer unless this is the model that the plan binds."""
+        if (fingerprint.hex(), size) != (self.fingerprint, self.size):
+            raise ModelsDiffer(
+                f"the plan names model {self.fingerprint[:16]}… with {self.size} parameters; this "
+                f"side builds {fingerprint.hex()[:16]}… with {size}. Install matching versions on "
+                "both sides"
+            )
 
     @property
     def epsilon_millionths(self) -> int:
@@ -103,15 +105,15 @@ class FewShotPlan(Agreement):
 
     def describe(self) -> str:
         """The plan in plain language, for the owner who approves it."""
-        own, company, regulator = self.settings, self.companies[0].name, self.regulator.name
+        run, company, regulator = self.settings, self.companies[0].name, self.regulator.name
         return "\n".join(
             [
                 f"Few-shot plan {self.name!r} ({self.purpose})",
-                f"  lets {company} and {regulator} meta-train one model ({own.model}, "
-                f"{self.size:,} parameters) in {own.rounds:,} rounds, {own.ways} classes with "
-                f"{own.shots} examples each, by {own.learner} with {own.method};",
+                f"  lets {company} and {regulator} meta-train one model ({run.model}, "
+                f"{self.size:,} parameters) in {run.rounds:,} rounds, {run.ways} classes with "
+                f"{run.shots} examples each, by {run.learner} with {run.method};",
                 f"  uses {regulator}'s tasks {self.pool!r}: {self.samples:,} samples, of which "
-                f"each loses at most ε = {own.epsilon / MILLION:g} at δ = {own.delta}, all rounds "
+                f"each loses at most ε = {run.epsilon / MILLION:g} at δ = {run.delta}, all rounds "
                 "together, whether all of them are run or not;",
                 f"  {company} receives the sum of both sides' steps and can subtract its own: what "
                 f"protects {regulator}'s samples from it is the noise, not the encryption;",
@@ -138,4 +140,4 @@ def is_few_shot(path: Path) -> bool:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
 
 
-__all__ = ["FewShotPlan", "is_few_shot"]
+__all__ = ["MILLION", "FewShotPlan", "is_few_shot"]

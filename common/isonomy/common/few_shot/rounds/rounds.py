@@ -1,18 +1,18 @@
 """One round, as the company sees it: a state machine without sockets, files or clocks.
 
-    (1) ask        a fresh key; θ_t and the public key go to the regulator
-    (2) parts      Enc(g_c), piece by piece; the relay keeps them and passes their hashes on
-    (3) given      the regulator says that its share is paid for, for this round and this θ
+    (1) request    a fresh key; θ_t and the public key go to the regulator
+    (2) encrypt    Enc(g_c), piece by piece; the relay keeps them and passes their hashes on
+    (3) receipt    the regulator's share is paid for, for this round and this θ
     (4) take       one envelope of the regulator per piece, with the relay's total beside it
     (5) finish     decrypts the totals: g_c + g_r
 
-What is checked in (4), before anything is decrypted: the envelope is the next one of this very
-attempt; the relay took the ciphertext out and put a well-formed total there; and
+Step (4) checks, before anything is decrypted: the envelope is the next one of this very attempt;
+the relay took the ciphertext out and put a well-formed total there; and
 
-    total − own ciphertext (mod q0)  has the hash that the regulator signed
+    total − company's ciphertext (mod q0)  has the hash that the regulator signed
 
-so a relay that adds wrongly, or adds something else, is caught at once. A total that is missing is
-no offence: a relay that was killed lost what it kept (AttemptLost), and the round is sent again
+so a relay that adds wrongly, or adds something else, is caught at once. A missing total is no
+offence: a relay that was killed lost the ciphertexts (AttemptLost), and the round is sent again
 under a new key. After decryption |total − g_c| must be within what one contribution may be.
 """
 
@@ -30,8 +30,8 @@ from isonomy.common.crypto.he_vectors import VectorEncryptor, VectorKey, parts_o
 from isonomy.common.crypto.params import ParameterSet
 from isonomy.common.few_shot.rounds.messages import (
     ATTEMPT_BYTES,
-    Ask,
-    Given,
+    RoundReceipt,
+    RoundRequest,
     attempt_id,
     theta_hash,
 )
@@ -45,7 +45,7 @@ def checked_values(values: NDArray[np.int64], size: int, whose: str) -> NDArray[
     """A contribution that can be added exactly: d whole numbers, each below 2^41."""
     if values.dtype != np.int64 or values.shape != (size,):
         raise CapacityError(f"{whose} contribution must be {size} 64-bit integers")
-    if not -MAX_ABS < int(values.min()) <= int(values.max()) < MAX_ABS:
+    if not _in_range(values):
         raise CapacityError(
             f"{whose} contribution has a number outside ±2^{MAX_ABS.bit_length() - 1}; the sum of "
             "two would not be exact. Lower the clipping norms or the noise"
@@ -55,58 +55,58 @@ def checked_values(values: NDArray[np.int64], size: int, whose: str) -> NDArray[
 
 def encrypted_parts(
     params: ParameterSet, encryptor: VectorEncryptor, values: NDArray[np.int64]
-) -> Iterator[bytes]:
-    """The frames of a vector, one ciphertext each, made as they are sent."""
+) -> Iterator[SumPart]:
+    """The ciphertexts of a vector, encrypted one by one as they are sent."""
     for index in range(parts_of(params, len(values))):
         piece = values[index * params.poly_degree : (index + 1) * params.poly_degree]
-        yield encode(SumPart(index, encryptor.encrypt(piece)))
+        yield SumPart(index, encryptor.encrypt(piece))
 
 
 class Attempt:
-    """One attempt of one round at the company. Its key is made here and dies with `finish`."""
+    """One attempt of one round at the company. Its key is created here and dies with `finish`."""
 
     def __init__(self, params: ParameterSet, number: int, theta: NDArray[np.float32]) -> None:
         self.number, self.size = number, len(theta)
         self.parts = parts_of(params, self.size)
         self._params, self._theta_hash = params, theta_hash(theta)
         self._key = VectorKey(params)
-        self.ask = Ask(number, os.urandom(ATTEMPT_BYTES), self._key.public, theta)
-        self.id = attempt_id(number, self.ask.attempt)
-        self._own: list[bytes] = []  # ciphertexts of g_c, as they left
-        self._values = np.zeros(0, np.int64)
+        self.request = RoundRequest(number, os.urandom(ATTEMPT_BYTES), self._key.public, theta)
+        self.id = attempt_id(number, self.request.attempt)
+        self._ciphertexts: list[bytes] = []  # of g_c, to check the relay's sums with
+        self._values = np.zeros(0, np.int64)  # g_c
         self._totals: list[bytes] = []
 
     def encrypt(self, values: NDArray[np.int64]) -> Iterator[bytes]:
-        """(2) The company's own frames; each is kept to check the relay's sum with."""
+        """(2) The frames of the company's contribution."""
         self._values = checked_values(values, self.size, "the company's")
         encryptor = VectorEncryptor(self._params, self._key.public)
-        for frame in encrypted_parts(self._params, encryptor, values):
-            self._own.append(decode(frame, SumPart).ciphertext)
-            yield frame
+        for part in encrypted_parts(self._params, encryptor, values):
+            self._ciphertexts.append(part.ciphertext)
+            yield encode(part)
 
-    def given(self, said: Given) -> None:
-        """(3) Is it about this attempt, and about the θ that was sent?"""
-        if (said.number, said.attempt) != (self.number, self.ask.attempt):
-            raise ProtocolError("the regulator answers another round than the one that was asked")
-        if said.theta_hash != self._theta_hash:
-            raise VerificationError("the regulator answers for other parameters than were sent")
+    def check_receipt(self, receipt: RoundReceipt) -> None:
+        """(3) Raise unless the receipt is about this attempt and about the θ that was sent."""
+        if (receipt.number, receipt.attempt) != (self.number, self.request.attempt):
+            raise ProtocolError("the regulator answered another round than the one requested")
+        if receipt.theta_hash != self._theta_hash:
+            raise VerificationError("the regulator answered for other parameters than were sent")
 
-    def take(self, frame: Parcel) -> bool:
-        """(4) The next envelope of the regulator; True once all are there."""
+    def take(self, parcel: Parcel) -> bool:
+        """(4) The next envelope of the regulator; returns True once all are there."""
         index = len(self._totals)
-        place = (frame.purpose, frame.query_id, frame.index, frame.last)
+        place = (parcel.purpose, parcel.query_id, parcel.index, parcel.last)
         if place != ("sum", self.id, index, index == self.parts - 1):
             raise ProtocolError(f"expected ciphertext {index} of round {self.number}, got another")
-        if not frame.summed:
+        if not parcel.summed:
             raise ProtocolError("the relay passed a ciphertext on without adding it up")
-        if not frame.total:
-            raise AttemptLost("the relay lost the ciphertexts it held; the round is sent again")
-        part = decode(frame.total, SumPart)
+        if not parcel.total:
+            raise AttemptLost("the relay lost its ciphertexts; the round is sent again")
+        part = decode(parcel.total, SumPart)
         if part.index != index:
             raise ProtocolError(f"the relay put total {part.index} beside ciphertext {index}")
         check_answer(self._params, part.ciphertext)
-        theirs = _subtract(self._params, part.ciphertext, self._own[index])
-        if payload_digest(encode(SumPart(index, theirs))) != frame.digest:
+        rest = _subtract(self._params, part.ciphertext, self._ciphertexts[index])
+        if payload_digest(encode(SumPart(index, rest))) != parcel.digest:
             raise VerificationError(
                 f"the server's sum in round {self.number} is not the sum of what both sides sent"
             )
@@ -114,28 +114,33 @@ class Attempt:
         return len(self._totals) == self.parts
 
     def finish(self) -> NDArray[np.int64]:
-        """(5) g_c + g_r. The key is gone afterwards, whatever came out."""
+        """(5) g_c + g_r. The key is destroyed, whatever the outcome."""
         degree, pieces = self._params.poly_degree, []
         try:
             for index, total in enumerate(self._totals):
                 pieces.append(self._key.decrypt(total, min(degree, self.size - index * degree)))
         finally:
             self.drop()
-        found = np.concatenate(pieces)
-        theirs = found - self._values
-        if not -MAX_ABS < int(theirs.min()) <= int(theirs.max()) < MAX_ABS:
+        total_values = np.concatenate(pieces)
+        # Modulo t every number decrypts to something. A share outside the range of one contribution
+        # means a wrong key or a crafted ciphertext, and θ must not move by it.
+        if not _in_range(total_values - self._values):
             raise ProtocolError("the regulator's contribution is outside the range of one")
-        return found
+        return total_values
 
     def drop(self) -> None:
         """Give the attempt up: the key is destroyed."""
         self._key.destroy()
 
 
-def _subtract(params: ParameterSet, total: bytes, own: bytes) -> bytes:
+def _in_range(values: NDArray[np.int64]) -> bool:
+    return -MAX_ABS < int(values.min()) <= int(values.max()) < MAX_ABS
+
+
+def _subtract(params: ParameterSet, total: bytes, part: bytes) -> bytes:
     q0 = np.uint64(params.primes[0])
-    mine = np.frombuffer(own, "<u8")
-    return ((np.frombuffer(total, "<u8") + (q0 - mine)) % q0).astype("<u8").tobytes()
+    residues = np.frombuffer(total, "<u8") + (q0 - np.frombuffer(part, "<u8"))
+    return (residues % q0).astype("<u8").tobytes()
 
 
 __all__ = ["Attempt", "checked_values", "encrypted_parts"]

@@ -1,6 +1,6 @@
 """Everything that both owners agree on about a few-shot run: integers and words, so it has a hash.
 
-Real numbers are in millionths. Needs no torch: the plan holds it, and the server may read it.
+Real numbers are in millionths. Needs no torch: the plan holds the settings.
 
 | method | regulator's samples | accounts | fair |
 |---|---|---|---|
@@ -23,12 +23,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Millionths = Annotated[int, Field(ge=0, le=10**12)]
 Small = Annotated[int, Field(ge=1, le=10_000)]
 
+Delta = Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,20})?(e-[0-9]{1,3})?$")]
+
 MILLION = 10**6
 _LEAST_NOISE = 7_813  # 2^-7: whole-number noise is exact from a deviation of 2^13 in 2^20
-METHODS = ("none", "fair", "dp_sgd", "irdp", "l_d", "pf_ld")
-PRIVATE = ("dp_sgd", "irdp", "l_d", "pf_ld")
-INDIVIDUAL = ("irdp", "pf_ld")
-FAIR = ("fair", "l_d", "pf_ld")
 
 
 class FewShotSettings(BaseModel):
@@ -59,7 +57,7 @@ class FewShotSettings(BaseModel):
     inner_noise: Millionths = 0  # noise multiplier of one inner step
     query_noise: Millionths = 0  # noise multiplier of the query set's sum
     epsilon: Millionths = 8_000_000
-    delta: str = "1e-5"
+    delta: Delta = "1e-5"
     dual_rate: Millionths = 1_000_000  # s of PF-LD
     dual_bound: Millionths = 2_000_000  # λ^max
     dual_noise: Millionths = 0  # noise multiplier of one dual step
@@ -73,11 +71,7 @@ class FewShotSettings(BaseModel):
                 raise ValueError(f"{name} must not be 0")
         if self.model == "conv4" and len(self.input_shape) != 3:
             raise ValueError("conv4 takes images: input_shape is (channels, height, width)")
-        try:
-            sound = 0 < float(self.delta) < 1
-        except ValueError:
-            sound = False
-        if not sound:
+        if not 0 < float(self.delta) < 1:
             raise ValueError(f"delta lies strictly between 0 and 1, got {self.delta!r}")
         if self.private:
             self._check_private()
@@ -88,19 +82,17 @@ class FewShotSettings(BaseModel):
     def _check_private(self) -> None:
         if self.learner == "maml":
             raise ValueError(
-                "exact second order on private tasks: the meta-gradient would hold the support "
+                "exact second order on private tasks: the meta-gradient would contain the support "
                 "samples' Hessian, which no noise covers. Take learner='fomaml'; the company may "
                 "use company_learner='maml' on its own tasks"
             )
-        needed = ["inner_noise"] + ["query_noise"] * (self.learner != "reptile")
-        needed += ["dual_noise", "share_noise"] * self.fair
-        lacking = [name for name in needed if not getattr(self, name)]
-        if lacking:
-            raise ValueError(f"{self.method} is private: {', '.join(lacking)} must not be 0")
-        small = [name for name in needed if getattr(self, name) < _LEAST_NOISE]
+        noises = ["inner_noise"] + ["query_noise"] * (self.learner != "reptile")
+        noises += ["dual_noise", "share_noise"] * self.fair
+        small = [name for name in noises if getattr(self, name) < _LEAST_NOISE]
         if small:
             raise ValueError(
-                f"{', '.join(small)}: noise is drawn from {_LEAST_NOISE} millionths up"
+                f"{self.method} is private: {', '.join(small)} must be at least {_LEAST_NOISE} "
+                "millionths"
             )
         if not self.epsilon:
             raise ValueError("epsilon is 0: there is no budget to learn anything from")
@@ -108,21 +100,21 @@ class FewShotSettings(BaseModel):
     @property
     def private(self) -> bool:
         """Are the regulator's samples protected? If not, the run is a rehearsal only."""
-        return self.method in PRIVATE
+        return self.method not in ("none", "fair")
 
     @property
     def individual(self) -> bool:
         """Is a sample charged by its own norm (IRDP), or by the worst case (DP-SGD)?"""
-        return self.method in INDIVIDUAL
+        return self.method in ("irdp", "pf_ld")
 
     @property
     def fair(self) -> bool:
         """Does the constraint of PF-LD take part?"""
-        return self.method in FAIR
+        return self.method in ("fair", "l_d", "pf_ld")
 
     def real(self, name: str) -> float:
         """A field in millionths as a number."""
         return int(getattr(self, name)) / MILLION
 
 
-__all__ = ["FAIR", "INDIVIDUAL", "METHODS", "MILLION", "PRIVATE", "FewShotSettings"]
+__all__ = ["MILLION", "FewShotSettings"]

@@ -29,17 +29,16 @@ class Contribution:
     """The regulator's part of one round, noise included, and what it cost.
 
     `spent` is each sample's account after this round, in units of μ² (the filter's); it must be on
-    disk before `values` leave. `units` is the most that any sample was charged in this round.
+    disk before `values` leave.
     """
 
     values: NDArray[np.int64]  # (d,)
-    units: int
     spent: NDArray[np.int64] = field(repr=False)  # (samples,)
     state: bytes = field(repr=False)  # all that the next round needs (multipliers, filter)
 
 
 class Side(Protocol):
-    """What both learners tell: how many parameters, and a hash that must agree."""
+    """What both learners have: a number of parameters, and a hash that must agree."""
 
     @property
     def size(self) -> int:
@@ -76,7 +75,7 @@ class RegulatorSide(Side, Protocol):
         """How many samples (rows, images) it holds; each has an account."""
 
     def contribute(self, number: int, theta: NDArray[np.float32]) -> Contribution:
-        """The regulator's part of round `number`. Raises BudgetExceeded when nobody is left."""
+        """The regulator's part of round `number`. BudgetExceeded if no sample can pay."""
 
     def restore(self, state: bytes) -> None: ...
 

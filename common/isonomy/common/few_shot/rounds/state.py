@@ -1,6 +1,6 @@
-"""How far a company is in a few-shot run, on disk: all that goes on after a kill.
+"""How far a company is in a few-shot run, on disk: all that a restarted run needs.
 
-    folder/few-shot.state    number of finished rounds, plan, the regulator's last signed word, the
+    folder/few-shot.state    number of finished rounds, plan, the regulator's last receipt, the
                              learner's state; mode 0600, replaced as a whole
 
 It is written before θ leaves, so that a round never comes with two different θ.
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_private
-from isonomy.common.few_shot.rounds.messages import GIVEN_BYTES, Given, parse_regulator
+from isonomy.common.few_shot.rounds.messages import RECEIPT_BYTES, RoundReceipt, parse_receipt
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 
 _MAGIC = b"isonomy-few-shot-1\n"
-_FIELDS = struct.Struct(f"<Q32s{GIVEN_BYTES}s")
+_FIELDS = struct.Struct(f"<Q32s{RECEIPT_BYTES}s")
 
 
 class CompanyState:
@@ -28,41 +28,40 @@ class CompanyState:
 
     def load(self, plan: FewShotPlan) -> tuple[int, bytes | None]:
         """The number of finished rounds and the learner's state; (0, None) before the first."""
-        found = self._read(plan)
-        return (0, None) if found is None else (found[0], found[2])
+        number, _, state = self._read(plan)
+        return number, state
 
-    def given(self, plan: FewShotPlan) -> Given | None:
-        """What the regulator signed last, if it did."""
-        found = self._read(plan)
-        if found is None or found[1] == bytes(GIVEN_BYTES):
+    def receipt(self, plan: FewShotPlan) -> RoundReceipt | None:
+        """The regulator's newest receipt, its signature verified; None before the first."""
+        _, raw, _ = self._read(plan)
+        if raw == bytes(RECEIPT_BYTES):
             return None
-        said = parse_regulator(found[1])
-        if not isinstance(said, Given):
-            raise ConfigError(f"{self._path} holds something else than a regulator's word")
-        said.verify(plan.regulator.signing_key, plan.hash)
-        return said
+        receipt = parse_receipt(raw)
+        receipt.verify(plan.regulator.signing_key, plan.hash)
+        return receipt
 
     def save(
-        self, plan: FewShotPlan, number: int, state: bytes, given: Given | None = None
+        self, plan: FewShotPlan, number: int, state: bytes, receipt: RoundReceipt | None = None
     ) -> None:
-        """Replace it; on disk when this returns."""
-        said = bytes(GIVEN_BYTES) if given is None else given.dump()
-        write_private(self._path, _MAGIC + _FIELDS.pack(number, plan.hash, said) + state)
+        """Replace the file; the new one is on disk when this returns."""
+        raw = bytes(RECEIPT_BYTES) if receipt is None else receipt.dump()
+        write_private(self._path, _MAGIC + _FIELDS.pack(number, plan.hash, raw) + state)
 
-    def _read(self, plan: FewShotPlan) -> tuple[int, bytes, bytes] | None:
+    def _read(self, plan: FewShotPlan) -> tuple[int, bytes, bytes | None]:
+        """The number of finished rounds, the receipt's bytes and the learner's state."""
         try:
             raw = self._path.read_bytes()
         except FileNotFoundError:
-            return None
+            return 0, bytes(RECEIPT_BYTES), None
         except OSError as error:
             raise ConfigError(f"cannot read {self._path}: {error.strerror}") from None
         start = len(_MAGIC) + _FIELDS.size
         if not raw.startswith(_MAGIC) or len(raw) < start:
-            raise ConfigError(f"{self._path} is no state of a few-shot run")
-        number, bound, said = _FIELDS.unpack_from(raw, len(_MAGIC))
+            raise ConfigError(f"{self._path} is not the state of a few-shot run")
+        number, bound, receipt = _FIELDS.unpack_from(raw, len(_MAGIC))
         if bound != plan.hash:
             raise ConfigError(f"{self._path} belongs to another few-shot plan")
-        return int(number), said, raw[start:]
+        return int(number), receipt, raw[start:]
 
 
 __all__ = ["CompanyState"]

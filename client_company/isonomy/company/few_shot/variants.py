@@ -1,4 +1,4 @@
-"""How much noise a budget asks for: settings of a variant at an ε, before anything is trained.
+"""The methods of a rehearsal, and the noise that a budget requires of each.
 
 A run of `rounds` rounds uses every sample u = ⌈rounds·tasks·ways·(shots + queries)/samples⌉ times
 (the sampler keeps uses even). A use is a support use (`inner_steps` noised sums) or a query use
@@ -6,9 +6,9 @@ A run of `rounds` rounds uses every sample u = ⌈rounds·tasks·ways·(shots + 
 
     b = (cap − shares)/u        z_query = 1/√b'      z_inner = √(steps/b)      z_dual = 1/√(b/10)
 
-(b' = 0.9·b with a constraint, else b). Under worst-case accounts everyone then lasts to the end.
-Individual accounts pay for what a sample's gradient really was, so they can afford less noise:
-`thrift` multiplies z_query and z_inner; who has large gradients all the time drops out early.
+(b' = 0.9·b with a constraint, else b). Under worst-case accounts every sample then lasts to the
+end. Individual accounts charge what a sample's gradient really was, so they can afford less noise:
+`thrift` multiplies z_query and z_inner. Samples with large gradients throughout drop out early.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Variant:
     method: str
     learner: str = "fomaml"
     inner_part: str = "head"
-    rate: float = 1.0  # of `inner_rate`: where all of θ adapts, the head's rate breaks it
-    alone: bool = False  # the regulator's share is left out: what the company has anyway
+    rate: float = 1.0  # of `inner_rate`: where all of θ adapts, the head's rate is too large
+    alone: bool = False  # without the regulator's share: what the company has by itself
 
 
 VARIANTS = {
@@ -53,21 +53,24 @@ VARIANTS = {
 
 def uses_of(settings: dict[str, Any], samples: int) -> int:
     """u: how often the run uses each of the regulator's samples, rounded up."""
-    asked = FewShotSettings(**settings)
-    each = asked.ways * (asked.shots + asked.queries * (asked.learner != "reptile"))
-    return max(1, math.ceil(asked.rounds * asked.regulator_tasks * each / samples))
+    run = FewShotSettings(**settings)
+    each = run.ways * (run.shots + run.queries * (run.learner != "reptile"))
+    return max(1, math.ceil(run.rounds * run.regulator_tasks * each / samples))
 
 
-def plan(
+def settings_for(
     name: str, epsilon: float, base: dict[str, Any], samples: int, *, thrift: float = 1.0
 ) -> FewShotSettings:
-    """Settings of variant `name` whose noise fits ε and these rounds; `base` gives the rest."""
+    """Settings of variant `name` whose noise fits ε and the number of rounds.
+
+    `base` has the other settings; the variant's own replace them.
+    """
     if name not in VARIANTS:
         raise ConfigError(f"unknown method {name!r}; there are {', '.join(VARIANTS)}")
     if not 0 < thrift <= 1:
         raise ConfigError(f"thrift lies in (0, 1], got {thrift}")
     variant = VARIANTS[name]
-    chosen = {
+    fields = {
         **base,
         "method": variant.method,
         "learner": variant.learner,
@@ -77,15 +80,15 @@ def plan(
     }
     if variant.rate != 1.0:
         usual = base.get("inner_rate", FewShotSettings.model_fields["inner_rate"].default)
-        chosen["inner_rate"] = round(usual * variant.rate)
+        fields["inner_rate"] = round(usual * variant.rate)
     if variant.alone:
-        chosen["regulator_weight"] = 0
+        fields["regulator_weight"] = 0
     try:
-        probe = {**chosen, **dict.fromkeys(_NOISES, MILLION)}
-        settings = FewShotSettings(**probe)
+        # Noise of 1 only to pass the checks: the real noise follows from these settings.
+        settings = FewShotSettings(**{**fields, **dict.fromkeys(_NOISES, MILLION)})
         if not settings.private:
-            return FewShotSettings(**{**chosen, "epsilon": 0})
-        return FewShotSettings(**{**chosen, **_noises(settings, samples, thrift)})
+            return FewShotSettings(**{**fields, "epsilon": 0})
+        return FewShotSettings(**{**fields, **_noises(settings, samples, thrift)})
     except ValidationError as error:
         raise ConfigError(f"settings of {name}: {error.errors()[0]['msg']}") from None
 
@@ -94,6 +97,7 @@ _NOISES = ("inner_noise", "query_noise", "dual_noise", "share_noise")
 
 
 def _noises(settings: FewShotSettings, samples: int, thrift: float) -> dict[str, int]:
+    """The noise multipliers of the formulas above, in millionths, rounded up."""
     cap = units_for(settings.real("epsilon"), float(settings.delta)) / UNITS_PER_MU2
     factor = thrift if settings.individual else 1.0
     shares = SHARES * cap if settings.fair else 0.0
@@ -108,4 +112,4 @@ def _noises(settings: FewShotSettings, samples: int, thrift: float) -> dict[str,
     return {name: math.ceil(value * MILLION) for name, value in noises.items()}
 
 
-__all__ = ["VARIANTS", "Variant", "plan", "uses_of"]
+__all__ = ["VARIANTS", "Variant", "settings_for", "uses_of"]
