@@ -261,7 +261,7 @@ def wire_text(error: Exception) -> str:
         return "internal error"
     if isinstance(error, ConfigError | StorageError):
         return (type(error).__doc__ or "").strip().splitlines()[0]
-    return str(error)[:MAX_NOTE_CHARS]
+    return printable(str(error))[:MAX_NOTE_CHARS]
 
 
 def error_from_wire(

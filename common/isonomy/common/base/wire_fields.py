@@ -13,15 +13,15 @@ MAX_TEXT = 128
 
 
 def text_field(value: str, field: str, *, limit: int = MAX_TEXT, empty: bool = False) -> str:
-    """Printable text of at most `limit` characters."""
+    """Printable text of at most `limit` characters; none at all only if `empty` allows it."""
     if len(value) > limit or (not value and not empty) or not value.isprintable():
         raise ProtocolError(f"{field} must be 1 to {limit} printable characters")
     return value
 
 
-def fixed_field(value: bytes, size: int, field: str) -> bytes:
-    """Bytes of exactly that size."""
-    if len(value) != size:
+def fixed_field(value: bytes, size: int, field: str, *, empty: bool = False) -> bytes:
+    """Bytes of exactly that size; none at all only if `empty` allows it."""
+    if len(value) != size and (value or not empty):
         raise ProtocolError(f"{field} must have {size} bytes; got {len(value)}")
     return value
 

@@ -8,6 +8,7 @@ sealed or signed is `Envelope.header()`, built here from checked fields, never t
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, cast, get_args
@@ -16,22 +17,24 @@ from google.protobuf.message import DecodeError
 
 from isonomy.common.base.canonical import HASH_BYTES, hash_bytes
 from isonomy.common.base.errors import (
+    MAX_NOTE_CHARS,
     OversizedMessage,
     ProtocolError,
     TruncatedMessage,
     VersionMismatch,
 )
+from isonomy.common.base.wire_fields import double_bits, double_field, fixed_field, text_field
 from isonomy.common.keys.sealing import LINK_BYTES
-from isonomy.common.wire import payload_view
 from isonomy.wire.v1 import session_pb2 as wire
 
 SESSION_PROTOCOL = 1
 SERVICE_METHOD = "/isonomy.wire.v1.Relay/Session"
 SERVER = "server"
+_SIZE_BYTES = 4
 CHUNK_BYTES = 1 << 19  # measured: 2 MB through relay and TLS is fastest in pieces of this size
 MAX_CHUNKS = 1 << 8  # of one frame: 128 MiB, twice what messages.MAX_FRAME_BYTES allows
 MAX_ENVELOPE_BYTES = 2 * CHUNK_BYTES + 8192  # a payload, the relay's total beside it, the header
-MAX_NAME, MAX_ID, MAX_NOTE = 64, 128, 512
+MAX_NAME, MAX_ID, MAX_PARTIES = 64, 128, 16
 KEY_BYTES, SIGNATURE_BYTES, SECRET_BYTES, MAX_TOKEN = 32, 64, 32, 1024
 
 Purpose = Literal[
@@ -157,77 +160,52 @@ def payload_digest(payload: bytes | memoryview) -> bytes:
 
 
 def parse(raw: bytes) -> Envelope:
-    """The checked envelope in these bytes."""
+    """Return the checked envelope in these bytes: size ‖ protobuf ‖ payload (session.proto)."""
     if len(raw) > MAX_ENVELOPE_BYTES:
         raise OversizedMessage(
             f"a message has at most {MAX_ENVELOPE_BYTES} bytes; got {len(raw)}. Larger frames "
             "travel in chunks."
         )
+    end = _SIZE_BYTES + int.from_bytes(raw[:_SIZE_BYTES], "big")
+    if len(raw) < end:
+        raise TruncatedMessage("a message could not be parsed: it is shorter than it says")
     try:
-        found, payload = _decoded(raw)
+        message = wire.Envelope.FromString(raw[_SIZE_BYTES:end])
     except DecodeError:
         raise TruncatedMessage("a message could not be parsed: truncated, or not ours") from None
-    name = found.WhichOneof("body")
+    payload = memoryview(raw)[end:]  # no copy: it may be half a megabyte
+    name = message.WhichOneof("body")
     if name is None:
         raise TruncatedMessage("a message has no body: truncated, or from another version")
-    if name == "hello" and found.hello.protocol != SESSION_PROTOCOL:
+    if name == "hello" and message.hello.protocol != SESSION_PROTOCOL:
         # Before any other check: everything else may have another meaning in another version.
-        raise version_mismatch(found.hello.protocol)
-    body = _data(found.data, payload) if name == "data" else _READERS[name](getattr(found, name))
-    if (found.sequence > 0) != isinstance(body, SEQUENCED):
+        raise version_mismatch(message.hello.protocol)
+    body = _data(message.data, payload) if name == "data" else _READERS[name](message)
+    if payload and not isinstance(body, Data):
+        raise ProtocolError(f"a {name} carries a payload where none belongs")
+    if (message.sequence > 0) != isinstance(body, SEQUENCED):
         raise ProtocolError(f"a {name} has a sequence number where none belongs, or none")
-    if found.purpose not in get_args(Purpose):
+    if message.purpose not in get_args(Purpose):
         raise ProtocolError("a message has a purpose that this version does not know")
     return Envelope(
-        sender=_text(found.sender, MAX_NAME, "sender"),
-        recipient=_text(found.recipient, MAX_NAME, "recipient"),
-        plan=_fixed(found.plan, HASH_BYTES, "plan"),
+        sender=text_field(message.sender, "sender", limit=MAX_NAME),
+        recipient=text_field(message.recipient, "recipient", limit=MAX_NAME),
+        plan=fixed_field(message.plan, HASH_BYTES, "plan"),
         body=body,
-        sequence=found.sequence,
-        ack=found.ack,
-        link=_fixed(found.link, LINK_BYTES, "link", empty=not isinstance(body, SEQUENCED)),
-        query_id=_text(found.query_id, MAX_ID, "query_id", empty=True),
-        purpose=cast(Purpose, found.purpose),
+        sequence=message.sequence,
+        ack=message.ack,
+        link=fixed_field(message.link, LINK_BYTES, "link", empty=not isinstance(body, SEQUENCED)),
+        query_id=text_field(message.query_id, "query_id", limit=MAX_ID, empty=True),
+        purpose=cast(Purpose, message.purpose),
     )
 
 
-def _decoded(raw: bytes) -> tuple[Any, bytes | memoryview]:
-    """The message, and its chunk's payload: uncopied if it lies where `dump` puts it."""
-    found, pieces = wire.Envelope(), payload_view.split(raw)
-    if pieces is not None:
-        head, place, payload = pieces
-        found.ParseFromString(head)
-        if found.WhichOneof("body") is None:  # else protobuf has rules for two bodies: leave it so
-            found.data.ParseFromString(place)
-            found.data.SetInParent()
-            return found, payload
-    found.ParseFromString(raw)
-    return found, found.data.payload
-
-
-def version_mismatch(found: int) -> VersionMismatch:
-    """The refusal, in words that say what to do."""
+def version_mismatch(version: int) -> VersionMismatch:
+    """Return the refusal, in words that say what to do."""
     return VersionMismatch(
-        f"the other side speaks session protocol {found}, this is {SESSION_PROTOCOL}; install "
+        f"the other side speaks session protocol {version}, this is {SESSION_PROTOCOL}; install "
         "matching versions of isonomy on all machines"
     )
-
-
-def _text(value: str, limit: int, field: str, *, empty: bool = False) -> str:
-    if len(value) > limit or (not value and not empty):
-        raise ProtocolError(f"{field} must have 1 to {limit} characters; got {len(value)}")
-    return value
-
-
-def _fixed(value: bytes, size: int, field: str, *, empty: bool = False) -> bytes:
-    if len(value) != size and not (empty and not value):
-        raise ProtocolError(f"{field} must have {size} bytes; got {len(value)}")
-    return value
-
-
-def _limited(value: bytes, limit: int, field: str) -> bytes:
-    _check_size(value, limit, field)
-    return value
 
 
 def _check_size(value: bytes | memoryview, limit: int, field: str) -> None:
@@ -235,40 +213,39 @@ def _check_size(value: bytes | memoryview, limit: int, field: str) -> None:
         raise OversizedMessage(f"{field} has at most {limit} bytes; got {len(value)}")
 
 
-def _names(values: Any) -> tuple[str, ...]:
-    if len(values) > 16:
+def _names(values: Sequence[str]) -> tuple[str, ...]:
+    if len(values) > MAX_PARTIES:
         raise OversizedMessage("a list of more parties than a plan can have")
-    return tuple(_text(value, MAX_NAME, "party") for value in values)
+    return tuple(text_field(value, "party", limit=MAX_NAME) for value in values)
 
 
-def _hello(body: Any) -> Hello:
-    return Hello(
-        role=_text(body.role, MAX_NAME, "role"),
-        token=_limited(body.token, MAX_TOKEN, "token"),
-        resume_secret=_fixed(body.resume_secret, SECRET_BYTES, "resume_secret"),
-    )
+def _hello(message: wire.Envelope) -> Hello:
+    body = message.hello
+    _check_size(body.token, MAX_TOKEN, "token")
+    role = text_field(body.role, "role", limit=MAX_NAME)
+    return Hello(role, body.token, fixed_field(body.resume_secret, SECRET_BYTES, "resume_secret"))
 
 
-def _hello_reply(body: Any) -> HelloReply:
-    if body.protocol != SESSION_PROTOCOL:
-        raise version_mismatch(body.protocol)
-    return HelloReply(_names(body.present))
+def _hello_reply(message: wire.Envelope) -> HelloReply:
+    if message.hello_reply.protocol != SESSION_PROTOCOL:
+        raise version_mismatch(message.hello_reply.protocol)
+    return HelloReply(_names(message.hello_reply.present))
 
 
-def _plan_agreement(body: Any) -> PlanAgreement:
-    return PlanAgreement(
-        _fixed(body.ephemeral, KEY_BYTES, "ephemeral"),
-        body.reply_wanted,
-        _fixed(body.signature, SIGNATURE_BYTES, "signature"),
-    )
+def _plan_agreement(message: wire.Envelope) -> PlanAgreement:
+    body = message.plan_agreement
+    ephemeral = fixed_field(body.ephemeral, KEY_BYTES, "ephemeral")
+    signature = fixed_field(body.signature, SIGNATURE_BYTES, "signature")
+    return PlanAgreement(ephemeral, body.reply_wanted, signature)
 
 
-def _data(body: Any, payload: bytes | memoryview) -> Data:
+def _data(body: wire.Data, payload: memoryview) -> Data:
     if not 0 <= body.chunk < body.chunks <= MAX_CHUNKS:
         raise ProtocolError(f"a frame has 1 to {MAX_CHUNKS} chunks, numbered from 0")
     _check_size(payload, CHUNK_BYTES + 64, "payload")
+    _check_size(body.total, CHUNK_BYTES, "total")
     # A sealed payload carries AES-GCM's tag; one in the clear this hash, which is signed.
-    digest = _fixed(body.digest, HASH_BYTES, "digest", empty=True)
+    digest = fixed_field(body.digest, HASH_BYTES, "digest", empty=True)
     if digest and not body.summed and payload_digest(payload) != digest:
         raise TruncatedMessage("a chunk does not have the hash that it carries")
     return Data(
@@ -279,34 +256,43 @@ def _data(body: Any, payload: bytes | memoryview) -> Data:
         chunks=body.chunks,
         payload=payload,
         digest=digest,
-        signature=_fixed(body.signature, SIGNATURE_BYTES, "signature", empty=True),
+        signature=fixed_field(body.signature, SIGNATURE_BYTES, "signature", empty=True),
         summed=body.summed,
-        total=_limited(body.total, CHUNK_BYTES, "total"),
+        total=body.total,
     )
 
 
-def _error_note(body: Any) -> ErrorNote:
-    return ErrorNote(
-        _text(body.code, MAX_NAME, "code"),
-        _text(body.text, MAX_NOTE, "text", empty=True),
-        body.fatal,
-    )
+def _dual_update(message: wire.Envelope) -> DualUpdate:
+    _check_size(message.dual_update.payload, CHUNK_BYTES, "payload")
+    return DualUpdate(message.dual_update.payload)
 
 
-def _close(body: Any) -> Close:
-    return Close(
-        _text(body.code, MAX_NAME, "code"),
-        _text(body.text, MAX_NOTE, "text", empty=True),
-        _fixed(body.signature, SIGNATURE_BYTES, "signature"),
-    )
+def _heartbeat(message: wire.Envelope) -> Heartbeat:
+    return Heartbeat(_names(message.heartbeat.present))
 
 
-_READERS: dict[str, Any] = {
+def _error_note(message: wire.Envelope) -> ErrorNote:
+    code, text = _reason(message.error_note)
+    return ErrorNote(code, text, message.error_note.fatal)
+
+
+def _close(message: wire.Envelope) -> Close:
+    code, text = _reason(message.close)
+    signature = fixed_field(message.close.signature, SIGNATURE_BYTES, "signature")
+    return Close(code, text, signature)
+
+
+def _reason(body: wire.ErrorNote | wire.Close) -> tuple[str, str]:
+    code = text_field(body.code, "code", limit=MAX_NAME)
+    return code, text_field(body.text, "text", limit=MAX_NOTE_CHARS, empty=True)
+
+
+_READERS: dict[str, Callable[[wire.Envelope], Body]] = {
     "hello": _hello,
     "hello_reply": _hello_reply,
     "plan_agreement": _plan_agreement,
-    "dual_update": lambda body: DualUpdate(_limited(body.payload, CHUNK_BYTES, "payload")),
-    "heartbeat": lambda body: Heartbeat(_names(body.present)),
+    "dual_update": _dual_update,
+    "heartbeat": _heartbeat,
     "error_note": _error_note,
     "close": _close,
 }
@@ -327,33 +313,30 @@ _FIELDS: dict[type[Body], str] = {
 
 
 def dump(envelope: Envelope) -> bytes:
-    """An envelope as bytes."""
+    """Return an envelope's bytes. The fields have the same names here and in session.proto."""
     fields: dict[str, Any] = dict(vars(envelope))
     body: Body = fields.pop("body")
-    if not isinstance(body, Data):
-        fields[_FIELDS[type(body)]] = vars(body)
-        return wire.Envelope(**fields).SerializeToString()
+    fields[_FIELDS[type(body)]] = content = dict(vars(body))
+    payload = content.pop("payload") if isinstance(body, Data) else b""
     head = wire.Envelope(**fields).SerializeToString()
-    place = wire.Data(**{**vars(body), "payload": b""}).SerializeToString()
-    return payload_view.join(head, place, body.payload)
+    return b"".join((len(head).to_bytes(_SIZE_BYTES, "big"), head, payload))
 
 
 # --- Multipliers ---------------------------------------------------------------------------------
 
 
 def dump_dual(round_number: int, multipliers: tuple[float, ...]) -> bytes:
-    """Multipliers as IEEE bits: what both sides compare is exact."""
-    bits = [struct.unpack("<Q", struct.pack("<d", value))[0] for value in multipliers]
+    """Return multipliers as IEEE bits: both sides compare them exactly."""
+    bits = [double_bits(value) for value in multipliers]
     values = wire.DualValues(round=round_number, multiplier_bits=bits)
     return values.SerializeToString(deterministic=True)
 
 
 def parse_dual(raw: bytes) -> tuple[int, tuple[float, ...]]:
-    """The round and its multipliers."""
-    found = wire.DualValues()
+    """Return the round and its multipliers."""
+    values = wire.DualValues()
     try:
-        found.ParseFromString(raw)
+        values.ParseFromString(raw)
     except DecodeError:
         raise TruncatedMessage("multipliers could not be parsed") from None
-    values = (struct.unpack("<d", struct.pack("<Q", bits))[0] for bits in found.multiplier_bits)
-    return found.round, tuple(values)
+    return values.round, tuple(double_field(bits, "multiplier") for bits in values.multiplier_bits)

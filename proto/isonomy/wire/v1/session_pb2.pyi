@@ -73,14 +73,13 @@ class PlanAgreement(_message.Message):
     def __init__(self, ephemeral: _Optional[bytes] = ..., reply_wanted: _Optional[bool] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Data(_message.Message):
-    __slots__ = ("exchange", "frame", "last", "chunk", "chunks", "digest", "payload", "signature", "summed", "total")
+    __slots__ = ("exchange", "frame", "last", "chunk", "chunks", "digest", "signature", "summed", "total")
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     FRAME_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
-    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     SUMMED_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
@@ -90,11 +89,10 @@ class Data(_message.Message):
     chunk: int
     chunks: int
     digest: bytes
-    payload: bytes
     signature: bytes
     summed: bool
     total: bytes
-    def __init__(self, exchange: _Optional[int] = ..., frame: _Optional[int] = ..., last: _Optional[bool] = ..., chunk: _Optional[int] = ..., chunks: _Optional[int] = ..., digest: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., summed: _Optional[bool] = ..., total: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, exchange: _Optional[int] = ..., frame: _Optional[int] = ..., last: _Optional[bool] = ..., chunk: _Optional[int] = ..., chunks: _Optional[int] = ..., digest: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., summed: _Optional[bool] = ..., total: _Optional[bytes] = ...) -> None: ...
 
 class DualUpdate(_message.Message):
     __slots__ = ("payload",)
