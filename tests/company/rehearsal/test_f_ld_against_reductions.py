@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from isonomy.company.fair.base_models import Fits
+from isonomy.company.rehearsal.base_models import Fits
 from isonomy.company.rehearsal.datasets import Dataset, load
 from isonomy.company.rehearsal.simulate import Run, Settings, run_seed
 

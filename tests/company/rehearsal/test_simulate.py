@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.company.fair.base_models import BASES, base_model
 from isonomy.company.rehearsal import strategies as rehearsal
+from isonomy.company.rehearsal.base_models import BASES, base_model
 from isonomy.company.rehearsal.datasets import Dataset, lending
 from isonomy.company.rehearsal.measures import violation
 from isonomy.company.rehearsal.simulate import Settings, simulate, split_people

@@ -25,12 +25,12 @@ from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.demo.layout import COMPANY, Layout, Settings
 from isonomy.company.demo.population import read_company
-from isonomy.company.fair.base_models import base_model
 from isonomy.company.fair.estimator import FairClassifier
 from isonomy.company.fair.save import MODEL, save_model
 from isonomy.company.federation.auditing import AuditResult, audit
 from isonomy.company.federation.joining import Exchange, join
 from isonomy.company.federation.statement import add_to_statement
+from isonomy.company.rehearsal.base_models import base_model
 
 AUDIT_SHARE = 0.05  # of the budget, for the two audits of the report; training gets the rest
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,8 @@ from isonomy.company.fair.onnx_export import Schema, export
 from isonomy.company.fair.tilt.account import Seconds, report_of, report_of_exactly_fair
 from isonomy.company.fair.tilt.analysis import Problem, View
 from isonomy.company.fair.tilt.model import TiltedModel
-from isonomy.company.fair.tilt.notions import centred, events_of, tolerance_of
-from isonomy.company.fair.tilt.releases import AUDITS, Releases
+from isonomy.company.fair.tilt.notions import Event, centred, events_of, tolerance_of
+from isonomy.company.fair.tilt.releases import AUDITS, Prices, Releases
 from isonomy.company.fair.tilt.report import Point, measure
 from isonomy.company.fair.tilt.rule import Tilt, decide
 from isonomy.company.fair.tilt.search import search
@@ -52,6 +52,21 @@ Ints = NDArray[np.int64]
 
 _SHARED = ("oracle", "releases")  # handles, not settings: a clone must not copy a budget
 _TOLERANCES = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """The input of one fit, checked. `terms`: what to pay, or releases that were bought before."""
+
+    oracle: GroupOracle
+    attributes: tuple[str, ...]
+    X: Any
+    y: NDArray[Any]
+    labels: Ints  # (rows,) class numbers
+    events: tuple[Event, ...]
+    people: People
+    base: Any  # unfitted
+    terms: Prices | Releases
 
 
 class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -118,16 +133,35 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     def fit(
         self, X: Any, y: Any, *, ids: Sequence[object] | None = None, sample_weight: Any = None
     ) -> FairClassifier:
-        """Train the base model, buy the releases, find the tilt.
+        """Train the base model, buy the releases, find the tilt; returns this classifier.
 
-        `ids` says whose row it is; None: the rows are the oracle's cohort in order. All that can
-        be wrong with the input is found before anything is spent.
+        `ids` says whose row it is; None: the rows are the oracle's cohort in order. Wrong input is
+        refused before anything is spent.
         """
         if sample_weight is not None:
             raise ConfigError(
                 "sample_weight is not supported: fairness is measured per person, each counting "
                 "once. Weight inside the base estimator, or resample the rows before fit."
             )
+        task = self._checked(X, y, ids)
+        self.base_estimator_, proba, seconds = fit_base(
+            task.base, task.X, task.y, task.labels, task.people, self.cv, self.random_state
+        )
+        self.fair_estimator_ = self.base_estimator_
+        self.schema_ = Schema.of(task.X)
+        problem = Problem(task.people, task.labels, proba, task.events, self.keep_selection_rate)
+
+        started = time.perf_counter()
+        if isinstance(task.terms, Releases):
+            outcome = reuse(problem, task.X, task.terms, task.terms.features.without_bins())
+        elif _never_differs(problem):
+            return self._keep_base(problem, task, seconds)
+        else:
+            outcome = self._buy(problem, task, task.terms)
+        return self._adopt(outcome, replace(seconds, fairness=time.perf_counter() - started))
+
+    def _checked(self, X: Any, y: Any, ids: Sequence[object] | None) -> _Task:
+        """The input of a fit, or an error that says what is wrong with it. Spends nothing."""
         oracle = checks.checked_oracle(self.oracle)
         attributes = checks.checked_attributes(oracle, self.attribute)
         X, y = validate_data(self, X, y, skip_check_array=True)
@@ -136,6 +170,24 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         check_classification_targets(y)
         self.classes_, labels = checks.class_numbers(y, rows)
         events = events_of(self.notion, self.tolerance, len(self.classes_))
+        base = self._checked_base(labels)
+        positions = checks.positions_of(oracle, ids, rows)
+        checks.warn_of_attributes(oracle, getattr(self, "feature_names_in_", ()))
+        by_label = any(event.by_label for event in events) or (
+            self.releases is not None and self.releases.strata > 1
+        )
+        people = People.of(positions, labels if by_label else np.zeros(rows, dtype=np.int64))
+        terms: Prices | Releases
+        if self.releases is not None:
+            terms = self.releases
+        else:
+            units = checks.affordable_units(oracle, self.epsilon)
+            persons = len(np.unique(positions))
+            terms = checks.check_useful(oracle, attributes, persons, units, self.audits)
+        return _Task(oracle, attributes, X, y, labels, events, people, base, terms)
+
+    def _checked_base(self, labels: Ints) -> Any:
+        """The unfitted base model; refuses settings that do not fit it or the labels."""
         if self.keep_selection_rate and len(self.classes_) > 2:
             raise ConfigError("keep_selection_rate needs two classes")
         if not (isinstance(self.audits, int) and self.audits >= 1):
@@ -146,52 +198,32 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             check_trainable(self.estimator)
         base = HistGradientBoostingClassifier() if self.estimator is None else self.estimator
         check_base(base, labels, self.cv)
-        rows_of = checks.positions_of(oracle, ids, rows)
-        checks.warn_of_attributes(oracle, getattr(self, "feature_names_in_", ()))
-        by_label = any(event.by_label for event in events) or (
-            self.releases is not None and self.releases.strata > 1
-        )
-        people = People.of(rows_of, labels if by_label else np.zeros(rows, dtype=np.int64))
-        if self.releases is None:
-            units = checks.affordable_units(oracle, self.epsilon)
-            persons = len(np.unique(rows_of))
-            prices = checks.check_useful(oracle, attributes, persons, units, self.audits)
-        self.base_estimator_, proba, seconds = fit_base(
-            base, X, y, labels, people, self.cv, self.random_state
-        )
-        self.schema_: Schema | None = Schema.of(X)
-        problem = Problem(people, labels, proba, events, self.keep_selection_rate)
+        return base
 
-        started = time.perf_counter()
-        self.fair_estimator_ = self.base_estimator_
-        if self.releases is not None:
-            outcome = reuse(problem, X, self.releases, self.releases.features.without_bins())
-        elif _never_differs(problem):
-            return self._keep_base(problem, oracle, attributes, seconds)
-        else:
-            score = _score(proba)
-            features = fit_features(X, score, _generator(self.random_state))
-            outcome = run(
-                oracle,
-                problem,
-                X,
-                features,
-                score,
-                attributes=attributes,
-                prices=prices,
-                audits=self.audits,
-                retrain=self._retrainer(X, y, problem) if self.in_training else None,
-            )
-        return self._adopt(outcome, replace(seconds, fairness=time.perf_counter() - started))
+    def _buy(self, problem: Problem, task: _Task, prices: Prices) -> Outcome:
+        """Ask the regulator: counts, moments, audits (strategy.py)."""
+        score = _score(problem.proba)
+        features = fit_features(task.X, score, _generator(self.random_state))
+        return run(
+            task.oracle,
+            problem,
+            task.X,
+            features,
+            score,
+            attributes=task.attributes,
+            prices=prices,
+            audits=self.audits,
+            retrain=self._retrainer(task.X, task.y, problem) if self.in_training else None,
+        )
 
     def _retrainer(self, X: Any, y: Any, problem: Problem) -> Any:
         from isonomy.company.fair.tilt.torch_twin import retrain
 
-        def again(view: View) -> Problem:
+        def retrained(view: View) -> Problem:
             self.fair_estimator_, proba = retrain(self.base_estimator_, X, y, view, self.cv)
             return replace(problem, proba=proba)
 
-        return again
+        return retrained
 
     def _adopt(self, outcome: Outcome, seconds: Seconds) -> FairClassifier:
         """Take over an outcome as this classifier's rule and report."""
@@ -206,15 +238,13 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self.releases_: Releases | None = outcome.releases
         return self
 
-    def _keep_base(
-        self, problem: Problem, oracle: GroupOracle, attributes: tuple[str, ...], seconds: Seconds
-    ) -> FairClassifier:
+    def _keep_base(self, problem: Problem, task: _Task, seconds: Seconds) -> FairClassifier:
         """Decisions that never differ within an event are exactly fair: nothing to buy."""
-        groups = [label for name in attributes for label in oracle.labels(name)]
+        groups = tuple(label for name in task.attributes for label in task.oracle.labels(name))
         none = Tilt.none(len(groups), len(problem.events))
         self.model_ = TiltedModel(None, None, none, problem.events, retrained=False)
         self.report_ = report_of_exactly_fair(
-            problem, _joined(self.notion), attributes, groups, oracle.budget, seconds
+            problem, _joined(self.notion), task.attributes, groups, task.oracle.budget, seconds
         )
         self.releases_, self._outcome = None, None
         return self
@@ -256,8 +286,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         points = []
         for tolerance in tolerances:
             outcome = self._outcome_at(tolerance)
-            found = measure(outcome.view, outcome.tilt)
-            points.append(Point(tolerance=tolerance, returned=outcome.returned, **found))
+            point = measure(outcome.view, outcome.tilt)
+            points.append(Point(**vars(point), tolerance=tolerance, returned=outcome.returned))
         return points
 
     def at(self, *, tolerance: float) -> FairClassifier:
@@ -278,11 +308,9 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         land = outcome.view.land
         events = tuple(replace(event, tolerance=value) for event in land.events)
         view = replace(outcome.view, land=replace(land, events=events))
-        base_view = outcome.base_view
-        retrained = base_view is not outcome.view
         tilt = Tilt.none(*land.shape) if base_is_fair(view) else search(view.land)
-        if not retrained:
-            base_view = view
+        # Without retraining, the base model is judged by the same view.
+        base_view = view if outcome.base_view is outcome.view else outcome.base_view
         return Outcome(
             *settle(view, tilt, base_view), view, outcome.proxy, outcome.features, base_view
         )
@@ -302,7 +330,7 @@ def _score(proba: Floats) -> Floats:
 
 
 def _one_column(y: Any) -> NDArray[Any]:
-    """Labels as one column; scikit-learn's complaint about anything else becomes ours."""
+    """Labels as one column; a DataError instead of scikit-learn's own complaint."""
     try:
         return np.asarray(column_or_1d(y, warn=True))
     except ValueError as error:
@@ -320,6 +348,3 @@ def _generator(random_state: Any) -> np.random.Generator:
 
 def _joined(notion: str | Sequence[str]) -> str:
     return notion if isinstance(notion, str) else " + ".join(notion)
-
-
-__all__ = ["FairClassifier"]

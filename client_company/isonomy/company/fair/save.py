@@ -81,8 +81,7 @@ def save_model(
         joblib.dump((classifier.base_estimator_, classifier.fair_estimator_), folder / BASE)
         base["sha256"] = _sha256(folder / BASE)
     if exported is not None:
-        _write_bytes(folder / ONNX, exported)
-    schema: Schema | None = getattr(classifier, "schema_", None)
+        _write(folder / ONNX, exported)
     state |= {
         "schema": SCHEMA,
         "classes": _plain_classes(classifier.classes_),
@@ -92,7 +91,7 @@ def save_model(
         "report": classifier.report_.to_json(),
         "queries": list(classifier.releases_.queries) if classifier.releases_ else [],
         "arrays_sha256": _sha256(folder / ARRAYS),
-        "schema_of_columns": schema.to_json() if schema is not None else None,
+        "schema_of_columns": classifier.schema_.to_json(),
         "onnx_sha256": _sha256(folder / ONNX) if exported is not None else None,
     }
     _write(folder / MODEL, json.dumps(state, indent=1, ensure_ascii=False))
@@ -128,25 +127,23 @@ def load_model(folder: str | Path, *, estimator: Any = None, trust: bool = False
         classifier.n_features_in_ = int(state["columns"])
         if state["column_names"]:
             classifier.feature_names_in_ = np.array(state["column_names"], dtype=object)
-        columns = state.get("schema_of_columns")  # absent in folders of earlier versions
-        classifier.schema_ = Schema.from_json(columns) if columns else None
+        classifier.schema_ = Schema.from_json(state["schema_of_columns"])
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{folder / MODEL} lacks or garbles a field: {error}") from error
     classifier.releases_, classifier._outcome = None, None
-    own = getattr(classifier.base_estimator_, "classes_", classifier.classes_)
-    if [str(c) for c in own] != [str(c) for c in classifier.classes_]:
+    fitted_for = getattr(classifier.base_estimator_, "classes_", classifier.classes_)
+    if [str(c) for c in fitted_for] != [str(c) for c in classifier.classes_]:
         raise ConfigError("this estimator was fitted for other classes than the saved model")
     return classifier
 
 
 def _check_onnx(folder: Path, state: dict[str, Any]) -> None:
     """The ONNX file is what was saved with this model, or there is none on either side."""
-    expected = state.get("onnx_sha256")  # absent in folders of earlier versions
+    expected = state["onnx_sha256"]
     if expected is None:
         if (folder / ONNX).exists():
             raise VerificationError(f"{folder / ONNX} does not belong to this model")
-        return
-    if not (folder / ONNX).exists() or _sha256(folder / ONNX) != expected:
+    elif not (folder / ONNX).exists() or _sha256(folder / ONNX) != expected:
         raise VerificationError(f"{folder / ONNX} is not the file that {MODEL} describes")
 
 
@@ -180,7 +177,7 @@ def _model_state(model: TiltedModel) -> tuple[dict[str, Any], dict[str, Any]]:
     if model.features is not None and model.proxy is not None:
         state["features"], constants = model.features.to_state()
         state["blocks"] = [[block.start, block.stop] for block in model.proxy.blocks]
-        arrays |= {f"features.{k}": np.ascontiguousarray(v) for k, v in constants.items()}
+        arrays |= constants
         arrays |= {
             "proxy.shares": np.ascontiguousarray(model.proxy.shares),
             "proxy.beta": np.ascontiguousarray(model.proxy.beta),
@@ -191,9 +188,7 @@ def _model_state(model: TiltedModel) -> tuple[dict[str, Any], dict[str, Any]]:
 def _model_from(state: dict[str, Any], arrays: dict[str, Any]) -> TiltedModel:
     features = proxy = None
     if state["features"] is not None:
-        prefix = "features."
-        own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-        features = FeatureMap.from_state(state["features"], own)
+        features = FeatureMap.from_state(state["features"], arrays)
         blocks = tuple(slice(int(a), int(b)) for a, b in state["blocks"])
         proxy = Proxy(arrays["proxy.shares"], arrays["proxy.beta"], blocks)
     events = tuple(Event(**event) for event in state["events"])
@@ -202,11 +197,11 @@ def _model_from(state: dict[str, Any], arrays: dict[str, Any]) -> TiltedModel:
 
 
 def _report_from(state: dict[str, Any]) -> Report:
-    known = {field.name: state[field.name] for field in fields(Report)}
+    values = {field.name: state[field.name] for field in fields(Report)}
     for name in ("attributes", "groups", "interval", "notes"):
-        known[name] = tuple(known[name])
-    known["tilt"] = tuple(tuple(row) for row in known["tilt"])
-    return Report(**known)
+        values[name] = tuple(values[name])
+    values["tilt"] = tuple(tuple(row) for row in values["tilt"])
+    return Report(**values)
 
 
 def _read_state(folder: Path) -> dict[str, Any]:
@@ -215,8 +210,8 @@ def _read_state(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DataError(f"{folder / MODEL} cannot be read as JSON") from error
     if not isinstance(state, dict) or state.get("schema") != SCHEMA:
-        found = state.get("schema") if isinstance(state, dict) else None
-        raise ConfigError(f"{folder / MODEL} has schema {found!r}; this version reads {SCHEMA}")
+        schema = state.get("schema") if isinstance(state, dict) else None
+        raise ConfigError(f"{folder / MODEL} has schema {schema!r}; this version reads {SCHEMA}")
     return state
 
 
@@ -234,15 +229,8 @@ def _sha256(path: Path) -> str:
         raise DataError(f"{path} cannot be read") from error
 
 
-def _write(path: Path, text: str) -> None:
-    _write_bytes(path, (text + "\n").encode())
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes | str) -> None:
     with path.open("wb") as file:
-        file.write(content)
+        file.write(content if isinstance(content, bytes) else (content + "\n").encode())
         file.flush()
         os.fsync(file.fileno())
-
-
-__all__ = ["load_model", "save_model"]

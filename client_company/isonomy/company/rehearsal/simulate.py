@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.people.cohort import split_expression
 from isonomy.common.sums.oracle import GroupOracle
-from isonomy.company.fair.base_models import BASES, Fits, Remembered, base_model
 from isonomy.company.gradient.run.filters import FilteredOracle
 from isonomy.company.gradient.run.paper_epsilon import as_in_papers
+from isonomy.company.rehearsal.base_models import BASES, Fits, Remembered, base_model
 from isonomy.company.rehearsal.datasets import Dataset, attribute_names, load
 from isonomy.company.rehearsal.datasets.file import is_file_name
 from isonomy.company.rehearsal.measures import (

@@ -16,9 +16,9 @@ import onnxruntime
 import pytest
 
 from isonomy.common.sums.local import LocalOracle
-from isonomy.company.fair.base_models import base_model
 from isonomy.company.fair.estimator import FairClassifier
 from isonomy.company.fair.onnx_export import inputs_of
+from isonomy.company.rehearsal.base_models import base_model
 from isonomy.company.rehearsal.datasets import Dataset, load
 from isonomy.company.rehearsal.simulate import split_people
 

@@ -20,10 +20,10 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 from torch import nn
 
 from isonomy.common.sums.local import LocalOracle
-from isonomy.company.fair.base_models import base_model
 from isonomy.company.fair.estimator import FairClassifier
 from isonomy.company.fair.onnx_export import inputs_of
 from isonomy.company.fair.torch_adapter import TorchClassifier
+from isonomy.company.rehearsal.base_models import base_model
 
 # --- Base models -------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from isonomy.company.compare.benchmark.cells import Cell, version
-from isonomy.company.fair.base_models import Fits
+from isonomy.company.rehearsal.base_models import Fits
 from isonomy.company.rehearsal.datasets import Dataset, load
 from isonomy.company.rehearsal.simulate import run_seed
 

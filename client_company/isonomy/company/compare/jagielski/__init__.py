@@ -1,1 +1,5 @@
-"""The two algorithms of Jagielski et al. (ICML 2019), as they must be to be private."""
+"""The two algorithms of Jagielski et al. (ICML 2019), with noise wherever the attribute is used.
+
+`postprocess.PostprocessedClassifier` and `oracle_learner.OracleLearner` are the public face;
+`rehearse` hands both to a rehearsal.
+"""

@@ -16,7 +16,7 @@ from isonomy.company.compare.jagielski.postprocess import (
     AttributeNeededWarning,
     PostprocessedClassifier,
 )
-from isonomy.company.fair.base_models import base_model
+from isonomy.company.rehearsal.base_models import base_model
 from isonomy.company.rehearsal.strategies import Decide, DecideByGroup, Rehearsal, Trained, is_pure
 
 PURE = "pure ε of one Laplace release, stronger than (ε, δ); it needs no δ"

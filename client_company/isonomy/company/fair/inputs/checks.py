@@ -1,4 +1,4 @@
-"""Bad input, found before anything is spent."""
+"""Checks of the input that come before anything is spent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isonomy.company.fair.tilt.releases import Prices
 
 Ints = NDArray[np.int64]
 
-SPENT = 1e-4  # less than this part of a plan is rounding, not budget
+SPENT = 1e-4  # a rest below this part of a plan is rounding, not budget
 USELESS = 0.25  # a gap known to ± this (one deviation) says nothing: two deviations are ± 0.5
 
 
@@ -47,7 +47,7 @@ def checked_oracle(oracle: object, *, records: bool = False) -> GroupOracle:
 def checked_attributes(
     oracle: GroupOracle, attribute: str | Sequence[str] | None
 ) -> tuple[str, ...]:
-    """The attributes asked for, each known to the regulator."""
+    """The attributes to be fair by; each must be one that the regulator offers."""
     if attribute is None:
         if len(oracle.groups) != 1:
             raise ConfigError(f"name an attribute: the regulator offers {', '.join(oracle.groups)}")
@@ -76,13 +76,13 @@ def positions_of(oracle: GroupOracle, ids: Sequence[object] | None, rows: int) -
 
 def warn_of_attributes(oracle: GroupOracle, names: Sequence[str]) -> None:
     """The company cannot see attributes, but it can see a column that is called like one."""
-    known = {name.casefold() for name in oracle.groups}
-    found = [name for name in names if str(name).strip().casefold() in known]
-    if found:
+    attributes = {name.casefold() for name in oracle.groups}
+    alike = [name for name in names if str(name).strip().casefold() in attributes]
+    if alike:
         warnings.warn(
-            f"column {found[0]!r} of X is named like a sensitive attribute. If it is that "
-            "attribute, the regulator protects what you already hold, and the model may decide by "
-            "it; drop the column unless this is meant",
+            f"column {alike[0]!r} of X is named like a sensitive attribute. If it is that "
+            "attribute, you already hold what the regulator protects, and the model may decide by "
+            "it; drop the column unless you mean to use it",
             AttributeAmongFeaturesWarning,
             stacklevel=4,
         )
@@ -91,19 +91,19 @@ def warn_of_attributes(oracle: GroupOracle, names: Sequence[str]) -> None:
 def affordable_units(oracle: GroupOracle, epsilon: float | None) -> int:
     """μ² (in units) that this fit may spend: what the plan has left, or the part that ε names."""
     budget = oracle.budget
-    left = budget.cap_units - budget.spent_units
-    if left <= SPENT * budget.cap_units:
+    unspent = budget.cap_units - budget.spent_units
+    if unspent <= SPENT * budget.cap_units:
         raise BudgetExceeded(
             f"the plan's ε = {budget.cap_epsilon:.4g} is spent; reuse the releases you have "
             "(releases=clf.releases_) or have a new plan approved"
         )
     if epsilon is None:
-        return left
+        return unspent
     units = units_for(epsilon, budget.delta)
-    if units > left:
+    if units > unspent:
         raise BudgetExceeded(
             f"epsilon = {epsilon:g} is more than the plan has left: ε = "
-            f"{epsilon_of(left, budget.delta):.4g} of {budget.cap_epsilon:.4g}. "
+            f"{epsilon_of(unspent, budget.delta):.4g} of {budget.cap_epsilon:.4g}. "
             "Nothing was asked. Leave epsilon out to spend what is left."
         )
     return units

@@ -1,4 +1,4 @@
-"""From a table to numbers: z-scores and one-hots of the company's own columns.
+"""From a table to numbers: z-scores and one-hots of the company's columns.
 
 | column | becomes |
 |---|---|
@@ -99,8 +99,8 @@ class ColumnCoder:
     def fit(cls, X: Any) -> ColumnCoder:
         columns = Columns.of(X)
         codes = (_fit_code(name, column) for name, column in columns.values.items())
-        kept = tuple(code for code in codes if code.width)
-        return cls(kept or (Code(next(iter(columns.values)), numeric=True, limit=0.0),))
+        useful = tuple(code for code in codes if code.width)
+        return cls(useful or (Code(next(iter(columns.values)), numeric=True, limit=0.0),))
 
     @classmethod
     def public(
@@ -118,8 +118,8 @@ class ColumnCoder:
                 raise DataError(f"column {name!r} needs a range (low, high), low < high")
             middle, half = (low + high) / 2, (high - low) / 2
             codes.append(Code(str(name), numeric=True, shift=middle, scale=half, limit=1.0))
-        for name, own in (levels or {}).items():
-            codes.append(Code(str(name), numeric=False, levels=tuple(map(str, own))))
+        for name, values in (levels or {}).items():
+            codes.append(Code(str(name), numeric=False, levels=tuple(map(str, values))))
         if not codes or any(code.width == 0 for code in codes):
             raise DataError("a data dictionary names columns, each with a range or with levels")
         return cls(tuple(codes))
@@ -150,30 +150,30 @@ def _fit_code(name: str, column: NDArray[Any]) -> Code:
     if column.dtype == object:
         levels, counts = np.unique(column[column != None].astype(str), return_counts=True)  # noqa: E711
         order = np.argsort(-counts, kind="stable")
-        kept = [str(level) for level in levels[order[:MAX_LEVELS]]]
+        frequent = [str(level) for level in levels[order[:MAX_LEVELS]]]
         rest = [REST] if len(levels) > MAX_LEVELS else []
         missing = bool((column == None).any())  # noqa: E711
-        return Code(name, numeric=False, levels=tuple(sorted(kept) + rest), missing=missing)
-    known = column[~np.isnan(column)]
-    missing = len(known) < len(column)
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+        return Code(name, numeric=False, levels=tuple(sorted(frequent) + rest), missing=missing)
+    numbers = column[~np.isnan(column)]
+    missing = len(numbers) < len(column)
+    low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 0.0)
     if low == high:  # says nothing, except perhaps by being missing
         return Code(name, numeric=True, shift=low, limit=0.0, missing=missing)
-    if np.isin(known, (low, high)).all():
-        mean = (float(known.mean()) - low) / (high - low)
+    if np.isin(numbers, (low, high)).all():
+        mean = (float(numbers.mean()) - low) / (high - low)
         shift = low + mean * (high - low)
         return Code(name, numeric=True, shift=shift, scale=high - low, limit=1.0, missing=missing)
     with np.errstate(over="ignore"):
-        deviation = float(known.std())
+        deviation = float(numbers.std())
     if not np.isfinite(deviation):
         raise DataError(f"column {name!r} holds numbers too large to standardise; scale it down")
-    return Code(name, numeric=True, shift=float(known.mean()), scale=deviation, missing=missing)
+    return Code(name, numeric=True, shift=float(numbers.mean()), scale=deviation, missing=missing)
 
 
 def _write(code: Code, column: NDArray[Any], out: Floats) -> None:
     if code.missing:
-        absent = np.array([value is None for value in column]) if column.dtype == object else None
-        out[:, -1] = absent if absent is not None else np.isnan(column)
+        is_text = column.dtype == object
+        out[:, -1] = [value is None for value in column] if is_text else np.isnan(column)
     if code.numeric:
         if column.dtype == object:
             raise DataError(f"column {code.name!r} held numbers in fit and holds text now")
@@ -181,9 +181,9 @@ def _write(code: Code, column: NDArray[Any], out: Floats) -> None:
         out[:, 0] = np.clip(np.nan_to_num(scaled, nan=0.0), -code.limit, code.limit)
         return
     text = column if column.dtype == object else np.array([str(value) for value in column])
-    known = set(code.levels)
+    levels = set(code.levels)
     for position, level in enumerate(code.levels):
         if level == REST:
-            out[:, position] = [value is not None and value not in known for value in text]
+            out[:, position] = [value is not None and value not in levels for value in text]
         else:
             out[:, position] = text == level

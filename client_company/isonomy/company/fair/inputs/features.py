@@ -14,16 +14,15 @@ less noise for everybody. The bins of the base model's score follow: a release c
 base model by leaving them out, because the noise is independent from column to column. Rows are
 divided by the bound, so ‖φ(x)‖ ≤ 1 for every x.
 
-Differs from TILT.md: the clip is at 75 %, not 99 %, columns are stretched and blocks balanced. All
-three were chosen on training people of Adult, ACSIncome, Credit and Bank, as a compromise: weak
-proxies (Credit, ACSIncome) gain clearly, Adult and Bank lose a little by the balancing and get some
-of it back by the stretching.
+The clip, the stretching and the balance of the blocks were chosen on training people of Adult,
+ACSIncome, Credit and Bank, as a compromise: weak proxies (Credit, ACSIncome) gain clearly, Adult
+and Bank lose a little by the balancing and get some of it back by the stretching.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -113,8 +112,8 @@ class FeatureMap:
         return np.hstack([constant, linear, waves - self.fourier_centre])
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, Floats]]:
-        """(JSON, arrays) from which `from_state` makes the same map."""
-        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name in _ARRAYS}
+        """(JSON, arrays named "features.…") from which `from_state` makes the same map."""
+        arrays = {f"features.{n}": np.ascontiguousarray(getattr(self, n)) for n in _ARRAYS}
         return {"coder": self.coder.to_json(), "limit": self.limit, "bins": self.bins}, arrays
 
     @classmethod
@@ -123,7 +122,7 @@ class FeatureMap:
             coder=ColumnCoder.from_json(state["coder"]),
             limit=float(state["limit"]),
             bins=bool(state["bins"]),
-            **{name: np.asarray(arrays[name], dtype=np.float64) for name in _ARRAYS},
+            **{n: np.asarray(arrays[f"features.{n}"], dtype=np.float64) for n in _ARRAYS},
         )
 
 
@@ -173,8 +172,8 @@ def wave_height(features: int) -> float:
 
 def _typical_distance(coded: Floats, rng: np.random.Generator) -> float:
     """Median distance of random pairs: the usual bandwidth of a Gaussian kernel."""
-    left, right = rng.integers(0, len(coded), (2, 1000))
-    distance = float(np.median(np.linalg.norm(coded[left] - coded[right], axis=1)))
+    one, other = rng.integers(0, len(coded), (2, 1000))
+    distance = float(np.median(np.linalg.norm(coded[one] - coded[other], axis=1)))
     return distance or 1.0
 
 

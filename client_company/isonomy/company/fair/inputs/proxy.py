@@ -47,8 +47,8 @@ class Geometry:
     @classmethod
     def of(cls, rows: Floats) -> Geometry:
         eigenvalues, directions = np.linalg.eigh(rows.T @ rows)
-        kept = eigenvalues > _RANK * max(float(eigenvalues[-1]), 1e-300)
-        return cls(rows, eigenvalues[kept], directions[:, kept])
+        inside = eigenvalues > _RANK * max(float(eigenvalues[-1]), 1e-300)
+        return cls(rows, eigenvalues[inside], directions[:, inside])
 
     def moments(self, u: Floats) -> Floats:
         """w = Φᵀu in the eigenbasis; (n, t) -> (r, t)."""
@@ -76,12 +76,6 @@ class Posterior:
     def predict(self, rows: Floats) -> Floats:
         """(n,) p + φᵀβ, unclipped."""
         return np.asarray(self.share + rows @ self.beta)
-
-    def covariance(self, geometry: Geometry, u: Floats, scale: float = 1.0) -> Floats:
-        """(t, t) covariance of Σ_i u_i ξ_i given the moment; `scale` multiplies v outside Φ."""
-        w = geometry.moments(u)
-        outside = u.T @ u - w.T @ (w / geometry.eigenvalues[:, None])
-        return np.asarray(scale * self.variance * outside + w.T @ (w * self.uncertainty[:, None]))
 
 
 def fit_posterior(geometry: Geometry, moment: Floats, share: float, deviation: float) -> Posterior:

@@ -22,7 +22,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline
 
-from isonomy.company.fair.base_models import Remembered
 from isonomy.company.fair.onnx_export.encoders import transformed
 from isonomy.company.fair.onnx_export.foreign import foreign_classifier, torch_logits
 from isonomy.company.fair.onnx_export.graph import (
@@ -41,8 +40,6 @@ _ACTIVATIONS = {"identity": None, "logistic": "Sigmoid", "tanh": "Tanh", "relu":
 
 def class_probabilities(graph: Graph, model: Any, value: Table | Matrix) -> str:
     """(n, classes) doubles."""
-    if isinstance(model, Remembered):
-        return class_probabilities(graph, model.fitted_, value)
     if isinstance(model, Pipeline):
         for _, step in model.steps[:-1]:
             value = transformed(graph, step, value)

@@ -26,7 +26,6 @@ from isonomy.company.fair.onnx_export.foreign import foreign_transformer
 from isonomy.company.fair.onnx_export.graph import (
     BOOL,
     INT32,
-    MISSING_TEXT,
     CannotConvert,
     Column,
     Graph,
@@ -35,6 +34,7 @@ from isonomy.company.fair.onnx_export.graph import (
     as_matrix,
     columns_of,
 )
+from isonomy.company.fair.onnx_export.schema import MISSING_TEXT
 
 
 def transformed(graph: Graph, step: Any, value: Table | Matrix) -> Table | Matrix:
@@ -68,9 +68,9 @@ def _columns(graph: Graph, step: ColumnTransformer, value: Table | Matrix) -> Ta
     parts: list[Table | Matrix] = []
     for name, inner, _ in step.transformers_:
         # resolved by scikit-learn from names, numbers, masks or functions
-        own = [columns[i] for i in step._transformer_to_input_indices[name]]
-        if own and not (isinstance(inner, str) and inner == "drop"):
-            parts.append(transformed(graph, inner, Table(tuple(own))))
+        inputs = tuple(columns[i] for i in step._transformer_to_input_indices[name])
+        if inputs and not (isinstance(inner, str) and inner == "drop"):
+            parts.append(transformed(graph, inner, Table(inputs)))
     if not parts:
         raise CannotConvert("the ColumnTransformer keeps no column")
     matrices = [as_matrix(graph, part, step) for part in parts]
@@ -123,12 +123,12 @@ def _numbers(graph: Graph, column: Column, categories: NDArray[Any], other: int)
             )
         return graph.text_numbers(column.tensor, keys, range(len(keys)), other)
     try:
-        known = np.asarray(categories, dtype=np.float64).reshape(1, -1)
+        numbers = np.asarray(categories, dtype=np.float64).reshape(1, -1)
     except (TypeError, ValueError) as error:
         raise CannotConvert(f"column {column.name!r} has categories of another kind") from error
-    hit = graph.op("Equal", column.tensor, graph.constant(known))
-    if np.isnan(known).any():
-        gap = graph.op("And", graph.op("IsNaN", column.tensor), graph.constant(np.isnan(known)))
+    hit = graph.op("Equal", column.tensor, graph.constant(numbers))
+    if np.isnan(numbers).any():
+        gap = graph.op("And", graph.op("IsNaN", column.tensor), graph.constant(np.isnan(numbers)))
         hit = graph.op("Or", hit, gap)
     hit = graph.cast(hit, INT32)  # ArgMax and ReduceMax both take it
     some = graph.op("ReduceMax", hit, graph.constant(np.array([1])))
@@ -175,8 +175,8 @@ def _holds_text(categories: NDArray[Any]) -> bool:
 
 
 def _unused_number(categories: NDArray[Any]) -> float:
-    known = np.asarray([c for c in categories if not _is_missing(c)], dtype=np.float64)
-    return float(known.max(initial=0.0)) + 1.5
+    numbers = np.asarray([c for c in categories if not _is_missing(c)], dtype=np.float64)
+    return float(numbers.max(initial=0.0)) + 1.5
 
 
 def _is_missing(value: Any) -> bool:

@@ -11,7 +11,7 @@
 
 Guarantees: the file is run on check rows before it is written, and is not written unless it
 decides as the classifier does. It appears whole or not at all, readable by its owner only: the
-model's constants are means and quantiles of the company's own data.
+model's constants are means and quantiles of the company's data.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def export(classifier: FairClassifier, path: str | Path, X: Any = None) -> Path:
     """Write `classifier` to `path`; an older file there is replaced in one step.
 
     X: rows to check the file on (labels and attributes are not needed). Without them, rows are
-    made up from the columns' own means, deviations and levels.
+    made up from the columns' means, deviations and levels.
     """
     path = Path(path)
     content = onnx_bytes(classifier, X)
@@ -85,21 +85,17 @@ def _require_onnx() -> None:
 
 
 def _schema(classifier: FairClassifier, X: Any) -> Schema:
-    known: Schema | None = getattr(classifier, "schema_", None)
-    schema = Schema.of(X) if X is not None else known
-    if schema is None:
-        raise ConfigError("this model does not know its columns' types; give some rows as X")
-    if known is not None and X is not None and schema.names != known.names:
+    """The columns of the model; refuses those that ONNX cannot hold, and another table as X."""
+    schema = classifier.schema_
+    if X is not None and Schema.of(X).names != schema.names:
         raise ConfigError("X has other columns than the model was fitted on")
-    schema = schema if known is None else known
-    other = [name for name, kind in zip(schema.names, schema.kinds, strict=True) if kind == "other"]
-    if other:
-        raise ConfigError(
-            f"column {other[0]!r} holds neither numbers nor text only; ONNX has no such input"
-        )
-    taken = [name for name in schema.names if name in OUTPUTS]
-    if taken and not schema.one_matrix:
-        raise ConfigError(f"a column is called {taken[0]!r}, as an output is; rename it")
+    for name, kind in zip(schema.names, schema.kinds, strict=True):
+        if kind == "other":
+            raise ConfigError(
+                f"column {name!r} holds neither numbers nor text only; ONNX has no such input"
+            )
+        if name in OUTPUTS and not schema.one_matrix:
+            raise ConfigError(f"a column is called {name!r}, as an output is; rename it")
     return schema
 
 
@@ -167,14 +163,14 @@ def _check(classifier: FairClassifier, schema: Schema, content: bytes, X: Any) -
         raise ConfigError(
             "the model refuses made-up check rows; give some real ones as X"
         ) from error
-    found_decisions, found = _run(content, schema.inputs(rows))
-    if found.shape != expected.shape or not np.allclose(found, expected, rtol=0, atol=AGREE):
+    onnx_decisions, proba = _run(content, schema.inputs(rows))
+    if proba.shape != expected.shape or not np.allclose(proba, expected, rtol=0, atol=AGREE):
         raise VerificationError(
             "the ONNX form of this model gives other probabilities than the model; not written"
         )
     top = np.sort(expected, axis=1)
     clear = top[:, -1] - top[:, -2] > 4 * AGREE
-    if (np.asarray(found_decisions)[clear] != np.asarray(decisions)[clear]).any():
+    if (onnx_decisions[clear] != np.asarray(decisions)[clear]).any():
         raise VerificationError("the ONNX form of this model decides otherwise; not written")
 
 
@@ -183,7 +179,7 @@ def _run(content: bytes, feeds: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], 
     import onnx
 
     model = onnx.load_from_string(content)
-    found: Any
+    outputs: Any
     try:
         onnx.checker.check_model(model, full_check=True)
         try:
@@ -191,15 +187,15 @@ def _run(content: bytes, feeds: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], 
         except ImportError:
             from onnx.reference import ReferenceEvaluator
 
-            found = ReferenceEvaluator(model).run(None, feeds)
+            outputs = ReferenceEvaluator(model).run(None, feeds)
         else:
             session = InferenceSession(content, providers=["CPUExecutionProvider"])
-            found = session.run(None, feeds)
+            outputs = session.run(None, feeds)
     except Exception as error:  # a runtime's own kinds
         raise ConfigError(
             f"the ONNX form of this model does not run: {str(error).splitlines()[0]}"
         ) from error
-    return np.asarray(found[0]), np.asarray(found[1])
+    return np.asarray(outputs[0]), np.asarray(outputs[1])
 
 
 def _some_of(X: Any) -> Any:
@@ -208,7 +204,7 @@ def _some_of(X: Any) -> Any:
 
 
 def _made_up(classifier: FairClassifier, schema: Schema) -> Any:
-    """Rows around the columns' means, with their levels; no person's."""
+    """Rows around the columns' means, with their levels: nobody's, so that none is needed."""
     features = classifier.model_.features
     coder: ColumnCoder | None = features.coder if features is not None else None
     codes = {code.name: code for code in coder.codes} if coder is not None else {}
@@ -217,8 +213,8 @@ def _made_up(classifier: FairClassifier, schema: Schema) -> Any:
     for name, kind in zip(schema.names, schema.kinds, strict=True):
         code = codes.get(name)
         if kind == "text":
-            known = code.levels if code else ()
-            levels = [level for level in known if level != REST] or ["made up"]
+            levels = [level for level in (code.levels if code else ()) if level != REST]
+            levels = levels or ["made up"]
             columns[name] = pd.Series(rng.choice(np.array(levels, dtype=object), CHECK_ROWS))
         else:
             shift, scale = (code.shift, code.scale) if code else (0.0, 1.0)
@@ -228,6 +224,3 @@ def _made_up(classifier: FairClassifier, schema: Schema) -> Any:
         if code.missing:
             table.loc[rng.random(CHECK_ROWS) < 0.2, name] = np.nan
     return table if schema.named else table.to_numpy()
-
-
-__all__ = ["export", "onnx_bytes"]

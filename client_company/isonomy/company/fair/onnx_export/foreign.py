@@ -1,4 +1,4 @@
-"""Steps that have no converter of ours: skl2onnx for scikit-learn's, torch's own for modules.
+"""Steps without a converter here: skl2onnx converts scikit-learn's, torch its modules.
 
 These run in single precision between two casts. skl2onnx has no double form of many operators, and
 scikit-learn's forests look at single precision themselves.
@@ -29,18 +29,18 @@ FLOAT = onnx.TensorProto.FLOAT
 
 def foreign_classifier(graph: Graph, model: Any, matrix: Matrix) -> str:
     """(n, classes) probabilities of a fitted scikit-learn classifier, as double."""
-    found = _by_skl2onnx(model, matrix.width, {"zipmap": False})
-    return graph.cast(_graft(graph, found, graph.cast(matrix.tensor, FLOAT))[1], DOUBLE)
+    converted = _by_skl2onnx(model, matrix.width, {"zipmap": False})
+    return graph.cast(_graft(graph, converted, graph.cast(matrix.tensor, FLOAT))[1], DOUBLE)
 
 
 def foreign_transformer(graph: Graph, step: Any, matrix: Matrix) -> Matrix:
     """A fitted scikit-learn transformer of numbers."""
-    found = _by_skl2onnx(step, matrix.width, None)
-    shape = found.graph.output[0].type.tensor_type.shape.dim
+    converted = _by_skl2onnx(step, matrix.width, None)
+    shape = converted.graph.output[0].type.tensor_type.shape.dim
     width = shape[1].dim_value if len(shape) == 2 else 0
     if not width:
         raise CannotConvert(f"{type(step).__name__}: the number of its columns is not known")
-    out = _graft(graph, found, graph.cast(matrix.tensor, FLOAT))[0]
+    out = _graft(graph, converted, graph.cast(matrix.tensor, FLOAT))[0]
     return Matrix(graph.cast(out, DOUBLE), width)
 
 
@@ -66,10 +66,10 @@ def torch_logits(graph: Graph, module: Any, matrix: Matrix) -> str:
                 opset_version=OPSET,
                 dynamo=False,
             )
-            found = onnx.load(path)
+            exported = onnx.load(path)
     except Exception as error:  # whatever a foreign module or the tracer may raise
         raise CannotConvert(f"torch cannot export {type(module).__name__}: {error}") from error
-    return graph.cast(_graft(graph, found, graph.cast(matrix.tensor, FLOAT))[0], DOUBLE)
+    return graph.cast(_graft(graph, exported, graph.cast(matrix.tensor, FLOAT))[0], DOUBLE)
 
 
 def _by_skl2onnx(model: Any, width: int, options: dict[str, Any] | None) -> Any:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.company.fair.onnx_export.schema import MISSING_TEXT, Kind
+from isonomy.company.fair.onnx_export.schema import Kind
 
 OPSET = 18
 ML_OPSET = 3
@@ -188,16 +188,3 @@ def columns_of(graph: Graph, value: Table | Matrix) -> tuple[Column, ...]:
     return tuple(
         Column(str(i), "number", graph.pick(value.tensor, [i])) for i in range(value.width)
     )
-
-
-__all__ = [
-    "MISSING_TEXT",
-    "CannotConvert",
-    "Column",
-    "Graph",
-    "Kind",
-    "Matrix",
-    "Table",
-    "as_matrix",
-    "columns_of",
-]

@@ -16,7 +16,6 @@ from isonomy.company.fair.inputs.features import CONSTANT, FeatureMap, wave_heig
 from isonomy.company.fair.onnx_export.graph import (
     DOUBLE,
     INT64,
-    MISSING_TEXT,
     CannotConvert,
     Column,
     Graph,
@@ -24,6 +23,7 @@ from isonomy.company.fair.onnx_export.graph import (
     Table,
     columns_of,
 )
+from isonomy.company.fair.onnx_export.schema import MISSING_TEXT
 from isonomy.company.fair.tilt.analysis import Proxy, with_last
 from isonomy.company.fair.tilt.model import TiltedModel
 from isonomy.company.fair.tilt.rule import costs
@@ -38,26 +38,26 @@ def coded(graph: Graph, coder: ColumnCoder, value: Table | Matrix) -> Matrix:
     """`coder.code(X)`: all number columns at once, text columns one by one, then into order."""
     numbers = [code for code in coder.codes if code.numeric]
     parts: list[str] = []
-    made: list[tuple[str, int]] = []  # (column, position within its code), in order of the parts
+    order: list[tuple[str, int]] = []  # (column, position within its code) as in the parts
     if numbers:
         raw = _number_columns(graph, numbers, value)
         parts.append(_z_scores(graph, numbers, raw))
-        made += [(code.name, 0) for code in numbers]
+        order += [(code.name, 0) for code in numbers]
         gaps = [i for i, code in enumerate(numbers) if code.missing]
         if gaps:
             parts.append(graph.cast(graph.pick(_no_number(graph, raw), gaps), DOUBLE))
-            made += [(numbers[i].name, 1) for i in gaps]
+            order += [(numbers[i].name, 1) for i in gaps]
     texts = [code for code in coder.codes if not code.numeric]
     if texts:
         columns = {column.name: column for column in columns_of(graph, value)}
         for code in texts:
             parts.append(_levels(graph, code, columns[code.name]))
-            made += [(code.name, i) for i in range(code.width)]
-    wanted = [(code.name, i) for code in coder.codes for i in range(code.width)]
+            order += [(code.name, i) for i in range(code.width)]
+    final = [(code.name, i) for code in coder.codes for i in range(code.width)]
     together = graph.concat(parts)
-    if wanted != made:
-        place = {key: i for i, key in enumerate(made)}
-        together = graph.pick(together, [place[key] for key in wanted])
+    if final != order:
+        place = {key: i for i, key in enumerate(order)}
+        together = graph.pick(together, [place[key] for key in final])
     return Matrix(together, coder.width)
 
 
@@ -80,8 +80,8 @@ def _z_scores(graph: Graph, codes: list[Code], raw: str) -> str:
         np.array([getattr(code, name) for code in codes]) for name in ("shift", "scale", "limit")
     )
     scaled = graph.op("Div", graph.op("Sub", raw, graph.constant(shift)), graph.constant(scale))
-    known = graph.op("Where", _no_number(graph, raw), graph.constant(np.array(0.0)), scaled)
-    above = graph.op("Max", known, graph.constant(-limit))
+    filled = graph.op("Where", _no_number(graph, raw), graph.constant(np.array(0.0)), scaled)
+    above = graph.op("Max", filled, graph.constant(-limit))
     return graph.op("Min", above, graph.constant(limit))
 
 
@@ -188,8 +188,8 @@ def _cost_weights(model: TiltedModel, proxy: Proxy, classes: int) -> Floats:
     """V (strata, groups, classes − 1): Σ_ae λ_ae C_aej per unit of joint probability."""
     strata, groups = proxy.shares.shape
     unit = np.eye(strata * groups).reshape(strata * groups, strata, groups)
-    given = np.ones((strata * groups, classes))
-    cost = costs(model.events, given, unit.transpose(1, 0, 2), proxy.shares)
+    proba = np.ones((strata * groups, classes))
+    cost = costs(model.events, proba, unit.transpose(1, 0, 2), proxy.shares)
     weighted = cost @ model.tilt.lam.reshape(-1)  # (classes − 1, strata · groups)
     return np.ascontiguousarray(weighted.T).reshape(strata, groups, classes - 1)
 
@@ -227,6 +227,3 @@ def _with_zero(graph: Graph, tensor: str, classes: int) -> str:
     """(n, classes − 1) -> (n, classes) with 0 for class 0."""
     first = np.hstack([np.zeros((classes - 1, 1)), np.eye(classes - 1)])
     return graph.op("MatMul", tensor, graph.constant(first))
-
-
-__all__ = ["coded", "decided", "tilted_margins", "tilted_probabilities"]

@@ -1,7 +1,7 @@
 """Which columns a model takes: names and kinds, without keeping a single value.
 
 ONNX inputs have types, so an export must know which columns hold text. `FairClassifier.fit` notes
-it; folders saved before that need some rows at export.
+it, and a saved model keeps it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Schema:
 
 
 def inputs_of(X: Any) -> dict[str, NDArray[Any]]:
-    """The inputs of an exported model for a table, by the table's own types."""
+    """The inputs of an exported model for a table, by the types of its columns."""
     return Schema.of(X).inputs(X)
 
 
@@ -95,8 +95,8 @@ def _kind(series: pd.Series[Any]) -> Kind:
     values = series
     if isinstance(series.dtype, pd.CategoricalDtype):
         values = pd.Series(series.dtype.categories)
-    found = pd.api.types.infer_dtype(values, skipna=True)
-    if found in ("string", "empty"):
+    content = pd.api.types.infer_dtype(values, skipna=True)
+    if content in ("string", "empty"):
         return "text"
     is_object = pd.api.types.is_object_dtype(series)
-    return "number" if is_object and found in _NUMBERS else "other"
+    return "number" if is_object and content in _NUMBERS else "other"

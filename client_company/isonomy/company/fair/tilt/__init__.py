@@ -1,1 +1,7 @@
-"""`tilt`: any model made fair to groups its owner never sees (see strategy.py)."""
+"""The strategy tilt: buy a few noised sums, learn a proxy from them, tilt the decision.
+
+Read `strategy` first: it is the whole algorithm on one page. `releases` asks the regulator, and is
+the only module here that spends privacy; `audits`, `analysis` and `search` work on what it bought;
+`rule` and `model` decide; `account` and `report` say what was done. Only the estimator enters here,
+and whoever reads its report.
+"""

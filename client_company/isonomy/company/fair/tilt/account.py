@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.sums.oracle import Budget
 from isonomy.company.fair.tilt.analysis import Problem
-from isonomy.company.fair.tilt.report import Report, interval, measure
+from isonomy.company.fair.tilt.notions import Event
+from isonomy.company.fair.tilt.report import Measures, Report, interval, measure
 from isonomy.company.fair.tilt.rule import Tilt, decide
 from isonomy.company.fair.tilt.strategy import Outcome
 
-FELL = 0.8  # the share of positives is remarked upon when it falls below this part
+FELL = 0.8  # a note is written when the share of positives falls below this part of what it was
 
 
 @dataclass(frozen=True)
@@ -33,29 +35,13 @@ def report_of(outcome: Outcome, notion: str, budget: Budget, seconds: Seconds) -
     after = measure(final, outcome.tilt)
     return Report(
         notion=notion,
-        tolerance=min(event.tolerance for event in outcome.view.land.events),
         attributes=outcome.releases.attributes,
         groups=outcome.releases.groups,
         returned=outcome.returned,
-        tilt=tuple(map(tuple, outcome.tilt.lam.tolist())),
-        offset=outcome.tilt.offset,
         retrained=outcome.retrained,
-        base_violation=before["violation"],
-        base_deviation=before["deviation"],
-        violation=after["violation"],
-        deviation=after["deviation"],
-        interval=interval(after["violation"], after["deviation"]),
-        base_error=before["error"],
-        error=after["error"],
-        base_selection_rate=before["selection_rate"],
-        selection_rate=after["selection_rate"],
         epsilon_spent=epsilon_of(outcome.releases.units, budget.delta),
-        epsilon_cap=budget.cap_epsilon,
-        delta=budget.delta,
-        seconds_base=seconds.base,
-        seconds_out_of_fold=seconds.out_of_fold,
-        seconds_fairness=seconds.fairness,
         notes=_notes(outcome, before, after),
+        **_shared_fields(outcome.view.land.events, outcome.tilt, before, after, budget, seconds),
     )
 
 
@@ -63,48 +49,64 @@ def report_of_exactly_fair(
     problem: Problem,
     notion: str,
     attributes: tuple[str, ...],
-    groups: Sequence[str],
+    groups: tuple[str, ...],
     budget: Budget,
     seconds: Seconds,
 ) -> Report:
     """Decisions that never differ within an event are fair whatever the groups are."""
     decided = decide(problem.proba[:, 1:] - problem.proba[:, :1])
     error, rate = float(np.mean(decided != problem.y)), float(np.mean(decided != 0))
+    fair = Measures(error=error, selection_rate=rate, violation=0.0, deviation=0.0)
+    none = Tilt.none(len(groups), len(problem.events))
     return Report(
         notion=notion,
-        tolerance=min(event.tolerance for event in problem.events),
         attributes=attributes,
-        groups=tuple(groups),
+        groups=groups,
         returned="base",
-        tilt=tuple((0.0,) * len(problem.events) for _ in groups),
-        offset=0.0,
         retrained=False,
-        base_violation=0.0,
-        base_deviation=0.0,
-        violation=0.0,
-        deviation=0.0,
-        interval=(0.0, 0.0),
-        base_error=error,
-        error=error,
-        base_selection_rate=rate,
-        selection_rate=rate,
         epsilon_spent=0.0,
-        epsilon_cap=budget.cap_epsilon,
-        delta=budget.delta,
-        seconds_base=seconds.base,
-        seconds_out_of_fold=seconds.out_of_fold,
-        seconds_fairness=seconds.fairness,
         notes=(
             "The base model decides the same for everybody in question (constant, or always "
             "right): it is fair by this notion whatever the groups are, so nothing was spent.",
         ),
+        **_shared_fields(problem.events, none, fair, fair, budget, seconds),
     )
 
 
-def _notes(outcome: Outcome, before: dict[str, float], after: dict[str, float]) -> tuple[str, ...]:
+def _shared_fields(
+    events: Sequence[Event],
+    tilt: Tilt,
+    before: Measures,
+    after: Measures,
+    budget: Budget,
+    seconds: Seconds,
+) -> dict[str, Any]:
+    """The fields of `Report` that are computed the same way for every outcome."""
+    return {
+        "tolerance": min(event.tolerance for event in events),
+        "tilt": tuple(map(tuple, tilt.lam.tolist())),
+        "offset": tilt.offset,
+        "base_violation": before.violation,
+        "base_deviation": before.deviation,
+        "violation": after.violation,
+        "deviation": after.deviation,
+        "interval": interval(after.violation, after.deviation),
+        "base_error": before.error,
+        "error": after.error,
+        "base_selection_rate": before.selection_rate,
+        "selection_rate": after.selection_rate,
+        "epsilon_cap": budget.cap_epsilon,
+        "delta": budget.delta,
+        "seconds_base": seconds.base,
+        "seconds_out_of_fold": seconds.out_of_fold,
+        "seconds_fairness": seconds.fairness,
+    }
+
+
+def _notes(outcome: Outcome, before: Measures, after: Measures) -> tuple[str, ...]:
     notes = []
     slack = outcome.view.land.slack
-    if after["selection_rate"] < FELL * before["selection_rate"]:
+    if after.selection_rate < FELL * before.selection_rate:
         notes.append(
             "The share of positives fell by more than a fifth; keep_selection_rate=True keeps it."
         )

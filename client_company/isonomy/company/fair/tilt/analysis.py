@@ -60,9 +60,9 @@ def with_last(free: Floats, blocks: tuple[slice, ...]) -> Floats:
     """(n, free groups) -> (n, groups): the last group of each attribute is 1 minus the others."""
     columns, start = [], 0
     for block in blocks:
-        own = free[:, start : start + block.stop - block.start - 1]
-        columns += [own, 1 - own.sum(axis=1, keepdims=True)]
-        start += own.shape[1]
+        first = free[:, start : start + block.stop - block.start - 1]
+        columns += [first, 1 - first.sum(axis=1, keepdims=True)]
+        start += first.shape[1]
     return np.hstack(columns)
 
 
@@ -78,8 +78,8 @@ class Analyst:
         label = problem.people.stratum if releases.strata > 1 else None
         self.strata = []
         for stratum in range(releases.strata):
-            own = np.arange(len(folded)) if label is None else np.flatnonzero(label == stratum)
-            geometry = Geometry.of(folded[own])
+            inside = np.arange(len(folded)) if label is None else np.flatnonzero(label == stratum)
+            geometry = Geometry.of(folded[inside])
             share = np.clip(counts[stratum] / everybody[stratum], 1e-4, 1 - 1e-4)
             moments = features.columns(releases.moments[stratum])
             posteriors = tuple(
@@ -88,7 +88,7 @@ class Analyst:
                     releases.free, releases.moment_deviation[releases.free], strict=True
                 )
             )
-            self.strata.append(Stratum(own, geometry, posteriors))
+            self.strata.append(Stratum(inside, geometry, posteriors))
         beta = np.stack([[p.beta for p in stratum.posteriors] for stratum in self.strata])
         self.proxy = Proxy(counts / everybody.sum(), beta, releases.blocks)
         self.cost = costs(problem.events, problem.proba, self.proxy(rows), self.proxy.shares)
@@ -146,22 +146,23 @@ class View:
         free = self._sum_deviations(decided)
         rows, start = [], 0
         for block in self.land.blocks:
-            own = free[start : start + block.stop - block.start - 1]
-            rows += [own, np.sqrt((own**2).sum(axis=0, keepdims=True))]
-            start += len(own)
+            first = free[start : start + block.stop - block.start - 1]
+            rows += [first, np.sqrt((first**2).sum(axis=0, keepdims=True))]
+            start += len(first)
         relative = self.releases.count_deviation[:, None] / self.land.counts
         return np.hypot(np.vstack(rows) / self.land.counts, self.land.rates(decided) * relative)
 
     def violation(self, decided: Ints) -> tuple[float, float]:
         """Estimated violation, and the deviation of the gap of the two groups that attain it."""
         rates, free = self.land.rates(decided), self._sum_deviations(decided)
-        block, event = max(
+        number, event = max(
             ((b, e) for b in range(len(self.land.blocks)) for e in range(len(self.land.events))),
             key=lambda be: float(np.ptp(rates[self.land.blocks[be[0]], be[1]])),
         )
-        own = self.land.blocks[block]
-        values, counts = rates[own, event], self.land.counts[own, event]
-        last, start = own.stop - own.start - 1, own.start - block
+        block = self.land.blocks[number]
+        values, counts = rates[block, event], self.land.counts[block, event]
+        # Each attribute before this one has a last group, which is not among the free ones.
+        last, start = block.stop - block.start - 1, block.start - number
         top, bottom = int(values.argmax()), int(values.argmin())
         weight = np.zeros(last)  # the gap as a linear function of the free groups' sums
         for group, sign in ((top, 1.0), (bottom, -1.0)):
@@ -169,7 +170,7 @@ class View:
                 weight[group] += sign / counts[group]
             else:
                 weight -= sign / counts[group]
-        noise = self.releases.count_deviation[own] / counts * values
+        noise = self.releases.count_deviation[block] / counts * values
         variance = float(np.sum((weight * free[start : start + last, event]) ** 2))
         variance += float(noise[top] ** 2 + noise[bottom] ** 2)
         return float(values[top] - values[bottom]), float(np.sqrt(variance))

@@ -43,12 +43,12 @@ class Stratum:
 
     people: NDArray[np.int64]  # indices of entries (people.py)
     geometry: Geometry
-    posteriors: tuple[Posterior, ...]  # free groups: the last of each attribute is left out
+    posteriors: tuple[Posterior, ...]  # of the free groups: all but each attribute's last
 
 
 @dataclass(frozen=True)
 class Audit:
-    """One released audit: the centred rows asked about and the answer for the free groups."""
+    """One released audit: the centred rows in question and the answer for the free groups."""
 
     rows: Floats  # (entries, events)
     values: Floats  # (free groups, events)
@@ -64,17 +64,17 @@ class Knowledge:
         self.scale = float(_SCALES[0])
         self.memberships = self._spread([[p.rule for p in s.posteriors] for s in strata])
         self._solved: Floats = np.zeros((self.groups, 0, 0))
-        asked = np.hstack([np.zeros((entries, 0)), *(audit.rows for audit in audits)])
-        used = np.flatnonzero(np.abs(asked).sum(axis=0) > 0)  # a constant event tells nothing
-        self.asked = asked[:, used]  # (entries, t)
+        rows = np.hstack([np.zeros((entries, 0)), *(audit.rows for audit in audits)])
+        used = np.flatnonzero(np.abs(rows).sum(axis=0) > 0)  # a constant event tells nothing
+        self.audited = rows[:, used]  # (entries, t)
         if not len(used):
             return
         values = np.hstack([audit.values for audit in audits])[:, used]  # (groups, t)
         noise = np.hstack([np.repeat(a.deviation[:, None], a.rows.shape[1], 1) for a in audits])
         noise = noise[:, used] ** 2
         fit = self._spread([[p.inside for p in s.posteriors] for s in strata])
-        residual = values - fit.T @ self.asked
-        inside, outside = self._kernels(self.asked, self.asked, "uncertainty")
+        residual = values - fit.T @ self.audited
+        inside, outside = self._kernels(self.audited, self.audited, "uncertainty")
         self.scale = _likeliest_scale(residual, inside, outside, noise)
         kernel = inside + self.scale * outside + noise[:, :, None] * np.eye(len(used))
         self._solved = np.asarray(np.linalg.inv(kernel), np.float64)  # (groups, t, t)
@@ -85,7 +85,7 @@ class Knowledge:
         """(groups, events) standard deviation of the estimated T(u), u (entries, events)."""
         inside, outside = self._kernels(u, u, "spread")
         variance = np.einsum("gee->ge", inside + (self.scale - 1) * outside).copy()
-        inside, outside = self._kernels(self.asked, u, "shared")
+        inside, outside = self._kernels(self.audited, u, "shared")
         cross = inside + (self.scale - 1) * outside  # (groups, t, events)
         variance -= np.einsum("gte,gts,gse->ge", cross, self._solved, cross)
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
@@ -93,17 +93,17 @@ class Knowledge:
     def _spread(self, coefficients: Sequence[Sequence[Floats]]) -> Floats:
         """(entries, groups) share + φᵀ coefficients, for each stratum and group."""
         fit = np.zeros((self.entries, self.groups))
-        for stratum, own in zip(self.strata, coefficients, strict=True):
+        for stratum, columns in zip(self.strata, coefficients, strict=True):
             shares = np.array([p.share for p in stratum.posteriors])
-            fit[stratum.people] += shares + stratum.geometry.spread(np.column_stack(own))
+            fit[stratum.people] += shares + stratum.geometry.spread(np.column_stack(columns))
         return fit
 
-    def _kernels(self, left: Floats, right: Floats, factor: str) -> tuple[Floats, Floats]:
+    def _kernels(self, u: Floats, other: Floats, factor: str) -> tuple[Floats, Floats]:
         """(groups, l, r) Σ_j w_j w'_j factor_j, and v·⟨u, u'⟩_⊥."""
-        shape = (self.groups, left.shape[1], right.shape[1])
+        shape = (self.groups, u.shape[1], other.shape[1])
         inside, outside = np.zeros(shape), np.zeros(shape)
         for stratum in self.strata:
-            a, b = left[stratum.people], right[stratum.people]
+            a, b = u[stratum.people], other[stratum.people]
             wa, wb = stratum.geometry.moments(a), stratum.geometry.moments(b)
             off = a.T @ b - wa.T @ (wb / stratum.geometry.eigenvalues[:, None])
             for group, posterior in enumerate(stratum.posteriors):
@@ -118,14 +118,13 @@ class Knowledge:
         """
         spread = np.zeros((self.entries, self.groups))
         for stratum in self.strata:
-            asked = self.asked[stratum.people]  # (n_s, t)
-            w = stratum.geometry.moments(asked)  # (r, t)
+            rows = self.audited[stratum.people]  # (n_s, t)
+            w = stratum.geometry.moments(rows)  # (r, t)
             for group, posterior in enumerate(stratum.posteriors):
-                own = weights[group]
                 off = (self.scale - 1) * posterior.variance
                 along = posterior.shared - off / stratum.geometry.eigenvalues  # (r,)
-                inner = stratum.geometry.spread(((w @ own) * along)[:, None])[:, 0]
-                spread[stratum.people, group] += off * (asked @ own) + inner
+                inner = stratum.geometry.spread(((w @ weights[group]) * along)[:, None])[:, 0]
+                spread[stratum.people, group] += off * (rows @ weights[group]) + inner
         return spread
 
 

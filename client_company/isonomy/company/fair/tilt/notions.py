@@ -38,14 +38,14 @@ class Event:
     statistic: Literal["chosen", "wrong"]
     tolerance: float
     label: int | None = None  # members: people with this label; None: everybody
-    chosen: int = 1  # the class whose choice is counted
+    choice: int = 1  # the class whose choice is counted
 
     def members(self, y: Ints) -> NDArray[np.bool_]:
         return np.ones(len(y), dtype=bool) if self.label is None else y == self.label
 
     def happened(self, decided: Ints, y: Ints) -> Floats:
         """(n,) z_e as 0 / 1."""
-        z = decided == self.chosen if self.statistic == "chosen" else decided != y
+        z = decided == self.choice if self.statistic == "chosen" else decided != y
         return np.asarray(z, dtype=np.float64)
 
     @property
@@ -99,7 +99,7 @@ def _events(notion: str, tolerance: float, classes: int) -> tuple[Event, ...]:
         if classes == 2:
             return (Event("selected", "chosen", tolerance),)
         return tuple(
-            Event(f"class {c} chosen", "chosen", tolerance, chosen=c) for c in range(classes)
+            Event(f"class {c} chosen", "chosen", tolerance, choice=c) for c in range(classes)
         )
     opportunity = Event("selected | y = 1", "chosen", tolerance, label=1)
     false_alarm = Event("selected | y = 0", "chosen", tolerance, label=0)
@@ -122,14 +122,3 @@ def centred(
         columns.append(np.where(members > 0, z - rate, 0.0))
         rates.append(rate)
     return np.column_stack(columns), np.array(rates)
-
-
-def violation(events: Sequence[Event], decided: Ints, y: Ints, groups: NDArray[np.int64]) -> float:
-    """The exact violation where the groups are known: for rehearsals, simulation and tests."""
-    worst = 0.0
-    for event in events:
-        members, z = event.members(y), event.happened(decided, y)
-        present = np.unique(groups[members])
-        rates = [float(z[members & (groups == group)].mean()) for group in present]
-        worst = max(worst, max(rates) - min(rates)) if rates else worst
-    return worst

@@ -174,9 +174,9 @@ def buy_counts_and_moments(
     """
     strata = int(people.stratum.max()) + 1 if any(e.by_label for e in events) else 1
     cells = people.fold(np.eye(strata)[people.stratum[people.entry]])
-    given, positions = people.by_person(cells)
+    rows_by_person, positions = people.by_person(cells)
     counts = oracle.open_sum(
-        given,
+        rows_by_person,
         norm=1.0,
         attribute=list(attributes),
         people=positions,

@@ -1,6 +1,6 @@
 """Keep paid releases on disk: releases.json and releases.safetensors, nothing executable.
 
-They hold noised group sums, the company's own decisions and scores, and no ids or attributes.
+They hold noised group sums, the company's decisions and scores, and no ids or attributes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ def save_releases(releases: Releases, folder: str | Path) -> Path:
         raise ConfigError(f"{folder} holds releases already; they are paid for, so keep them")
     state, constants = releases.features.to_state()
     arrays = {name: np.ascontiguousarray(getattr(releases, name)) for name in _ARRAYS}
-    arrays |= {f"features.{name}": np.ascontiguousarray(v) for name, v in constants.items()}
-    save_file(arrays, folder / ARRAYS)
+    save_file(arrays | constants, folder / ARRAYS)
     plain: dict[str, Any] = {
         "schema": SCHEMA,
         "attributes": releases.attributes,
@@ -70,18 +69,13 @@ def load_releases(folder: str | Path) -> Releases:
     if not isinstance(state, dict) or state.get("schema") != SCHEMA:
         raise ConfigError(f"{folder / JSON} is of another schema; this version reads {SCHEMA}")
     try:
-        constants = {
-            name.removeprefix("features."): value
-            for name, value in arrays.items()
-            if name.startswith("features.")
-        }
         return Releases(
             attributes=tuple(state["attributes"]),
             groups=tuple(state["groups"]),
             sizes=tuple(state["sizes"]),
             events=tuple(Event(**event) for event in state["events"]),
             classes=int(state["classes"]),
-            features=FeatureMap.from_state(state["features"], constants),
+            features=FeatureMap.from_state(state["features"], arrays),
             fingerprint=bytes.fromhex(state["fingerprint"]),
             units=int(state["units"]),
             queries=tuple(state["queries"]),

@@ -106,28 +106,30 @@ def _words(notion: str) -> str:
 
 
 @dataclass(frozen=True)
-class Point:
+class Measures:
+    """What one tilt does: error, share of positives, estimated violation and its deviation."""
+
+    error: float
+    selection_rate: float
+    violation: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Point(Measures):
     """One model of the frontier: what a tolerance costs."""
 
     tolerance: float
-    error: float
-    violation: float
-    deviation: float
-    selection_rate: float
     returned: str
 
 
-def measure(view: View, tilt: Tilt) -> dict[str, float]:
-    """Error, selection rate, estimated violation and deviation of one tilt."""
+def measure(view: View, tilt: Tilt) -> Measures:
+    """The measures of one tilt."""
     land = view.land
     decided, _ = land.decide(tilt)
-    found, deviation = view.violation(decided)
-    return {
-        "error": land.error(decided),
-        "selection_rate": float(land.weight @ (decided != 0) / land.weight.sum()),
-        "violation": found,
-        "deviation": deviation,
-    }
+    violation, deviation = view.violation(decided)
+    rate = float(land.weight @ (decided != 0) / land.weight.sum())
+    return Measures(land.error(decided), rate, violation, deviation)
 
 
 def interval(violation: float, deviation: float) -> tuple[float, float]:

@@ -11,7 +11,7 @@ class j for x brings about, by the proxy g_a(x, y) and the shares p:
 | class c chosen, label l | 1[j = c] · f_l g_a(x, l) / p_al |
 | wrong, everybody | Σ_{y ≠ j} f_y g_a(x, y) / p_a |
 
-With two classes, W_ae = C_ae1 − C_ae0 and the rule is TILT.md's
+With two classes, W_ae = C_ae1 − C_ae0 and the rule is that of docs/tilt.md,
 
     h(x) = 1[ 2f(x) − 1 − Σ λ_ae W_ae(x) > 0 ].
 
@@ -62,8 +62,8 @@ def costs(events: Sequence[Event], proba: Floats, proxy: Floats, shares: Floats)
     shares: (strata, groups), P(A = a, stratum).
     """
     classes, strata = proba.shape[1], len(proxy)
-    given = proba.T[:, :, None] if strata > 1 else np.ones((1, len(proba), 1))
-    joint = given * proxy  # (strata, n, groups) P(A = a, Y = y | x)
+    by_class = proba.T[:, :, None] if strata > 1 else np.ones((1, len(proba), 1))
+    joint = by_class * proxy  # (strata, n, groups) P(A = a, Y = y | x)
     columns = np.zeros((classes - 1, len(proba), proxy.shape[2], len(events)))
     total = joint.sum(axis=0) / shares.sum(axis=0)
     for e, event in enumerate(events):
@@ -72,10 +72,10 @@ def costs(events: Sequence[Event], proba: Floats, proxy: Floats, shares: Floats)
                 columns[j - 1, :, :, e] = (joint[0] - joint[j]) / shares.sum(axis=0)
             continue
         weight = total if event.label is None else joint[event.label] / shares[event.label]
-        if event.chosen == 0:
+        if event.choice == 0:
             columns[:, :, :, e] = -weight
         else:
-            columns[event.chosen - 1, :, :, e] = weight
+            columns[event.choice - 1, :, :, e] = weight
     return columns.reshape(classes - 1, len(proba), -1)
 
 

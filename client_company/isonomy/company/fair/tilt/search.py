@@ -80,8 +80,8 @@ class Landscape:
         if self.keep_rate is None or not tilt.size:
             return decide(margins(self.proba, self.cost, tilt)), tilt
         margin = margins(self.proba, self.cost, Tilt(tilt.lam))
-        kept = Tilt(tilt.lam, -weighted_quantile(margin[:, 0], self.weight, 1 - self.keep_rate))
-        return decide(margin + kept.offset), kept
+        offset = -weighted_quantile(margin[:, 0], self.weight, 1 - self.keep_rate)
+        return decide(margin + offset), Tilt(tilt.lam, offset)
 
     def error(self, decided: Ints) -> float:
         return float(self.weight @ (decided != self.y) / self.weight.sum())
@@ -92,17 +92,18 @@ class Landscape:
 
     def excess(self, rates: Floats) -> float:
         """By how much the tolerances (and slack) are exceeded; may be negative."""
+        return self._excess(rates - self.slack, rates + self.slack)
+
+    def beyond_tolerance(self, rates: Floats) -> float:
+        """The same without slack."""
+        return self._excess(rates, rates)
+
+    def _excess(self, high: Floats, low: Floats) -> float:
         tolerance = np.array([event.tolerance for event in self.events])
-        high, low = rates - self.slack, rates + self.slack
         return max(
             float((high[block].max(axis=0) - low[block].min(axis=0) - tolerance).max())
             for block in self.blocks
         )
-
-    def beyond_tolerance(self, rates: Floats) -> float:
-        """The same without slack: by how much the tolerances as given are exceeded."""
-        tolerance = np.array([event.tolerance for event in self.events])
-        return max(float((np.ptp(rates[block], axis=0) - tolerance).max()) for block in self.blocks)
 
     @property
     def simple(self) -> bool:
@@ -131,13 +132,16 @@ def bisect(land: Landscape) -> Tilt:
     """Two groups, one event: λ = s·(1, −1)·t, t ≥ 0 the smallest with gap ≤ γ."""
     tolerance = land.events[0].tolerance + float(land.slack.sum())
 
-    def gap(t: float) -> float:
-        rates = land.rates(land.decide(Tilt(t * direction))[0])
-        return float(sign * (rates[0, 0] - rates[1, 0]))
+    def signed_gap(tilt: Tilt) -> float:
+        rates = land.rates(land.decide(tilt)[0])
+        return float(rates[0, 0] - rates[1, 0])
 
-    sign, direction = 1.0, np.zeros((2, 1))
-    sign = float(np.sign(gap(0.0))) or 1.0
+    sign = float(np.sign(signed_gap(Tilt.none(2, 1)))) or 1.0
     direction = sign * np.array([[1.0], [-1.0]])
+
+    def gap(t: float) -> float:
+        return sign * signed_gap(Tilt(t * direction))
+
     low, high = 0.0, 0.05
     while gap(high) > tolerance:
         low, high = high, 2 * high
@@ -160,7 +164,7 @@ def solve_dual(land: Landscape, start: Tilt) -> Tilt:
     best, best_merit = start, merit(land, start)
     current = start
     for _ in range(_OFFSETS):
-        current, soft = _minimise(land, offsets, current)
+        current, soft = _Dual(land, offsets).minimise(current)
         decided, current = land.decide(current)
         value = merit(land, current)
         if value < best_merit:
@@ -170,52 +174,64 @@ def solve_dual(land: Landscape, start: Tilt) -> Tilt:
     return best
 
 
-def _minimise(land: Landscape, offsets: Floats, start: Tilt) -> tuple[Tilt, Floats]:
-    """argmin D for these offsets, and the soft proxy rates (groups, events) there."""
-    groups, events = land.shape
-    free = _free_basis(land.blocks, groups)  # (groups, free): columns add up to 0 in a block
-    bound = np.array([event.tolerance / 2 for event in land.events]) + land.slack
-    share = land.weight / land.weight.sum()
-    base = land.proba[:, 1:] - land.proba[:, :1]
-    kept = land.keep_rate is not None
+class _Dual:
+    """D as a function of x: λ of the free groups, then the offset if the selection rate is kept."""
 
-    def soft_choice(lam: Floats, offset: float) -> tuple[float, list[Floats]]:
-        margin = base - (land.cost @ lam.reshape(-1)).T + offset
-        if margin.shape[1] == 1:  # two classes: the same, faster
-            m = margin[:, 0] / TEMPERATURE
-            return TEMPERATURE * float(share @ np.logaddexp(0.0, m)), [share * expit(m)]
-        scaled = np.hstack([np.zeros((len(margin), 1)), margin / TEMPERATURE])
-        top = logsumexp(scaled, axis=1)
-        value = TEMPERATURE * float(share @ top)
-        return value, [share * np.exp(scaled[:, j] - top) for j in range(1, scaled.shape[1])]
+    def __init__(self, land: Landscape, offsets: Floats) -> None:
+        self._land, self._offsets = land, offsets
+        self._basis = _free_basis(land.blocks, land.shape[0])  # (groups, free)
+        self._bound = np.array([event.tolerance / 2 for event in land.events]) + land.slack
+        self._share = land.weight / land.weight.sum()
+        self._margin = land.proba[:, 1:] - land.proba[:, :1]
 
-    def proxy_rates(choice: Sequence[Floats]) -> Floats:
-        total = sum(c @ cost for c, cost in zip(choice, land.cost, strict=True))
-        return np.asarray(total).reshape(groups, events)
+    def minimise(self, start: Tilt) -> tuple[Tilt, Floats]:
+        """argmin D, and the soft proxy rates (groups, events) there."""
+        x = (np.linalg.pinv(self._basis) @ start.lam).reshape(-1)
+        if self._land.keep_rate is not None:
+            x = np.append(x, start.offset)
+        options = {"maxiter": 100}
+        best = minimize(self._value, x, jac=True, method="L-BFGS-B", options=options).x
+        tilt = self._tilt(best)
+        return tilt, self._rates(self._soft_choice(tilt)[1])
 
-    def dual(x: Floats) -> tuple[float, Floats]:
-        lam = free @ x[: free.shape[1] * events].reshape(-1, events)
-        offset = float(x[-1]) if kept else 0.0
-        value, choice = soft_choice(lam, offset)
-        smooth = np.sqrt(lam**2 + 1e-8)
-        value += float(np.sum(bound * smooth) - np.sum(lam * offsets))
-        slope = free.T @ (bound * lam / smooth - offsets - proxy_rates(choice))
-        gradient = slope.reshape(-1)
-        if kept:
-            value -= offset * float(land.keep_rate or 0.0)
-            gradient = np.append(gradient, sum(c.sum() for c in choice) - (land.keep_rate or 0.0))
+    def _tilt(self, x: Floats) -> Tilt:
+        events = self._land.shape[1]
+        lam = self._basis @ x[: self._basis.shape[1] * events].reshape(-1, events)
+        return Tilt(lam, 0.0 if self._land.keep_rate is None else float(x[-1]))
+
+    def _value(self, x: Floats) -> tuple[float, Floats]:
+        """D(x) and its gradient; |λ| is smoothed, because L-BFGS needs a slope at 0."""
+        tilt = self._tilt(x)
+        value, choice = self._soft_choice(tilt)
+        smooth = np.sqrt(tilt.lam**2 + 1e-8)
+        value += float(np.sum(self._bound * smooth) - np.sum(tilt.lam * self._offsets))
+        slope = self._bound * tilt.lam / smooth - self._offsets - self._rates(choice)
+        gradient = (self._basis.T @ slope).reshape(-1)
+        if self._land.keep_rate is not None:
+            value -= tilt.offset * self._land.keep_rate
+            gradient = np.append(gradient, sum(c.sum() for c in choice) - self._land.keep_rate)
         return value, gradient
 
-    x = (np.linalg.pinv(free) @ start.lam).reshape(-1)
-    x = np.append(x, start.offset) if kept else x
-    found = minimize(dual, x, jac=True, method="L-BFGS-B", options={"maxiter": 100}).x
-    lam = free @ found[: free.shape[1] * events].reshape(-1, events)
-    offset = float(found[-1]) if kept else 0.0
-    return Tilt(lam, offset), proxy_rates(soft_choice(lam, offset)[1])
+    def _soft_choice(self, tilt: Tilt) -> tuple[float, list[Floats]]:
+        """mean_i T·ln(1 + Σ_j e^{margin_ij/T}), and per class j ≥ 1 each row's share of it."""
+        margin = self._margin - (self._land.cost @ tilt.lam.reshape(-1)).T + tilt.offset
+        if margin.shape[1] == 1:  # two classes: the same, faster
+            m = margin[:, 0] / TEMPERATURE
+            value = TEMPERATURE * float(self._share @ np.logaddexp(0.0, m))
+            return value, [self._share * expit(m)]
+        scaled = np.hstack([np.zeros((len(margin), 1)), margin / TEMPERATURE])
+        top = logsumexp(scaled, axis=1)
+        value = TEMPERATURE * float(self._share @ top)
+        return value, [self._share * np.exp(scaled[:, j] - top) for j in range(1, scaled.shape[1])]
+
+    def _rates(self, choice: Sequence[Floats]) -> Floats:
+        """(groups, events) rates by the proxy."""
+        total = sum(c @ cost for c, cost in zip(choice, self._land.cost, strict=True))
+        return np.asarray(total).reshape(self._land.shape)
 
 
 def _free_basis(blocks: Sequence[slice], groups: int) -> Floats:
-    """(groups, groups − attributes): λ of the last group is minus the sum of the others."""
+    """(groups, groups − attributes) columns that add up to 0 within an attribute, as λ must."""
     columns = []
     for block in blocks:
         for group in range(block.start, block.stop - 1):
@@ -240,11 +256,11 @@ def polish(land: Landscape, tilt: Tilt) -> Tilt:
         return Tilt(free @ x.reshape(-1, land.shape[1]), tilt.offset)
 
     steps = np.vstack([x] + [x + 0.05 * max(tilt.size, 0.02) * e for e in np.eye(len(x))])
-    found = minimize(
+    polished = minimize(
         lambda x: merit(land, tilt_of(x)),
         x,
         method="Nelder-Mead",
         options={"initial_simplex": steps, "maxfev": 40 * len(x), "xatol": 1e-5, "fatol": 1e-6},
     ).x
-    best = min((tilt_of(found), tilt), key=lambda t: merit(land, t))
+    best = min((tilt_of(polished), tilt), key=lambda t: merit(land, t))
     return land.decide(best)[1]

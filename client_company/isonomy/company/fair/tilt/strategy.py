@@ -134,8 +134,8 @@ def settle(view: View, tilt: Tilt, base_view: View) -> tuple[Tilt, Returned]:
     error, violation = _error_and_violation(base, none)
     for factor in (*SHRINK, 0.0) if retrained else SHRINK:
         _, part = land.decide(tilt.times(factor))
-        cost, left = _error_and_violation(land, part)
-        if cost - error <= PRICE * (violation - left):
+        cost, remaining = _error_and_violation(land, part)
+        if cost - error <= PRICE * (violation - remaining):
             return part, "tilt" if factor == 1.0 else "shrunk"
     return none, "base"
 

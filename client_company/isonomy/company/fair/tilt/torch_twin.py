@@ -4,7 +4,7 @@
     r_ae(θ) = Σ_i ĝ_a(i) M_e(i) (s_e(i; θ) − pooled) / n_ae        soft rate of event e in group a
     λ ← λ + step/√epoch · (gap beyond the tolerance of the *hard* decisions), Σ_a λ_ae = 0
 
-s_e is the model's own probability that the event happens (class chosen, or wrong). ĝ comes from
+s_e is the model's probability that the event happens (class chosen, or wrong). ĝ comes from
 releases already paid for, so training costs no privacy. The tilt then corrects what is left, with
 the audits that remain.
 """
@@ -32,30 +32,30 @@ STEP = 2.0  # λ moves by this times the gap, per epoch
 
 
 class Lagrangian:
-    """Multipliers and penalty for the rows `own` of a landscape."""
+    """Multipliers and penalty for some rows of a landscape."""
 
-    def __init__(self, land: Landscape, own: Ints, step: float = STEP) -> None:
-        self.events, self.blocks, self.step = land.events, land.blocks, step
-        self.y, self.weight = land.y[own], land.weight[own]
+    def __init__(self, land: Landscape, rows: Ints) -> None:
+        self.events, self.blocks = land.events, land.blocks
+        self.y = land.y[rows]
         self.lam = np.zeros(land.shape)
-        share = len(own) / len(land.y)
+        share = len(rows) / len(land.y)
         # (rows, groups, events) ĝ M / n, scaled so that a batch's mean estimates the rate
         members = np.column_stack([event.members(self.y) for event in land.events])
-        scale = len(own) / (land.counts * share)  # (groups, events)
-        self.rates = land.member[own][:, :, None] * members[:, None, :] * scale
+        scale = len(rows) / (land.counts * share)  # (groups, events)
+        self.rates = land.member[rows][:, :, None] * members[:, None, :] * scale
         self._rates = torch.tensor(self.rates, dtype=torch.float32)
         self._y = torch.tensor(self.y)
 
     def penalty(self, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Σ λ_ae · (batch estimate of the soft rate r_ae)."""
-        chosen = torch.softmax(logits, dim=1)
+        chances = torch.softmax(logits, dim=1)
         lam = torch.tensor(self.lam, dtype=torch.float32)
         total = torch.zeros(())
         for e, event in enumerate(self.events):
             if event.statistic == "wrong":
-                soft = 1 - chosen[torch.arange(len(rows)), self._y[rows]]
+                soft = 1 - chances[torch.arange(len(rows)), self._y[rows]]
             else:
-                soft = chosen[:, event.chosen]
+                soft = chances[:, event.choice]
             centred = soft - soft.detach().mean()
             total = total + ((self._rates[rows, :, e] @ lam[:, e]) * centred).mean()
         return total
@@ -67,12 +67,10 @@ class Lagrangian:
             z = np.where(members, z - z[members].mean(), 0.0)
             rates = np.mean(self.rates[:, :, e] * z[:, None], axis=0)  # (groups,)
             for block in self.blocks:
-                own = rates[block]
-                middle = (own.max() + own.min()) / 2
-                beyond = np.sign(own - middle) * np.maximum(
-                    0.0, np.abs(own - middle) - event.tolerance / 2
-                )
-                self.lam[block, e] += self.step / np.sqrt(epoch) * (beyond - beyond.mean())
+                middle = (rates[block].max() + rates[block].min()) / 2
+                distance = rates[block] - middle
+                beyond = np.sign(distance) * np.maximum(0.0, np.abs(distance) - event.tolerance / 2)
+                self.lam[block, e] += STEP / np.sqrt(epoch) * (beyond - beyond.mean())
 
 
 def train_fairly(
@@ -80,31 +78,31 @@ def train_fairly(
     X: Any,
     y: Any,
     land: Landscape,
-    own: Ints | None = None,
+    rows: Ints | None = None,
     path: list[Floats] | None = None,
 ) -> tuple[TorchClassifier, list[Floats]]:
     """A fresh copy of `model`, trained with the Lagrangian, and λ after each epoch.
 
-    own: which rows of `land` X is. path: follow these multipliers instead of ascending, so that
+    rows: which rows of `land` X is. path: follow these multipliers instead of ascending, so that
     the folds of one training are models of the same kind as the whole.
     """
-    lagrangian = Lagrangian(land, np.arange(len(land.y)) if own is None else own)
+    lagrangian = Lagrangian(land, np.arange(len(land.y)) if rows is None else rows)
     fresh: TorchClassifier = clone(model)
-    seen: list[Floats] = []
+    multipliers: list[Floats] = []
 
     def after_epoch(current: TorchClassifier) -> None:
         if path is not None:
-            lagrangian.lam = path[len(seen)]
+            lagrangian.lam = path[len(multipliers)]
         else:
             proba = current.predict_proba(X)
-            lagrangian.ascend(decide(proba[:, 1:] - proba[:, :1]), len(seen) + 1)
-        seen.append(lagrangian.lam.copy())
+            lagrangian.ascend(decide(proba[:, 1:] - proba[:, :1]), len(multipliers) + 1)
+        multipliers.append(lagrangian.lam.copy())
 
-    return fresh.fit(X, y, penalty=lagrangian.penalty, after_epoch=after_epoch), seen
+    return fresh.fit(X, y, penalty=lagrangian.penalty, after_epoch=after_epoch), multipliers
 
 
 def check_trainable(base: object) -> None:
-    """Only a model whose loss is ours to change can be trained fairly."""
+    """Only a TorchClassifier can be trained fairly: its loss can be changed from here."""
     if not isinstance(base, TorchClassifier):
         raise ConfigError(
             "in_training=True trains with the fairness term in the loss and needs a "

@@ -76,7 +76,7 @@ class Fits:
     """Fitted models by the rows they were fitted on. Clones share it: that is its purpose."""
 
     def __init__(self) -> None:
-        self.known: dict[str, Any] = {}
+        self.models: dict[str, Any] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fits:
         return self
@@ -92,9 +92,9 @@ class Remembered(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: pd.DataFrame, y: Any) -> Remembered:
         rows = pd.util.hash_pandas_object(X, index=True).to_numpy()
         key = hashlib.sha256(rows.tobytes() + np.asarray(y).tobytes()).hexdigest()
-        if key not in self.fits.known:
-            self.fits.known[key] = clone(self.estimator).fit(X, y)
-        self.fitted_ = self.fits.known[key]
+        if key not in self.fits.models:
+            self.fits.models[key] = clone(self.estimator).fit(X, y)
+        self.fitted_ = self.fits.models[key]
         self.classes_ = self.fitted_.classes_
         return self
 
@@ -103,6 +103,3 @@ class Remembered(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: pd.DataFrame) -> Any:
         return self.fitted_.predict_proba(X)
-
-
-__all__ = ["BASES", "Fits", "Remembered", "base_model", "categorical_columns"]
