@@ -36,8 +36,8 @@ def fill_vault(
     cohort: str = "everybody",
 ) -> Vault:
     """A vault (new, if there is none) in which these people have these values."""
-    path = config.vault.path
-    secret = new_secret(config.vault.unlock_file or path.with_name("unlock.key"))
+    path = config.vault_path
+    secret = new_secret(config.unlock_file or path.with_name("unlock.key"))
     vault = Vault(path, secret) if path.exists() else Vault.create(path, secret)
     rows = [Row(f"line {n}", person, (value,)) for n, (person, value) in enumerate(values.items())]
     order = Order(cohort, groups, config.vault.unknown_values, update=True)
@@ -59,12 +59,11 @@ class Regulator:
         settings = {"name": "regulator", "epsilon": "2", "delta": "1e-6", **wishes}
         unlock = tmp_path / "secret" / "unlock"
         wish = NewHome(**settings, groups=GROUPS, unlock_file=unlock, tls_request=False)
-        config = make_home(home, wish).config
-        config = RegulatorConfig.load(home)
-        made = cls(tmp_path, config)
+        make_home(home, wish)
+        regulator = cls(tmp_path, RegulatorConfig.load(home))
         if people:
-            fill_vault(config, made.people(people), GROUPS)
-        return made
+            fill_vault(regulator.config, regulator.people(people), GROUPS)
+        return regulator
 
     @staticmethod
     def people(count: int, start: int = 0) -> dict[str, str | None]:
@@ -76,7 +75,7 @@ class Regulator:
 
     @property
     def vault(self) -> Vault:
-        return Vault(self.config.vault.path, new_secret(self.config.vault.unlock_file))
+        return Vault(self.config.vault_path, new_secret(self.config.unlock_file))
 
     def change(self, old: str, new: str) -> None:
         """Edit the policy, as its officer would."""

@@ -132,7 +132,7 @@ def test_unknowns_are_released_by_the_officers_command_once(tmp_path: Path) -> N
     assert shown.people == 800
     assert abs(shown.share[0] / 1e6 - 0.25) < 0.06  # ± 4.5 people of noise on 200
     assert "paid for in the ledger" in (tmp_path / "report.html").read_text()
-    files = ("--plan", plan, "--ledger", regulator.config.ledger.path)
+    files = ("--plan", plan, "--ledger", regulator.config.ledger_path)
     assert run_regulator("verify", tmp_path, *files).code == 0
 
 
@@ -169,5 +169,5 @@ def test_a_report_after_the_people_were_forgotten(tmp_path: Path) -> None:
     (gone,) = ReportFile.from_json((tmp_path / "out" / "report.json").read_bytes()).deletions
     assert gone.what.startswith("the people of this run")
     assert gone.what in (tmp_path / "out" / "report.html").read_text()
-    files = ("--plan", plan, "--ledger", regulator.config.ledger.path)
+    files = ("--plan", plan, "--ledger", regulator.config.ledger_path)
     assert run_regulator("verify", tmp_path / "out", *files).code == 0

@@ -66,14 +66,14 @@ def test_the_daemon_does_not_start_with_a_wrong_secret(tmp_path: Path) -> None:
     wrong.write_text("something else")
     wrong.chmod(0o600)
     assert regulator.run("serve", "--unlock-file", wrong).code == 70
-    assert not regulator.config.ledger.path.exists()
+    assert not regulator.config.ledger_path.exists()
 
 
 def test_a_changed_vault_is_said_so(tmp_path: Path) -> None:
     regulator = Regulator.create(tmp_path)
-    raw = bytearray(regulator.config.vault.path.read_bytes())
+    raw = bytearray(regulator.config.vault_path.read_bytes())
     raw[-1] ^= 1
-    regulator.config.vault.path.write_bytes(raw)
+    regulator.config.vault_path.write_bytes(raw)
     assert regulator.run("serve").code == 44
     assert regulator.run("approve", regulator.plan_file(), "--yes").code == 44
     assert not list(regulator.config.plans_folder.glob("*.json"))

@@ -50,7 +50,7 @@ def test_forbidden_unless_the_policy_allows_it(regulator: Regulator) -> None:
     assert done.code == 51
     assert "apply_rules" in done.stderr
     assert not (regulator.folder / "final.csv").exists()
-    assert not regulator.config.ledger.path.exists()
+    assert not regulator.config.ledger_path.exists()
 
 
 def test_it_decides_by_the_vaults_attributes(regulator: Regulator) -> None:
@@ -70,8 +70,8 @@ def test_it_decides_by_the_vaults_attributes(regulator: Regulator) -> None:
             assert found[f"person-{n}"] == "0"
     coin = [found[f"person-{n}"] for n in range(40) if n % 3 and n % 2]
     assert set(coin) == {"0", "1"} or len(coin) < 10
-    assert verify_ledger(regulator.config.ledger.path).debits == 0
-    assert f'"{RULE.hash}"' in regulator.config.ledger.path.read_text()
+    assert verify_ledger(regulator.config.ledger_path).debits == 0
+    assert f'"{RULE.hash}"' in regulator.config.ledger_path.read_text()
 
 
 def test_a_second_run_tosses_no_new_coins(regulator: Regulator) -> None:
@@ -120,4 +120,4 @@ def test_bad_rules(regulator: Regulator) -> None:
     done = run(regulator)
     assert done.code == 10
     assert "female, male" in done.stderr
-    assert not regulator.config.ledger.path.exists()
+    assert not regulator.config.ledger_path.exists()

@@ -55,7 +55,7 @@ class Scene:
         make_member_key(self.config)
         values = {i: "f" if n % 3 else "m" for n, i in enumerate(THEIRS)}
         self.vault = fill_vault(self.config, values, GROUPS)
-        self.unlock = ("--unlock-file", self.config.vault.path.with_name("unlock.key"))
+        self.unlock = ("--unlock-file", self.config.vault_path.with_name("unlock.key"))
         self.home = ("--home", folder / "company")
         self.card = folder / "regulator" / "keys" / "card.json"
 

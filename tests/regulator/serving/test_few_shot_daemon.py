@@ -25,7 +25,7 @@ from isonomy.company.cli.company import app as company_app
 from isonomy.company.federation.home import Home
 from isonomy.company.few_shot.federated import federated
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.plans.few_shot_approval import approvals
+from isonomy.regulator.plans.plan_files import few_shot_approvals
 from isonomy.regulator.serving import few_shot
 from isonomy.regulator.serving.daemon import Daemon
 from isonomy.regulator.vault.member_key import make_member_key
@@ -63,8 +63,8 @@ class Scene:
         (folder / "regulator" / "regulator.toml").write_text(HOME_FILE)
         self.config = RegulatorConfig.load(folder / "regulator")
         make_member_key(self.config)
-        secret = new_secret(self.config.vault.unlock_file)
-        self.vault = Vault.create(self.config.vault.path, secret)
+        secret = new_secret(self.config.unlock_file)
+        self.vault = Vault.create(self.config.vault_path, secret)
         self.npz = folder / "tasks.npz"
 
     def run(self, *arguments: object) -> Any:
@@ -118,7 +118,7 @@ def test_from_tasks_to_a_trained_model(scene: Scene) -> None:
     result, home = scene.train(path, Company()), Home(scene.folder / "company")
     assert (result.rounds, result.complete) == (ROUNDS, True)
     assert scene.reply == {"rounds": ROUNDS, "reconnects": 0}  # counts, and nothing else
-    ledger = scene.config.ledger.path
+    ledger = scene.config.ledger_path
     assert verify_ledger(ledger).head.hex() == result.ledger_head
     shown = CliRunner().invoke(company_app, ["head", str(path), "--home", str(home.folder)])
     assert json.loads(shown.stdout)["head"] == result.ledger_head
@@ -151,8 +151,8 @@ def test_a_model_that_differs_sets_no_budget_aside(
     monkeypatch.setattr(few_shot, "learner", lambda plan, tasks: other)
     path = scene.plan()
     assert scene.approve(path).code == 45
-    assert not verify_ledger(scene.config.ledger.path).plans
-    assert not approvals(scene.config).hashes()
+    assert not verify_ledger(scene.config.ledger_path).plans
+    assert not few_shot_approvals(scene.config).hashes()
     plan, home = FewShotPlan.load(path), Home(scene.folder / "company")
     home.few_shot.approve(plan, home.keys())
     with pytest.raises(ModelsDiffer):
@@ -192,7 +192,7 @@ def test_the_policy_holds_for_few_shot_plans(scene: Scene, policy: str, words: s
     done = scene.approve(scene.plan())
     assert done.code == 51
     assert words in " ".join(done.stderr.split())
-    assert not scene.config.ledger.path.exists()
+    assert not scene.config.ledger_path.exists()
 
 
 def test_a_sample_has_one_budget_over_all_pools(scene: Scene) -> None:
@@ -240,7 +240,7 @@ def test_tasks_follow_the_vault_to_its_next_secret(scene: Scene, tmp_path: Path)
     scene.add()
     new = tmp_path / "next.key"
     assert scene.run("rotate", "vault", "--new-unlock-file", new).code == 0
-    vault = Vault(scene.config.vault.path, new_secret(new))
+    vault = Vault(scene.config.vault_path, new_secret(new))
     assert len(open_pool(scene.config, vault, "digits")) == SAMPLES
     assert [own.name for own in (scene.config.home / "tasks").iterdir()] == ["digits.bin"]
 
@@ -256,7 +256,7 @@ def test_a_rotation_that_was_killed_loses_no_tasks(
     seal_pools_anew(scene.config, scene.vault, secret)
     if killed == "after":
         scene.vault.reseal(secret)
-    vault = Vault(scene.config.vault.path, scene.vault.secret)
+    vault = Vault(scene.config.vault_path, scene.vault.secret)
     assert len(open_pool(scene.config, vault, "digits")) == SAMPLES
     assert [own.name for own in (scene.config.home / "tasks").iterdir()] == ["digits.bin"]
 
@@ -339,7 +339,7 @@ def test_a_plan_about_tasks_that_are_not_there(scene: Scene) -> None:
     assert "tasks add" in " ".join(done.stderr.split())
     scene.add()
     assert scene.approve(scene.plan(samples=SAMPLES - 1)).code == 12
-    assert not verify_ledger(scene.config.ledger.path).plans
+    assert not verify_ledger(scene.config.ledger_path).plans
 
 
 def test_the_kit_s_model_is_the_plan_s(scene: Scene) -> None:

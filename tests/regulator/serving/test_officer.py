@@ -53,7 +53,7 @@ def test_failures_have_the_same_numbers(regulator: Regulator) -> None:
 
 
 def test_what_would_pull_the_rug_is_refused(regulator: Regulator, tmp_path: Path) -> None:
-    unlock = regulator.config.vault.unlock_file
+    unlock = regulator.config.unlock_file
     assert regulator.run("backup", tmp_path / "b").code == 0
     with running(regulator):
         assert regulator.run("rotate", "identity").code == 10
@@ -73,7 +73,7 @@ def test_people_who_come_and_go_meanwhile(regulator: Regulator) -> None:
         assert done.code == 0, done.stderr
         assert daemon.plans._table is None
         assert daemon.plans._halves == {}
-    (plan,) = verify_ledger(regulator.config.ledger.path).plans
+    (plan,) = verify_ledger(regulator.config.ledger_path).plans
     assert not plan.is_open
 
 

@@ -22,7 +22,7 @@ from isonomy.common.pooled.joint import share_slices
 from isonomy.common.sums.custodian import Custodian
 from isonomy.common.sums.oracle import GroupOracle, Release
 from isonomy.company.federation.joining import JoinedJointOracle, join
-from isonomy.regulator.config.config import LedgerConfig, RegulatorConfig
+from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.serving import plan_desks
 from isonomy.regulator.serving.daemon import Daemon
 from isonomy.regulator.vault.member_key import make_member_key
@@ -37,16 +37,23 @@ def script(oracle: GroupOracle, own: slice) -> list[Release]:
     ]
 
 
+HOME_FILE = """
+name = "regulator"
+[groups]
+sex = ["f", "m"]
+[ledger]
+epsilon = "3"
+delta = "1e-6"
+"""
+
+
 def regulator_home(joint: Table) -> tuple[RegulatorConfig, Vault]:
     """The regulator's home: attributes in the vault, member key, approved plan."""
     federation = joint.federation
     home = federation.folder / "regulator"
     values = attributes(federation.cohort).codes("sex")
-    config = RegulatorConfig(
-        name="regulator",
-        groups=GROUPS,
-        ledger=LedgerConfig(epsilon="3", delta="1e-6"),
-    )._resolved(home)
+    (home / "regulator.toml").write_text(HOME_FILE)
+    config = RegulatorConfig.load(home)
     make_member_key(config)
     people = zip(federation.cohort.ids, values, strict=True)
     vault = fill_vault(config, {person: GROUPS["sex"][code] for person, code in people}, GROUPS)
@@ -102,4 +109,4 @@ def test_same_group_sums_as_one_company(tmp_path: Path, monkeypatch: pytest.Monk
         for got, wanted in zip(releases, expected, strict=True):
             assert np.array_equal(got.values, wanted.values)
     assert len(joint.federation.cohort) == SIZE
-    assert verify_ledger(config.ledger.path).debits == 3
+    assert verify_ledger(config.ledger_path).debits == 3

@@ -33,14 +33,14 @@ def back_up(regulator: Regulator, name: str = "one") -> Path:
 
 
 def restore(regulator: Regulator, file: Path, *options: object) -> Outcome:
-    unlock = regulator.config.vault.unlock_file
+    unlock = regulator.config.unlock_file
     return run_regulator(
         "restore", file, regulator.home, "--unlock-file", unlock, "--json", *options
     )
 
 
 def head_of(regulator: Regulator) -> str:
-    return verify_ledger(regulator.config.ledger.path).head.hex()
+    return verify_ledger(regulator.config.ledger_path).head.hex()
 
 
 def lose(regulator: Regulator) -> None:
@@ -51,8 +51,8 @@ def test_a_backup_shows_nothing(regulator: Regulator) -> None:
     raw = back_up(regulator).read_bytes()
     assert (regulator.config.keys_folder / "identity.key").read_bytes() not in raw
     assert b"person-" not in raw
-    assert regulator.config.vault.unlock_file is not None
-    assert regulator.config.vault.unlock_file.read_bytes().strip() not in raw
+    assert regulator.config.unlock_file is not None
+    assert regulator.config.unlock_file.read_bytes().strip() not in raw
 
 
 def test_a_lost_home_comes_back_against_a_known_head(regulator: Regulator) -> None:
@@ -71,7 +71,7 @@ def test_a_lost_home_comes_back_against_a_known_head(regulator: Regulator) -> No
         if name.name not in ("ledger.jsonl", "witness.json"):  # these note the restore
             assert found == content, name
     assert len(regulator.vault.read()) == 40
-    assert verify_ledger(regulator.config.ledger.path, known_head=bytes.fromhex(head)).records
+    assert verify_ledger(regulator.config.ledger_path, known_head=bytes.fromhex(head)).records
     assert oct((regulator.home / "keys" / "identity.key").stat().st_mode)[-3:] == "600"
     regulator.approve(regulator.plan_file(name="second", epsilon="0.3"))
 
@@ -119,7 +119,7 @@ def test_over_a_home_the_newer_ledger_and_vault_stay(regulator: Regulator) -> No
     done = restore(regulator, file)
     assert done.code == 0, done.stderr
     assert (done.json["ledger_from"], done.json["vault_from"]) == ("home", "home")
-    assert verify_ledger(regulator.config.ledger.path, known_head=bytes.fromhex(head)).records
+    assert verify_ledger(regulator.config.ledger_path, known_head=bytes.fromhex(head)).records
     assert (regulator.config.keys_folder / "member.key").exists()
     assert len(regulator.vault.read()) == 0  # forgotten people stay forgotten
     assert not list(regulator.config.plans_folder.glob("*.people"))
@@ -141,7 +141,7 @@ def test_ledgers_that_went_different_ways_are_refused(regulator: Regulator) -> N
 def verify_ledger_head(file: Path, regulator: Regulator) -> str:
     from isonomy.regulator.vault.sealed_file import read_header
 
-    return str(read_header(file, "backup", (1,)).public["head"])
+    return str(read_header(file, "backup", 1).public["head"])
 
 
 @pytest.mark.parametrize("place", [5, -5])
@@ -159,7 +159,7 @@ def test_a_foreign_folder_is_not_touched(regulator: Regulator, tmp_path: Path) -
     file, other = back_up(regulator), tmp_path / "other"
     other.mkdir()
     (other / "letter.txt").write_text("mine")
-    unlock = regulator.config.vault.unlock_file
+    unlock = regulator.config.unlock_file
     done = run_regulator("restore", file, other, "--unlock-file", unlock)
     assert done.code == 10
     assert [path.name for path in other.iterdir()] == ["letter.txt"]
@@ -191,7 +191,7 @@ class TestWhileTheVaultIsChanged:
         file = back_up(regulator)
         monkeypatch.undo()
         assert len(tries) == 1
-        secret = new_secret(regulator.config.vault.unlock_file)
+        secret = new_secret(regulator.config.unlock_file)
         unpack(file, regulator.folder / "out", secret)
         assert len(Vault(regulator.folder / "out" / "vault.bin", secret).read()) == 40
 
@@ -202,14 +202,14 @@ class TestWhileTheVaultIsChanged:
 
         def grow(path: Path) -> bytes:
             raw = read(path)
-            if path == regulator.config.ledger.path:  # a daemon answers right after it was read
+            if path == regulator.config.ledger_path:  # a daemon answers right after it was read
                 ask(regulator.config, {"type": "note", "kind": "test", "event": {}})
             return raw
 
         monkeypatch.setattr(Path, "read_bytes", grow)
         file = back_up(regulator)
         monkeypatch.undo()
-        unpack(file, regulator.folder / "out", new_secret(regulator.config.vault.unlock_file))
+        unpack(file, regulator.folder / "out", new_secret(regulator.config.unlock_file))
         inside = verify_ledger(regulator.folder / "out" / "ledger.jsonl")
         assert verify_ledger_head(file, regulator) == inside.head.hex()
         assert head_of(regulator) != inside.head.hex()
@@ -259,24 +259,24 @@ class TestWitness:
         assert not regulator.home.exists()
 
     def test_a_ledger_that_was_cut_is_not_opened(self, regulator: Regulator) -> None:
-        old = regulator.config.ledger.path.read_bytes()
+        old = regulator.config.ledger_path.read_bytes()
         regulator.approve(regulator.plan_file(name="second", epsilon="0.3"))
-        regulator.config.ledger.path.write_bytes(old)  # whole records, an older state
+        regulator.config.ledger_path.write_bytes(old)  # whole records, an older state
         done = regulator.run("approve", regulator.plan_file(name="third"), "--yes")
         assert done.code == 43
         assert "spent twice" in done.stderr
-        assert regulator.config.ledger.path.read_bytes() == old
+        assert regulator.config.ledger_path.read_bytes() == old
 
     def test_a_ledger_that_is_gone_is_not_begun_anew(self, regulator: Regulator) -> None:
-        regulator.config.ledger.path.unlink()
+        regulator.config.ledger_path.unlink()
         done = regulator.run("approve", regulator.plan_file(name="third"), "--yes")
         assert done.code == 43
-        assert not regulator.config.ledger.path.exists()
+        assert not regulator.config.ledger_path.exists()
 
     def test_an_older_vault_is_not_opened(self, regulator: Regulator) -> None:
-        old = regulator.config.vault.path.read_bytes()
+        old = regulator.config.vault_path.read_bytes()
         assert regulator.run("forget", "everybody", "--yes").code == 0
-        regulator.config.vault.path.write_bytes(old)
+        regulator.config.vault_path.write_bytes(old)
         done = regulator.run("approve", regulator.plan_file(name="third"), "--yes")
         assert done.code == 43
         assert "could come back" in done.stderr

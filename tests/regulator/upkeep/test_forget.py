@@ -57,7 +57,7 @@ def test_a_run(regulator: Regulator) -> None:
     assert not list(regulator.config.plans_folder.glob("*.json"))
     assert (regulator.config.closed_folder / f"{plan}.json").exists()  # the terms, for reports
     assert len(regulator.vault.read()) == 40  # people may be in other runs
-    (closed,) = verify_ledger(regulator.config.ledger.path).plans
+    (closed,) = verify_ledger(regulator.config.ledger_path).plans
     assert not closed.is_open
 
 
@@ -73,7 +73,7 @@ def test_a_cohort_and_every_run_with_one_of_its_people(regulator: Regulator) -> 
     assert (done.json["people"], len(done.json["plans_closed"])) == (2, 1)
     table = regulator.vault.read()
     assert (len(table), table.cohort_names) == (40, ("everybody",))
-    assert sorted(own.is_open for own in verify_ledger(regulator.config.ledger.path).plans) == [
+    assert sorted(own.is_open for own in verify_ledger(regulator.config.ledger_path).plans) == [
         False,
         True,
     ]
@@ -126,7 +126,7 @@ def test_the_record_is_signed_and_noted(regulator: Regulator) -> None:
     verify_signature(card.signing_key, DOMAIN, canonical_json(raw), signature)
     assert (raw["target"], raw["people"]) == ("cohort everybody", 40)
     assert "keyed hashes" in raw["kept"]
-    (note,) = [own for own in read_entries(regulator.config.ledger.path) if own.kind == "note"]
+    (note,) = [own for own in read_entries(regulator.config.ledger_path) if own.kind == "note"]
     assert (note.event["kind"], note.event["target"]) == ("deletion", "cohort everybody")
 
 
@@ -260,19 +260,19 @@ class TestCutShort:
 
     def check_finished(self, regulator: Regulator) -> None:
         (begun,) = forget.unfinished(regulator.config)
-        assert (begun.target, begun.people, len(begun.plans)) == ("cohort north", 2, 1)
+        assert (begun.target, begun.people, len(begun.plans_closed)) == ("cohort north", 2, 1)
         for path in regulator.config.deletions_folder.iterdir():
             assert b"northerner" not in path.read_bytes()
         told = [own for own in examine(regulator.config, port=0) if own.check == "deletions"]
         assert [own.level for own in told] == ["fail"]
-        assert told[0].mend == "isonomy-regulator forget north"
+        assert told[0].fix == "isonomy-regulator forget north"
         done = regulator.run("forget", "north", "--yes", "--json")
         assert done.code == 0, done.stderr
         assert (done.json["people"], len(done.json["plans_closed"])) == (2, 1)
         assert Path(done.json["record"]).exists()
         assert len(regulator.vault.read()) == 40
         assert forget.unfinished(regulator.config) == []
-        notes = [own for own in read_entries(regulator.config.ledger.path) if own.kind == "note"]
+        notes = [own for own in read_entries(regulator.config.ledger_path) if own.kind == "note"]
         assert [own.event["target"] for own in notes] == ["cohort north"]
         assert regulator.run("forget", "north", "--yes").code == 10  # and now there is none
 

@@ -15,7 +15,6 @@ from isonomy.regulator.upkeep import remains
 from isonomy.regulator.vault.task_pools import (
     list_pools,
     open_pool,
-    pools_folder,
     remove_pool,
     seal_pools_anew,
 )
@@ -35,7 +34,7 @@ def back_up(regulator: Regulator) -> Path:
 
 
 def restore(regulator: Regulator, file: Path) -> Outcome:
-    unlock = regulator.config.vault.unlock_file
+    unlock = regulator.config.unlock_file
     return run_regulator("restore", file, regulator.home, "--unlock-file", unlock, "--json")
 
 
@@ -167,4 +166,4 @@ class TestFewShot:
         file = back_up(regulator)
         remove_pool(regulator.config, "gone")
         assert restore(regulator, file).code == 0
-        assert list(pools_folder(regulator.config).glob("*")) == []
+        assert list(regulator.config.tasks_folder.glob("*")) == []

@@ -49,15 +49,15 @@ class TestDoctor:
         done = regulator.run("doctor", "--json", "--port", 0)
         assert done.code == 0, done.stdout
         assert done.json["healthy"] is True
-        assert all(own["mend"] for own in done.json["findings"] if own["level"] != "ok")
+        assert all(own["fix"] for own in done.json["findings"] if own["level"] != "ok")
 
     def test_each_fault_is_found_and_has_its_mend(self, regulator: Regulator) -> None:
         regulator.certify()
         regulator.approve(regulator.plan_file())
         assert "fail" not in set().union(*levels(regulator).values())
-        regulator.config.vault.path.chmod(0o644)
+        regulator.config.vault_path.chmod(0o644)
         assert "fail" in levels(regulator)["permissions"]
-        regulator.config.vault.path.chmod(0o600)
+        regulator.config.vault_path.chmod(0o600)
         regulator.change('name = "regulator"', 'name = "somebody"')
         assert "fail" in levels(regulator)["keys"]
         regulator.change('name = "somebody"', 'name = "regulator"\ngroup = "no-such-group"')
@@ -66,7 +66,7 @@ class TestDoctor:
         assert "fail" in levels(regulator)["plans"]
         regulator.config.tls.cert.unlink()
         assert "fail" in levels(regulator)["certificates"]
-        ledger = regulator.config.ledger.path
+        ledger = regulator.config.ledger_path
         ledger.write_bytes(ledger.read_bytes().replace(b'"delta":"1e-06"', b'"delta":"1e-05"'))
         assert "fail" in levels(regulator)["ledger"]
         done = regulator.run("doctor", "--json")
@@ -90,11 +90,11 @@ class TestClock:
         self, regulator: Regulator, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.ahead(regulator, monkeypatch)
-        before = regulator.config.ledger.path.read_bytes()
+        before = regulator.config.ledger_path.read_bytes()
         done = regulator.run("approve", regulator.plan_file(name="next"), "--yes", "--json")
         assert done.code == 71
         assert "Set the clock" in done.json["error"]["text"]
-        assert regulator.config.ledger.path.read_bytes() == before
+        assert regulator.config.ledger_path.read_bytes() == before
         assert len(list(regulator.config.plans_folder.glob("*.json"))) == 1
         regulator.certify()
         assert levels(regulator)["clock"] >= {"fail"}
@@ -111,7 +111,7 @@ class TestClock:
         regulator.run("doctor", "--accept-clock")
         assert "fail" not in levels(regulator)["clock"]
         regulator.approve(regulator.plan_file(name="next"))
-        (note,) = [own for own in read_entries(regulator.config.ledger.path) if own.kind == "note"]
+        (note,) = [own for own in read_entries(regulator.config.ledger_path) if own.kind == "note"]
         assert note.event["kind"] == "clock"
 
     def test_a_few_seconds_are_no_matter(
@@ -139,7 +139,7 @@ class TestLedgerCommand:
 
     def test_a_copy_is_checked_anywhere(self, regulator: Regulator, tmp_path: Path) -> None:
         regulator.approve(regulator.plan_file())
-        copy = Path(shutil.copy(regulator.config.ledger.path, tmp_path / "copy.jsonl"))
+        copy = Path(shutil.copy(regulator.config.ledger_path, tmp_path / "copy.jsonl"))
         head = verify_ledger(copy).head.hex()
         assert run_regulator("ledger", copy, "--verify", "--head", head).code == 0
         assert run_regulator("ledger", copy, "--verify", "--head", "00" * 32).code == 41
@@ -163,7 +163,7 @@ class TestRotation:
         assert "1 open plans" in refused.stderr
         assert regulator.run("reject", regulator.plan()[0].hash.hex(), "--yes").code == 0
         old = Card.load(regulator.config.keys_folder / "card.json")
-        head = verify_ledger(regulator.config.ledger.path).head
+        head = verify_ledger(regulator.config.ledger_path).head
         done = regulator.run("rotate", "identity", "--json")
         assert done.code == 0, done.stderr
         new = Card.load(regulator.config.keys_folder / "card.json")
@@ -174,10 +174,10 @@ class TestRotation:
         for card, signature in zip((old, new), signatures, strict=True):
             verify_signature(card.signing_key, DOMAIN, canonical_json(said), signature)
         assert Card(**said["new"]) == new
-        assert verify_ledger(regulator.config.ledger.path, known_head=head).records
+        assert verify_ledger(regulator.config.ledger_path, known_head=head).records
         assert not (regulator.home / "keys.old").exists()
         regulator.approve(regulator.plan_file(name="next"))  # the same people, the same ledger
-        assert regulator.config.ledger.path.exists()
+        assert regulator.config.ledger_path.exists()
 
     def test_one_that_was_cut_short_is_finished(self, regulator: Regulator) -> None:
         keys = regulator.config.keys_folder
@@ -210,7 +210,7 @@ class TestRotation:
         pem = self.sign(regulator, request, tmp_path / "two")
         assert regulator.run("tls-install", pem).code == 0
         assert regulator.config.tls.key.read_bytes() != old
-        regulator.config.tls_files.read()
+        regulator.config.tls.read()
         assert not request.parent.exists()
 
     def test_a_certificate_for_another_key_is_not_installed(

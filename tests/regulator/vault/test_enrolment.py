@@ -27,12 +27,12 @@ def enroll(regulator: Regulator, content: str | bytes, *options: str) -> Outcome
 
 
 def refused(regulator: Regulator, content: str | bytes, code: int, *words: str) -> None:
-    before = regulator.config.vault.path.read_bytes()
+    before = regulator.config.vault_path.read_bytes()
     done = enroll(regulator, content)
     assert done.code == code, done.stderr
     for word in words:
         assert word in done.stderr.replace("\n", " ")
-    assert regulator.config.vault.path.read_bytes() == before  # nobody, not even by half
+    assert regulator.config.vault_path.read_bytes() == before  # nobody, not even by half
 
 
 def test_people_are_enrolled_and_gaps_are_groups_of_their_own(regulator: Regulator) -> None:
@@ -132,8 +132,8 @@ class TestBadInput:
         assert len(regulator.vault.read()) == 0
 
     def test_an_open_unlock_file(self, regulator: Regulator) -> None:
-        assert regulator.config.vault.unlock_file is not None
-        regulator.config.vault.unlock_file.chmod(0o644)
+        assert regulator.config.unlock_file is not None
+        regulator.config.unlock_file.chmod(0o644)
         done = enroll(regulator, GOOD)
         assert done.code == 10
         assert "chmod 600" in done.stderr
@@ -167,11 +167,11 @@ class TestUpdates:
 
     def test_another_value_needs_replace(self, regulator: Regulator) -> None:
         assert enroll(regulator, GOOD).code == 0
-        before = regulator.config.vault.path.read_bytes()
+        before = regulator.config.vault_path.read_bytes()
         done = enroll(regulator, "id,sex\nem,male\nann,male\n", "--update")
         assert done.code == 72
         assert "line 3" in done.stderr
-        assert regulator.config.vault.path.read_bytes() == before
+        assert regulator.config.vault_path.read_bytes() == before
         done = enroll(regulator, "id,sex\nem,male\nann,male\n", "--replace", "--json")
         assert (done.json["added"], done.json["replaced"]) == (1, 1)
         assert regulator.vault.read().codes["sex"].tolist() == [1, 1, MISSING, UNKNOWN, 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,40 +15,40 @@ from isonomy.common.ledger.ledger import LedgerSummary, verify_ledger
 from isonomy.common.ledger.records import SCHEMA
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.regulator.cli.output import (
-    HERE,
     Home,
     Json,
     UnlockFile,
     Yes,
     agree,
     emit,
+    head_bytes,
     moment,
     open_vault,
     say,
 )
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.plan_files import find_plan
-from isonomy.regulator.serving.status import load_plan
+from isonomy.regulator.serving.status import plan_status
 from isonomy.regulator.upkeep.forget import forget_cohort, forget_run
 
 
 def ledger(
     file: Annotated[
-        Path | None, typer.Argument(help="A ledger, or a copy of one; without: the home's.")
+        Path | None, typer.Argument(help="A ledger or a copy of one. Default: the home's.")
     ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="The check alone.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Check only, list nothing.")] = False,
     head: Annotated[
-        str, typer.Option(help="A head from a signed answer: must be in the ledger.")
+        str, typer.Option(help="A head from a signed answer, which the ledger must contain.")
     ] = "",
     plan: Annotated[str, typer.Option(help="Only this plan: the beginning of its hash.")] = "",
-    home: Home = HERE,
+    home: Home = Path(),
     as_json: Json = False,
 ) -> None:
-    """List every debit: when, who, why, with which noise, ε spent and left. Names nobody.
+    """List every debit: when, who, why, with which noise, ε spent and left. Nobody is named.
 
-    Reading always recomputes the hash chain and replays every rule, and finds any change of what is
-    written. That records were cut off at the end shows only against a --head from an answer. A file
-    that is named is checked anywhere, without home or key.
+    Reading recomputes the hash chain and replays every rule, so any change shows. Only a --head
+    from an answer shows that records were cut off at the end. To check a named FILE you need
+    neither home nor key.
 
     \b
     Examples:
@@ -54,23 +56,25 @@ def ledger(
     isonomy-regulator ledger copy.jsonl --verify --head 5d41…
     """
     config = None if file is not None else RegulatorConfig.load(home)
-    path = file or (config.ledger.path if config else Path())
+    path = file or (config.ledger_path if config else Path())
     if not path.exists():
         raise ConfigError(f"there is no ledger at {path}; the first approval opens it")
-    found = verify_ledger(path, known_head=_hex(head))
+    summary = verify_ledger(path, known_head=head_bytes(head) if head else None)
     entries = [] if verify else read_entries(path)
     if plan:
-        entries = [own for own in entries if own.plan and own.plan.hex().startswith(plan)]
-    fields: dict[str, Any] = _summary(found)
+        entries = [entry for entry in entries if entry.plan and entry.plan.hex().startswith(plan)]
+    fields = _summary(summary)
     if not verify:
-        fields["plans"] = [_plan(own, found.delta) for own in found.plans]
-        fields["entries"] = [_entry(config, own, found.delta) for own in entries]
-    emit("ledger", fields, _for_people(found, fields), as_json=as_json)
+        plans = {entry.plan: plan_status(config, entry, summary.delta) for entry in summary.plans}
+        companies = {key: status.companies for key, status in plans.items()}
+        fields["plans"] = [asdict(status) for status in plans.values()]
+        fields["entries"] = [_entry(entry, companies, summary.delta) for entry in entries]
+    emit("ledger", fields, _for_people(summary, fields), as_json=as_json)
 
 
 def forget(
     what: Annotated[str, typer.Argument(help="A run (beginning of a plan's hash), or a cohort.")],
-    home: Home = HERE,
+    home: Home = Path(),
     unlock_file: UnlockFile = None,
     yes: Yes = False,
     as_json: Json = False,
@@ -79,7 +83,7 @@ def forget(
 
     A run: its list of people, session state and approval. A cohort: its people and their attributes
     in the vault, and every open run with one of them. The ledger stays, with keyed hashes of ids:
-    what was spent stays spent, also for people who are enrolled again.
+    spent budget stays spent, even if people are enrolled again.
 
     \b
     Examples:
@@ -90,102 +94,83 @@ def forget(
     plan = find_plan(config, what)
     if plan is not None:
         agree(f"Forget run {plan.hash.hex()[:16]}… ({plan.name})?", yes=yes)
-        done = forget_run(config, plan)
+        deletion = forget_run(config, plan)
     else:
         agree(f"Forget all people of cohort {what!r}?", yes=yes)
-        done = forget_cohort(config, what, open_vault(config, unlock_file))
-    for backup in done.backups:
+        deletion = forget_cohort(config, what, open_vault(config, unlock_file))
+    for backup in deletion.backups:
         say(f"This backup was made before and still holds them; destroy it too: {backup}")
-    text = f"Forgotten: {done.target}, {done.people} people.\nSigned record: {done.record}"
-    fields = {
-        "forgotten": done.target,
-        "people": done.people,
-        "plans_closed": list(done.plans),
-        "record": str(done.record),
-        "backups": list(done.backups),
-    }
-    emit("forget", fields, text, as_json=as_json)
+    text = (
+        f"Forgotten: {deletion.forgotten}, {deletion.people} people.\n"
+        f"Signed record: {deletion.record}"
+    )
+    emit("forget", asdict(deletion), text, as_json=as_json)
 
 
-def _hex(text: str) -> bytes | None:
-    try:
-        return bytes.fromhex(text) if text else None
-    except ValueError:
-        raise ConfigError("--head must be hexadecimal") from None
-
-
-def _summary(found: LedgerSummary) -> dict[str, Any]:
+def _summary(summary: LedgerSummary) -> dict[str, Any]:
     return {
         "verified": True,
         "ledger_schema": SCHEMA,
-        "records": found.records,
-        "answers": found.debits,
-        "people": found.people,
-        "head": found.head.hex(),
-        "torn": found.torn,
-        "epsilon_cap": epsilon_of(found.cap_units, found.delta),
-        "epsilon_most_spent": epsilon_of(found.max_person_units, found.delta),
-        "delta": found.delta,
+        "records": summary.records,
+        "answers": summary.debits,
+        "people": summary.people,
+        "head": summary.head.hex(),
+        "torn": summary.torn,
+        "epsilon_cap": epsilon_of(summary.cap_units, summary.delta),
+        "epsilon_most_spent": epsilon_of(summary.max_person_units, summary.delta),
+        "delta": summary.delta,
     }
 
 
-def _plan(own: Any, delta: float) -> dict[str, Any]:
-    return {
-        "plan": own.plan.hex(),
-        "people": own.people,
-        "open": own.is_open,
-        "answers": own.answers,
-        "epsilon_reserved": epsilon_of(own.units, delta),
-        "epsilon_spent": epsilon_of(own.spent_units, delta),
-    }
-
-
-def _entry(config: RegulatorConfig | None, own: LedgerEntry, delta: float) -> dict[str, Any]:
-    shown: dict[str, Any] = {"seq": own.seq, "time": moment(own.time), "type": own.kind}
-    if own.plan is not None:
-        terms = load_plan(config, own.plan.hex()) if config else None
-        shown["plan"] = own.plan.hex()
-        shown["who"] = [card.name for card in terms.companies] if terms else []
-    if own.kind in ("debit", "reserve"):
-        shown |= {
-            "people": own.people,
-            "epsilon": epsilon_of(own.units, delta),
-            "epsilon_spent": epsilon_of(own.spent_units, delta),
-            "epsilon_left": epsilon_of(own.left_units, delta) if own.left_units else 0.0,
+def _entry(
+    entry: LedgerEntry, companies: Mapping[bytes, Sequence[str]], delta: float
+) -> dict[str, Any]:
+    fields: dict[str, Any] = {"seq": entry.seq, "time": moment(entry.time), "type": entry.kind}
+    if entry.plan is not None:
+        fields |= {"plan": entry.plan.hex(), "who": list(companies.get(entry.plan, ()))}
+    if entry.kind in ("debit", "reserve"):
+        fields |= {
+            "people": entry.people,
+            "epsilon": epsilon_of(entry.units, delta),
+            "epsilon_spent": epsilon_of(entry.spent_units, delta),
+            "epsilon_left": epsilon_of(entry.left_units, delta) if entry.left_units else 0.0,
         }
-    if own.query_id:
-        shown["query"] = own.query_id
-    if own.kind == "debit":
-        shown["purpose"] = own.event.get("purpose", "")
-        shown["noise"] = {name: own.event.get(name) for name in ("mechanism", "noise")}
-    return {**shown, "event": dict(own.event)}
+    if entry.query_id:
+        fields["query"] = entry.query_id
+    if entry.kind == "debit":
+        fields["purpose"] = entry.event.get("purpose", "")
+        fields["noise"] = {name: entry.event.get(name) for name in ("mechanism", "noise")}
+    return {**fields, "event": dict(entry.event)}
 
 
-def _for_people(found: LedgerSummary, fields: dict[str, Any]) -> str:
+def _for_people(summary: LedgerSummary, fields: dict[str, Any]) -> str:
     lines = [
-        f"The ledger holds: {found.records} records, {found.debits} answers about {found.people:,} "
-        f"people; head {found.head.hex()[:16]}…",
+        f"The ledger holds: {summary.records} records, {summary.debits} answers about "
+        f"{summary.people:,} people; head {summary.head.hex()[:16]}…",
         f"Most that a person has spent: ε = {fields['epsilon_most_spent']:.4g} of "
-        f"{fields['epsilon_cap']:.4g} (δ = {found.delta:g})",
+        f"{fields['epsilon_cap']:.4g} (δ = {summary.delta:g})",
     ]
-    for own in fields.get("entries", ()):
-        who = ", ".join(own.get("who", ())) or own.get("plan", "")[:12]
-        if own["type"] == "debit" and own["event"].get("kind") == "few_shot":
-            most = own["epsilon_spent"]  # set aside in full: individual accounts end there
-            what = (
-                f"{own['purpose']}, round {own['event']['round']}: {own['people']:,} samples; each "
-                f"loses at most ε = {min(own['epsilon'], most):.4g} in it, {most:.4g} in all rounds"
-            )
-        elif own["type"] == "debit":
-            noise = own["noise"]
-            what = (
-                f"{own['purpose'] or own['query']}: {noise['mechanism']} noise {noise['noise']}, "
-                f"{own['people']:,} people, ε = {own['epsilon']:.4g}; spent "
-                f"{own['epsilon_spent']:.4g}, left {own['epsilon_left']:.4g}"
-            )
-        elif own["type"] == "reserve":
-            what = f"set ε = {own['epsilon']:.4g} aside for {own['people']:,} people"
-        else:
-            what = " ".join(f"{key}={value}" for key, value in own["event"].items())
-        lines.append(f"{own['time']}  {own['type']:<10} {who:<16} {what}".rstrip())
+    for entry in fields.get("entries", ()):
+        who = ", ".join(entry.get("who", ())) or entry.get("plan", "")[:12]
+        lines.append(f"{entry['time']}  {entry['type']:<10} {who:<16} {_words(entry)}".rstrip())
     return "\n".join(lines)
+
+
+def _words(entry: dict[str, Any]) -> str:
+    """Return what one entry says, in one line."""
+    event = entry["event"]
+    if entry["type"] == "reserve":
+        return f"set ε = {entry['epsilon']:.4g} aside for {entry['people']:,} people"
+    if entry["type"] != "debit":
+        return " ".join(f"{key}={value}" for key, value in event.items())
+    if event.get("kind") == "few_shot":
+        most = entry["epsilon_spent"]  # set aside in full: individual accounts end there
+        return (
+            f"{entry['purpose']}, round {event['round']}: {entry['people']:,} samples; each loses "
+            f"at most ε = {min(entry['epsilon'], most):.4g} in it, {most:.4g} in all rounds"
+        )
+    return (
+        f"{entry['purpose'] or entry['query']}: {event.get('mechanism')} noise "
+        f"{event.get('noise')}, {entry['people']:,} people, ε = {entry['epsilon']:.4g}; spent "
+        f"{entry['epsilon_spent']:.4g}, left {entry['epsilon_left']:.4g}"
+    )

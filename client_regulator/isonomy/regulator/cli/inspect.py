@@ -17,12 +17,10 @@ from isonomy.common.base.errors import ConfigError, InspectionFailed
 from isonomy.common.base.private_files import write_private
 from isonomy.common.inspection.verdict import MAX_VERDICT_BYTES, InspectionFolder, Verdict
 from isonomy.common.keys.party import PartyKeys, fingerprint
-from isonomy.common.ledger.file import read_ledger, storage_errors
-from isonomy.common.ledger.state import LedgerState
 from isonomy.common.sums.sealed_opening import SealedOpening
-from isonomy.regulator.cli.output import HERE, Home, Json, emit
+from isonomy.regulator.cli.output import Home, Json, emit
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.plans.plan_files import find_plan, inspections_folder
+from isonomy.regulator.plans.plan_files import find_plan, inspections_folder, ledger_state
 from isonomy.regulator.serving.officer import ask
 
 CHECKS = (
@@ -45,10 +43,10 @@ def inspect(
     ],
     query: Annotated[str, typer.Option(help="Of a run: this query only.")] = "",
     plan: Annotated[
-        Path | None, typer.Option(help="The plan's file; without: from the home folder.")
+        Path | None, typer.Option(help="The plan's file. Default: from the home folder.")
     ] = None,
     keys: Annotated[
-        Path | None, typer.Option(help="The auditor's key folder; without: the regulator's own.")
+        Path | None, typer.Option(help="The auditor's key folder. Default: the regulator's.")
     ] = None,
     ledger: Annotated[
         Path | None, typer.Option(help="A copy of the regulator's ledger, to compare with.")
@@ -56,7 +54,7 @@ def inspect(
     out: Annotated[
         Path | None, typer.Option("--verdict", help="Write the signed verdict here.")
     ] = None,
-    home: Home = HERE,
+    home: Home = Path(),
     as_json: Json = False,
 ) -> None:
     """Check an opening: recompute a query's ciphertexts from what the company shows of it.
@@ -78,24 +76,29 @@ def inspect(
     sealed = SealedOpening.load(Path(what))
     config = RegulatorConfig.load(home) if plan is None or keys is None else None
     terms = Plan.load(plan) if plan else _known_plan(config, sealed)
-    own = PartyKeys.load(keys or _home(config).keys_folder)
-    answered = _answered(ledger or (config.ledger.path if config else None), sealed.query_id)
-    found = audit(terms, sealed, own, answered=answered)
+    auditor = PartyKeys.load(keys or _home(config).keys_folder)
+    answered = _answered(ledger or (config.ledger_path if config else None), sealed.query_id)
+    result = audit(terms, sealed, auditor, answered=answered)
     if out is not None:
-        write_private(out, found.to_json() + b"\n")
+        write_private(out, result.to_json() + b"\n")
     if keys is None:
-        _take(_home(config), found)
-    if not found.passed:
-        raise InspectionFailed(f"query {sealed.query_id!r} does not hold: {found.reason}")
-    fields = {"passed": True, "query": sealed.query_id, "checks": list(CHECKS)}
+        _file(_home(config), result)
+    if not result.passed:
+        raise InspectionFailed(f"query {sealed.query_id!r} does not hold: {result.reason}")
+    fields = {
+        "passed": True,
+        "query": sealed.query_id,
+        "checks": CHECKS,
+        "request": sealed.request_hash.hex(),
+        "verdict": out or "",
+    }
     text = "\n".join(f"{check}: yes" for check in CHECKS)
-    shown = {**fields, "request": sealed.request_hash.hex(), "verdict": str(out or "")}
-    emit("inspect", shown, f"{text}\nQuery {sealed.query_id} passed.", as_json=as_json)
+    emit("inspect", fields, f"{text}\nQuery {sealed.query_id} passed.", as_json=as_json)
 
 
 def verdict(
     file: Annotated[Path, typer.Argument(help="A verdict that the plan's auditor signed.")],
-    home: Home = HERE,
+    home: Home = Path(),
     as_json: Json = False,
 ) -> None:
     """Take an auditor's verdict: the daemon answers, or ends the plan, with the next question.
@@ -108,13 +111,13 @@ def verdict(
     config = RegulatorConfig.load(home)
     try:
         with file.open("rb") as stream:
-            found = Verdict.from_json(stream.read(MAX_VERDICT_BYTES + 1))
+            signed = Verdict.from_json(stream.read(MAX_VERDICT_BYTES + 1))
     except OSError as error:
         raise ConfigError(f"cannot read the verdict {file}: {error.strerror}") from None
-    _take(config, found)
-    said = "passed" if found.passed else f"failed: {found.reason}"
-    fields = {"query": found.query_id, "passed": found.passed, "reason": found.reason}
-    emit("verdict", fields, f"Query {found.query_id} {said}.", as_json=as_json)
+    _file(config, signed)
+    outcome = "passed" if signed.passed else f"failed: {signed.reason}"
+    fields = {"query": signed.query_id, "passed": signed.passed, "reason": signed.reason}
+    emit("verdict", fields, f"Query {signed.query_id} {outcome}.", as_json=as_json)
 
 
 def auditor_key(
@@ -128,41 +131,43 @@ def auditor_key(
     isonomy-regulator auditor-key auditor --name inspectorate
     """
     card = PartyKeys.create(folder, name, "auditor").card()
-    fields = {"card": str(folder / "card.json"), "fingerprint": fingerprint(card)}
-    shown = {**fields, "auditor": card.x25519, "auditor_signing": card.ed25519}
-    text = f"Card: {fields['card']}\nFingerprint, to compare by voice: {fields['fingerprint']}"
-    emit("auditor-key", shown, text, as_json=as_json)
+    fields = {
+        "card": folder / "card.json",
+        "fingerprint": fingerprint(card),
+        "auditor": card.x25519,
+        "auditor_signing": card.ed25519,
+    }
+    text = f"Card: {fields['card']}\nFingerprint, to compare by telephone: {fields['fingerprint']}"
+    emit("auditor-key", fields, text, as_json=as_json)
 
 
-def _take(config: RegulatorConfig, found: Verdict) -> None:
-    """Whoever holds the ledger checks the signature and writes the verdict down."""
-    ask(config, {"type": "verdict", "verdict": found.to_json().decode()})
+def _file(config: RegulatorConfig, verdict: Verdict) -> None:
+    """Have the verdict checked and stored by whoever holds the ledger."""
+    ask(config, {"type": "verdict", "verdict": verdict.to_json().decode()})
 
 
 def _show_run(config: RegulatorConfig, text: str, query: str, *, as_json: bool) -> None:
     plan = find_plan(config, text)
     if plan is None:
         raise ConfigError(f"{text!r} is neither an opening file nor a run of this regulator")
-    steps = _read(config.ledger.path).inspections(plan.hash)
-    chosen = [each for each in steps if query in ("", each.query_id)]
-    counts = Counter(each.step for each in chosen)
-    waiting = [
-        str(path) for path in InspectionFolder(inspections_folder(config, plan), plan).openings()
-    ]
+    steps = ledger_state(config.ledger_path).inspections(plan.hash)
+    inspections = [step for step in steps if query in ("", step.query_id)]
+    counts = Counter(inspection.step for inspection in inspections)
+    waiting = list(InspectionFolder(inspections_folder(config, plan), plan).openings())
     fields: dict[str, Any] = {
         "plan": plan.hash.hex(),
-        "inspected": len(chosen),
+        "inspected": len(inspections),
         **{step: counts[step] for step in ("demanded", "opened", "passed", "failed")},
         "requests": [
-            {"query": each.query_id, "request": each.request_hash.hex(), "step": each.step}
-            for each in chosen
+            {"query": one.query_id, "request": one.request_hash.hex(), "step": one.step}
+            for one in inspections
         ],
         "waiting": waiting,
     }
     lines = [
-        f"{len(chosen)} inspected: {counts['passed']} passed, {counts['failed']} failed, "
+        f"{len(inspections)} inspected: {counts['passed']} passed, {counts['failed']} failed, "
         f"{counts['opened']} with the auditor, {counts['demanded']} not opened.",
-        *(f"  {each.query_id}  {each.step}" for each in chosen),
+        *(f"  {one.query_id}  {one.step}" for one in inspections),
         *(f"  waits for the auditor: {path}" for path in waiting),
     ]
     emit("inspect-run", fields, "\n".join(lines), as_json=as_json)
@@ -175,20 +180,13 @@ def _home(config: RegulatorConfig | None) -> RegulatorConfig:
 
 
 def _known_plan(config: RegulatorConfig | None, sealed: SealedOpening) -> Plan:
-    found = find_plan(_home(config), sealed.plan.hex())
-    if found is None:
+    plan = find_plan(_home(config), sealed.plan.hex())
+    if plan is None:
         raise ConfigError("the opening's plan is not known here; name its file with --plan")
-    return found
+    return plan
 
 
 def _answered(ledger: Path | None, query_id: str) -> bytes:
-    """The request that a ledger has under this query id, if a ledger is at hand."""
-    if ledger is None or not ledger.exists():
-        return b""
-    record = _read(ledger).find(query_id)
+    """Return the request that a ledger has under this query id, if a ledger is at hand."""
+    record = ledger_state(ledger).find(query_id) if ledger is not None else None
     return record.request_hash if record is not None else b""
-
-
-def _read(ledger: Path) -> LedgerState:
-    with storage_errors(ledger), ledger.open("rb") as file:
-        return read_ledger(ledger, file).state

@@ -1,4 +1,4 @@
-"""What all commands share: their options, and how they speak.
+"""What all commands share: their options, and how they print.
 
 A command's result goes to stdout: for people, or with `--json` as one object that begins with its
 schema, `isonomy-regulator/COMMAND/v1`. Everything else (progress, questions, warnings) goes to
@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from isonomy.common.base.errors import ConfigError
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.vault.unlock import read_secret
 from isonomy.regulator.vault.vault import Vault
@@ -34,16 +35,14 @@ UnlockFile = Annotated[
     Path | None,
     typer.Option("--unlock-file", help="File with the vault's passphrase; else it is asked for."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
-
-HERE = Path()
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 def emit(command: str, fields: Mapping[str, Any], text: str, *, as_json: bool) -> None:
-    """Print a command's result, in one of the two ways."""
+    """Print a command's result, in one of the two ways. Paths become text in JSON."""
     if as_json:
-        shown = {"schema": f"isonomy-regulator/{command}/v1", **fields}
-        typer.echo(json.dumps(shown, ensure_ascii=False))
+        result = {"schema": f"isonomy-regulator/{command}/v1", **fields}
+        typer.echo(json.dumps(result, ensure_ascii=False, default=str))
     elif text:
         typer.echo(text)
 
@@ -60,10 +59,18 @@ def agree(question: str, *, yes: bool) -> None:
 
 
 def open_vault(config: RegulatorConfig, unlock_file: Path | None) -> Vault:
-    """The vault with its secret: from the option, the configuration or the prompt."""
-    return Vault(config.vault.path, read_secret(unlock_file or config.vault.unlock_file))
+    """Return the vault with its secret: from the option, the configuration or the prompt."""
+    return Vault(config.vault_path, read_secret(unlock_file or config.unlock_file))
 
 
 def moment(seconds: int) -> str:
-    """Unix seconds for people."""
+    """Return Unix seconds as a date and time in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def head_bytes(text: str) -> bytes:
+    """Return a ledger head that was given in hexadecimal digits."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise ConfigError("--head must be hexadecimal") from None

@@ -1,4 +1,4 @@
-"""`approve` and `reject`: the officer's word on a plan."""
+"""`approve` and `reject`: the officer's decision on a plan."""
 
 from __future__ import annotations
 
@@ -10,35 +10,24 @@ import typer
 from isonomy.common.agreements.approvals import check_people, check_promises
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.alignment.alignment import AlignmentPlan, is_alignment
-from isonomy.common.base.errors import PolicyRefused
 from isonomy.common.few_shot.rounds.plan import FewShotPlan, is_few_shot
 from isonomy.common.keys.party import fingerprint
 from isonomy.common.privacy.accounting import epsilon_of
-from isonomy.regulator.cli.output import (
-    HERE,
-    Home,
-    Json,
-    UnlockFile,
-    Yes,
-    agree,
-    emit,
-    open_vault,
-    say,
-)
+from isonomy.regulator.cli.output import Home, Json, UnlockFile, Yes, agree, emit, open_vault, say
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.plans import few_shot_approval, plan_files
-from isonomy.regulator.plans.approval import describe
+from isonomy.regulator.plans import plan_files
+from isonomy.regulator.plans.approval import check_policy, describe
 from isonomy.regulator.serving import approving
-from isonomy.regulator.serving.aligning import alignments, approve_alignment, people_of
+from isonomy.regulator.serving.aligning import alignments, people_of
 
 
 def approve(
     plan: Annotated[Path, typer.Argument(help="The plan, as the company sent it.")],
     people: Annotated[
         Path | None,
-        typer.Option(help="Its ids; without: from the alignment, or PLAN.people beside it."),
+        typer.Option(help="Its ids. Default: from the alignment, or PLAN.people beside it."),
     ] = None,
-    home: Home = HERE,
+    home: Home = Path(),
     unlock_file: UnlockFile = None,
     yes: Yes = False,
     as_json: Json = False,
@@ -64,27 +53,22 @@ def approve(
     cohort = people_of(config, loaded, plan, people)
     check_people(loaded, cohort, config.name)
     check_promises(loaded)
-    held = plan_files.held_by(config, cohort)
-    say(describe(config, loaded, held))
-    broken = config.policy.refusals(loaded, config.ledger.delta)
-    if broken:
-        raise PolicyRefused(
-            f"the policy in regulator.toml does not allow this plan: {'; '.join(broken)}"
-        )
+    say(describe(config, loaded, plan_files.most_spent(config, cohort)))
+    check_policy(config, loaded)
     agree("Approve this plan?", yes=yes)
     approving.approve(config, loaded, cohort, lambda: open_vault(config, unlock_file))
     delta = float(config.ledger.delta)
-    asked, total = loaded.epsilon_millionths / MILLION, config.ledger.epsilon
+    epsilon, total = loaded.epsilon_millionths / MILLION, config.ledger.epsilon
     fields = {
         "approved": loaded.hash.hex(),
         "people": len(cohort),
-        "epsilon": asked,
+        "epsilon": epsilon,
         "epsilon_total": float(total),
-        "epsilon_set_aside": epsilon_of(plan_files.held_by(config, cohort), delta),
+        "epsilon_set_aside": epsilon_of(plan_files.most_spent(config, cohort), delta),
         "delta": delta,
     }
     text = (
-        f"Approved {loaded.hash.hex()}.\nε = {asked:g} of {total} is set aside for each of "
+        f"Approved {loaded.hash.hex()}.\nε = {epsilon:g} of {total} is set aside for each of "
         f"{len(cohort):,} people."
     )
     emit("approve", fields, text, as_json=as_json)
@@ -96,7 +80,7 @@ def _approve_alignment(
     say(plan.describe())
     say(f"  {plan.companies[0].name}: {fingerprint(plan.companies[0])}")
     agree("Approve this alignment?", yes=yes)
-    approve_alignment(config, plan)
+    approving.approve_alignment(config, plan)
     fields = {"approved": plan.hash.hex(), "alignment": True}
     emit("approve", fields, f"Approved alignment {plan.hash.hex()}.", as_json=as_json)
 
@@ -111,13 +95,13 @@ def _approve_few_shot(
 ) -> None:
     say(plan.describe())
     say(f"  {plan.companies[0].name}: {fingerprint(plan.companies[0])}")
-    few_shot_approval.check_policy(config, plan)
+    check_policy(config, plan)
     agree("Approve this few-shot plan?", yes=yes)
     approving.approve_few_shot(config, plan, lambda: open_vault(config, unlock_file))
-    asked = plan.epsilon_millionths / MILLION
-    fields = {"approved": plan.hash.hex(), "samples": plan.samples, "epsilon": asked}
+    epsilon = plan.epsilon_millionths / MILLION
+    fields = {"approved": plan.hash.hex(), "samples": plan.samples, "epsilon": epsilon}
     text = (
-        f"Approved {plan.hash.hex()}.\nε = {asked:g} of {config.ledger.epsilon} is set aside for "
+        f"Approved {plan.hash.hex()}.\nε = {epsilon:g} of {config.ledger.epsilon} is set aside for "
         f"each of {plan.samples:,} samples, for good."
     )
     emit("approve", {**fields, "few_shot": True}, text, as_json=as_json)
@@ -126,11 +110,11 @@ def _approve_few_shot(
 def reject(
     plan: Annotated[str, typer.Argument(help="The plan's file, or the beginning of its hash.")],
     reason: Annotated[str, typer.Option(help="One line for the company.")] = "",
-    home: Home = HERE,
+    home: Home = Path(),
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Say no to a plan, signed. An approval given before is withdrawn: no more answers under it.
+    """Reject a plan, with a signed record. An earlier approval is withdrawn: no more answers.
 
     What the plan did not spend is free again; what was spent stays spent. A plan that had its
     budget cannot be opened again.
@@ -161,18 +145,17 @@ def reject(
     say(loaded.describe())
     agree("Reject this plan?", yes=yes)
     record = approving.reject(config, loaded, reason)
-    fields = {"rejected": loaded.hash.hex(), "record": str(record)}
+    fields = {"rejected": loaded.hash.hex(), "record": record}
     text = f"Rejected {loaded.hash.hex()}.\nThe signed record for the company: {record}"
     emit("reject", fields, text, as_json=as_json)
 
 
 def _few_shot_named(config: RegulatorConfig, text: str) -> FewShotPlan | None:
-    """A few-shot plan by its file or by the beginning of the hash of an approved one."""
+    """Return a few-shot plan by its file or by the beginning of the hash of an approved one."""
     if Path(text).is_file():
         return FewShotPlan.load(Path(text)) if is_few_shot(Path(text)) else None
     if len(text) < plan_files.MIN_PREFIX:
         return None
-    found = [
-        own for own in few_shot_approval.approvals(config).all() if own.hash.hex().startswith(text)
-    ]
-    return found[0] if len(found) == 1 else None
+    approved = plan_files.few_shot_approvals(config).all()
+    matches = [plan for plan in approved if plan.hash.hex().startswith(text)]
+    return matches[0] if len(matches) == 1 else None

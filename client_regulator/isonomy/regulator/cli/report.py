@@ -10,7 +10,7 @@ import typer
 from isonomy.common.agreements.plan import MILLION
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.report.command import verify
-from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, emit, open_vault, say
+from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, open_vault, say
 
 __all__ = ["report", "verify"]
 
@@ -19,10 +19,11 @@ def report(
     run: Annotated[
         str, typer.Argument(help="Beginning of the plan's hash, the plan's file, or a run folder.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the three files.")] = HERE,
-    home: Home = HERE,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the three files.")] = Path(),
+    home: Home = Path(),
     statement: Annotated[
-        Path | None, typer.Option(help="The company's statement.json, shown as its word.")
+        Path | None,
+        typer.Option(help="The company's statement.json, shown as the company's words."),
     ] = None,
     reason: Annotated[str, typer.Option(help="Why the attributes were needed.")] = "",
     alternatives: Annotated[str, typer.Option(help="Why other data would not do.")] = "",
@@ -63,25 +64,25 @@ def report(
         ask(config, request, lambda: open_vault(config, unlock_file))
     for text in (reason, alternatives, access, retention):
         if len(text) > 4000:
-            raise ConfigError("what the officer says is at most 4,000 characters long")
+            raise ConfigError("each of the officer's texts is at most 4,000 characters long")
     words = Words(
         OfficerWord(reason=reason, alternatives=alternatives, access=access, retention=retention),
         Statement.load(statement) if statement else None,
         Appendix.load(appendix) if appendix else None,
     )
-    paths, written = write_report(config, plan, out, words)
-    usable = sum(bool(own.tables) for own in written.audits)
+    paths, contents = write_report(config, plan, out, words)
+    usable = sum(bool(audit.tables) for audit in contents.audits)
     if not usable:
-        say("no audit of this run could be evaluated; the report says so")
+        say("No audit of this run could be evaluated; the report says so.")
     fields = {
-        "report": str(paths.report),
-        "html": str(paths.html),
-        "signature": str(paths.signatures),
+        "report": paths.report,
+        "html": paths.html,
+        "signature": paths.signatures,
         "plan": plan.hash.hex(),
-        "audits": len(written.audits),
+        "audits": len(contents.audits),
         "audits_evaluated": usable,
-        "epsilon_cap": written.privacy.cap_epsilon / MILLION,
-        "epsilon_spent": written.privacy.spent_epsilon / MILLION,
+        "epsilon_cap": contents.privacy.cap_epsilon / MILLION,
+        "epsilon_spent": contents.privacy.spent_epsilon / MILLION,
     }
     text = f"{paths.html}\n{paths.report}\n{paths.signatures}"
     emit("report", fields, text, as_json=as_json)

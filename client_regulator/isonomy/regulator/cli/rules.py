@@ -9,17 +9,7 @@ import typer
 
 from isonomy.common.agreements.plan import MILLION
 from isonomy.common.base.errors import ConfigError
-from isonomy.regulator.cli.output import (
-    HERE,
-    Home,
-    Json,
-    UnlockFile,
-    Yes,
-    agree,
-    emit,
-    open_vault,
-    say,
-)
+from isonomy.regulator.cli.output import Home, Json, UnlockFile, Yes, agree, emit, open_vault, say
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.report.rule_application import apply_rule as decide
 from isonomy.regulator.report.rule_application import (
@@ -36,7 +26,7 @@ def apply_rule(
     rule_file: Annotated[Path, typer.Argument(metavar="RULE", help="The company's rule, JSON.")],
     decisions: Annotated[Path, typer.Option(help="CSV with columns id and decision (0 or 1).")],
     out: Annotated[Path, typer.Option("--out", "-o", help="A new CSV for the final decisions.")],
-    home: Home = HERE,
+    home: Home = Path(),
     unlock_file: UnlockFile = None,
     yes: Yes = False,
     as_json: Json = False,
@@ -52,19 +42,19 @@ def apply_rule(
     """
     config = RegulatorConfig.load(home)
     check_allowed(config)
-    rule, given = read_rule(rule_file), read_base_decisions(decisions)
+    rule, base = read_rule(rule_file), read_base_decisions(decisions)
     if out.exists():
         raise ConfigError(f"{out} exists already; name a new file")
     vault = open_vault(config, unlock_file)
-    final = decide(rule, given, vault.read(), member_key(config))
+    final = decide(rule, base, vault.read(), member_key(config))
     say(
-        f"WARNING: {len(given.ids):,} decisions will depend on {rule.attribute!r}. Chances of two "
+        f"WARNING: {len(base.ids):,} decisions will depend on {rule.attribute!r}. Chances of two "
         f"groups differ by up to {rule.largest_difference / MILLION:.1%}; whoever sees base and "
         "final decision learns about the attribute. No ε covers this."
     )
     agree("Write these decisions?", yes=yes)
-    event = {"rule": rule.hash, "attribute": rule.attribute, "people": len(given.ids)}
+    event = {"rule": rule.hash, "attribute": rule.attribute, "people": len(base.ids)}
     ask(config, {"type": "note", "kind": "rule", "event": event}, lambda: vault)
-    write_decisions(out, given.ids, final)
-    fields = {"out": str(out), "rule": rule.hash, "people": len(given.ids), "reveals": True}
-    emit("apply-rule", fields, f"Wrote {len(given.ids):,} decisions to {out}.", as_json=as_json)
+    write_decisions(out, base.ids, final)
+    fields = {"out": out, "rule": rule.hash, "people": len(base.ids), "reveals": True}
+    emit("apply-rule", fields, f"Wrote {len(base.ids):,} decisions to {out}.", as_json=as_json)

@@ -1,7 +1,8 @@
-"""`serve`, `node` and `status`: the daemon, the Flower node beside it, and how they do."""
+"""`serve`, `node` and `status`: the daemon, the Flower node beside it, and their state."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,13 +10,13 @@ import typer
 
 from isonomy.common.node.node import flower_environment, supernode_command
 from isonomy.common.node.process import run_node
-from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, emit, moment, open_vault
+from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, moment, open_vault
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.serving.status import Status, look
+from isonomy.regulator.serving.status import Status, read_status
 
 
 def serve(
-    home: Home = HERE,
+    home: Home = Path(),
     unlock_file: UnlockFile = None,
     log_file: Annotated[
         Path | None, typer.Option("--log-file", help="JSON lines go here, rotated by size.")
@@ -30,16 +31,14 @@ def serve(
     Examples:
     isonomy-regulator serve --home /srv/regulator --unlock-file /run/credentials/vault
     """
-    from isonomy.regulator.serving.daemon import (
-        Daemon,  # here: `verify` works without the encryption
-    )
+    from isonomy.regulator.serving.daemon import Daemon  # `verify` needs no encryption
 
     config = RegulatorConfig.load(home)
     if log_file is not None:
         log = config.log.model_copy(update={"file": log_file.absolute()})
         config = config.model_copy(update={"log": log})
     vault = open_vault(config, unlock_file)
-    vault.read()  # a wrong passphrase is said now, not in a session
+    vault.read()  # a wrong passphrase shows now, not in a session
     with Daemon(config, vault) as daemon:
         daemon.serve()
 
@@ -66,7 +65,7 @@ def node(
     run_node(command, flower_environment(folder / "flower"))
 
 
-def status(home: Home = HERE, as_json: Json = False) -> None:
+def status(home: Home = Path(), as_json: Json = False) -> None:
     """Show the daemon, its sessions, the people of each plan, and the budget that is left.
 
     Needs no passphrase, works with and without a running daemon, and names nobody.
@@ -75,13 +74,15 @@ def status(home: Home = HERE, as_json: Json = False) -> None:
     Examples:
     isonomy-regulator status --home /srv/regulator
     """
-    found = look(RegulatorConfig.load(home))
-    emit("status", found.fields(), _for_people(found), as_json=as_json)
+    current = read_status(RegulatorConfig.load(home))
+    emit("status", asdict(current), _for_people(current), as_json=as_json)
 
 
-def _for_people(found: Status) -> str:
-    daemon = found.daemon
-    lines = [f"{found.name}: {found.enrolled:,} people enrolled, {found.aligned:,} in open plans"]
+def _for_people(status: Status) -> str:
+    daemon = status.daemon
+    lines = [
+        f"{status.name}: {status.enrolled:,} people enrolled, {status.aligned:,} in open plans"
+    ]
     if daemon is None:
         lines.append("  daemon       not running (isonomy-regulator serve)")
     else:
@@ -89,18 +90,18 @@ def _for_people(found: Status) -> str:
         since = moment(int(str(daemon["since"])))
         lines.append(f"  daemon       process {daemon['pid']}, since {since}")
         lines += [
-            f"  session      plan {own['plan'][:12]}…, {own['answered']} answers so far"
-            for own in sessions
+            f"  session      plan {session['plan'][:12]}…, {session['answered']} answers so far"
+            for session in sessions
         ]
     lines.append(
-        f"  budget       ε = {found.epsilon_cap:g} per person at δ = {found.delta}; the one with "
-        f"least left has {found.epsilon_left:.4g}"
+        f"  budget       ε = {status.epsilon_cap:g} per person at δ = {status.delta}; the one with "
+        f"least left has {status.epsilon_left:.4g}"
     )
-    for own in found.plans:
-        state = "open" if own.is_open else "closed"
+    for plan in status.plans:
+        state = "open" if plan.is_open else "closed"
         lines.append(
-            f"  plan {own.hash[:12]}…  {state}, {', '.join(own.companies) or 'unknown company'}: "
-            f"{own.people:,} people, {own.answers} answers, ε = {own.epsilon_spent:.4g} spent of "
-            f"{own.epsilon_reserved:.4g}"
+            f"  plan {plan.hash[:12]}…  {state}, {', '.join(plan.companies) or 'unknown company'}: "
+            f"{plan.people:,} people, {plan.answers} answers, ε = {plan.epsilon_spent:.4g} spent "
+            f"of {plan.epsilon_reserved:.4g}"
         )
     return "\n".join(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.keys.certificates import Request
-from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, emit, open_vault, say
+from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, open_vault, say
 from isonomy.regulator.config.config import DEFAULT_COHORT, RegulatorConfig
 from isonomy.regulator.serving.officer import ask, daemon_status
 from isonomy.regulator.upkeep.home import NewHome, make_home
@@ -63,31 +64,23 @@ def init(
         unlock_file=unlock_file,
         tls_request=tls_request,
     )
-    made = make_home(home, wish)
+    files = make_home(home, wish)
     lines = [
-        f"Made {made.config.home}.",
-        f"  policy           {made.policy}   (read it, change it)",
-        f"  card             {made.card}   (for the companies)",
-        f"  node key         {made.node_key}   (for the server's operator)",
+        f"Made {files.home}.",
+        f"  policy           {files.policy}   (read it, change it)",
+        f"  card             {files.card}   (for the companies)",
+        f"  node key         {files.node_key}   (for the server's operator)",
     ]
     tls = None
-    if made.tls_request is not None:
-        tls = Request.load(made.tls_request).fingerprint
-        lines.append(f"  TLS request      {made.tls_request}   (for the server's operator)")
+    if files.tls_request is not None:
+        tls = Request.load(files.tls_request).fingerprint
+        lines.append(f"  TLS request      {files.tls_request}   (for the server's operator)")
         lines.append(f"  TLS fingerprint  {tls}   (read it to the operator)")
     lines += [
-        f"  fingerprint      {made.fingerprint}   (read it out by telephone)",
+        f"  fingerprint      {files.fingerprint}   (read it out by telephone)",
         "Next: isonomy-regulator enroll FILE --id COLUMN --attribute COLUMN",
     ]
-    fields = {
-        "home": str(made.config.home),
-        "policy": str(made.policy),
-        "card": str(made.card),
-        "fingerprint": made.fingerprint,
-        "node_key": str(made.node_key),
-        "tls_request": made.tls_request and str(made.tls_request),
-        "tls_fingerprint": tls,
-    }
+    fields = {**asdict(files), "tls_fingerprint": tls}
     emit("init", fields, "\n".join(lines), as_json=as_json)
 
 
@@ -101,11 +94,11 @@ def enroll(
     cohort: Annotated[str, typer.Option(help="A name for these people.")] = DEFAULT_COHORT,
     update: Annotated[bool, typer.Option("--update", help="Add people or attributes.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Also change values.")] = False,
-    delimiter: Annotated[str, typer.Option(help="What parts the columns of a CSV file.")] = ",",
+    delimiter: Annotated[str, typer.Option(help="What separates the columns of a CSV file.")] = ",",
     show_sizes: Annotated[
         bool, typer.Option("--show-sizes", help="Group sizes even without a terminal.")
     ] = False,
-    home: Home = HERE,
+    home: Home = Path(),
     unlock_file: UnlockFile = None,
     as_json: Json = False,
 ) -> None:
@@ -130,49 +123,46 @@ def enroll(
         )
         order = Order(cohort, declared, config.vault.unknown_values, update, replace)
         problems = Problems(file)
-        rows = _watched(read_rows(file, id_column, attribute, problems, delimiter))
-        made, done = enrol(table, order, rows, problems)
-        generation = vault.write(made)
-    if config.ledger.path.exists():
+        rows = _with_progress(read_rows(file, id_column, attribute, problems, delimiter))
+        table, counts = enrol(table, order, rows, problems)
+        generation = vault.write(table)
+    if config.ledger_path.exists():
         ask(config, {"type": "witness"})
-    if done.replaced and daemon_status(config) is not None:
+    if counts.replaced and daemon_status(config) is not None:
         say("The running daemon keeps the old values for open plans until it is started again.")
     if not as_json and (show_sizes or sys.stderr.isatty()):
-        _show_sizes(made, config.policy.smallest_group)
+        _show_sizes(table, config.policy.smallest_group)
     fields: dict[str, object] = {
-        "file": str(file),
+        "file": file,
         "cohort": cohort,
         "attributes": list(declared),
-        "added": done.added,
-        "unchanged": done.unchanged,
-        "replaced": done.replaced,
-        "people": done.people,
-        "vault": str(config.vault.path),
+        **asdict(counts),
+        "vault": config.vault_path,
         "vault_generation": generation,
     }
     if show_sizes:
-        fields["sizes"] = {name: made.sizes(name) for name in made.groups}
+        fields["sizes"] = {name: table.sizes(name) for name in table.groups}
     text = (
-        f"Enrolled {done.added} people in cohort {cohort!r} ({done.unchanged} were enrolled with "
-        f"the same values, {done.replaced} got new ones); the vault now holds {done.people}.\n"
-        f"{file} itself was left as it is: it holds attributes in plain text, so keep it safe or "
-        "remove it."
+        f"Enrolled {counts.added} people in cohort {cohort!r} ({counts.unchanged} were enrolled "
+        f"with the same values, {counts.replaced} got new ones); the vault now holds "
+        f"{counts.people}.\n{file} was left as it is: it holds attributes in plain text, so keep "
+        "it safe or remove it."
     )
     emit("enroll", fields, text, as_json=as_json)
 
 
 def parse_groups(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """["sex=female,male"] to {"sex": ("female", "male")}."""
-    found: dict[str, tuple[str, ...]] = {}
+    groups: dict[str, tuple[str, ...]] = {}
     for text in texts:
         name, equals, labels = text.partition("=")
-        if not equals or not name or name in found:
+        if not equals or not name or name in groups:
             raise ConfigError(f"--groups {text!r} is not NAME=LABEL,LABEL, or names it twice")
-        found[name] = tuple(label.strip() for label in labels.split(","))
-    return found
+        groups[name] = tuple(label.strip() for label in labels.split(","))
+    return groups
 
 
-def _watched(rows: Iterator[Row]) -> Iterator[Row]:
+def _with_progress(rows: Iterator[Row]) -> Iterator[Row]:
     for number, row in enumerate(rows, start=1):
         if number % _PROGRESS_ROWS == 0:
             say(f"{number:,} lines read")

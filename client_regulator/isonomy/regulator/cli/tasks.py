@@ -10,9 +10,9 @@ import typer
 
 from isonomy.common.base.command_line import CommandLine
 from isonomy.common.base.errors import ConfigError
-from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, Yes, agree, emit, open_vault
+from isonomy.regulator.cli.output import Home, Json, UnlockFile, Yes, agree, emit, open_vault
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.plans.few_shot_approval import approvals
+from isonomy.regulator.plans.plan_files import few_shot_approvals
 from isonomy.regulator.vault.task_pools import add_pool, list_pools, read_pool_file, remove_pool
 
 app = CommandLine(help="Samples for few-shot runs: sealed like the vault, by name.")
@@ -23,7 +23,7 @@ Name = Annotated[str, typer.Argument(help="What plans call these tasks.")]
 def add(
     name: Name,
     file: Annotated[Path, typer.Argument(help="An .npz: inputs, labels, ids, groups, positive.")],
-    home: Home = HERE,
+    home: Home = Path(),
     unlock_file: UnlockFile = None,
     as_json: Json = False,
 ) -> None:
@@ -40,38 +40,40 @@ def add(
     pool = read_pool_file(file)
     vault = open_vault(config, unlock_file)
     with vault.locked():  # a rotation meanwhile would leave these under the old secret
-        vault.read()  # a wrong passphrase is said now, not in a session
+        vault.read()  # a wrong passphrase shows now, not in a session
         path = add_pool(config, vault, name, pool)
-    fields = {"tasks": name, "samples": len(pool), "classes": pool.pool.classes, "file": str(path)}
+    fields = {"tasks": name, "samples": len(pool), "classes": pool.pool.classes, "file": path}
     text = (
-        f"Took {len(pool):,} samples of {pool.pool.classes} classes as {name!r}. {file} itself "
-        "was left as it is, in plain: keep it safe or remove it."
+        f"Took {len(pool):,} samples of {pool.pool.classes} classes as {name!r}. {file} was left "
+        "as it is, unencrypted: keep it safe or remove it."
     )
     if pool.pool.groups is None or pool.pool.positive is None:
-        text += " They lack groups or positive: plans with l_d or pf_ld cannot use them."
+        text += (
+            " They have no groups or no positive classes: plans with l_d or pf_ld cannot use them."
+        )
     emit("tasks-add", fields, text, as_json=as_json)
 
 
 @app.command("list")
-def show(home: Home = HERE, as_json: Json = False) -> None:
+def list_tasks(home: Home = Path(), as_json: Json = False) -> None:
     """List the tasks: names and sizes. Needs no passphrase.
 
     \b
     Examples:
     isonomy-regulator tasks list --home /srv/regulator
     """
-    found = list_pools(RegulatorConfig.load(home))
+    pools = list_pools(RegulatorConfig.load(home))
     lines = [
-        f"{own.name:<24} {own.samples:>9,} samples  {own.classes:>5} classes  {own.shape}"
-        f"{'' if own.has_groups else '  (no attribute)'}"
-        for own in found
+        f"{pool.name:<24} {pool.samples:>9,} samples  {pool.classes:>5} classes  {pool.shape}"
+        f"{'' if pool.has_groups else '  (no attribute)'}"
+        for pool in pools
     ]
-    fields = {"tasks": [asdict(own) for own in found]}
+    fields = {"tasks": [asdict(pool) for pool in pools]}
     emit("tasks-list", fields, "\n".join(lines) or "No tasks yet.", as_json=as_json)
 
 
 @app.command()
-def remove(name: Name, home: Home = HERE, yes: Yes = False, as_json: Json = False) -> None:
+def remove(name: Name, home: Home = Path(), yes: Yes = False, as_json: Json = False) -> None:
     """Destroy tasks. What their samples lost stays in the ledger.
 
     \b
@@ -79,7 +81,7 @@ def remove(name: Name, home: Home = HERE, yes: Yes = False, as_json: Json = Fals
     isonomy-regulator tasks remove digits
     """
     config = RegulatorConfig.load(home)
-    users = [p.hash.hex()[:12] for p in approvals(config).all() if p.pool == name]
+    users = [p.hash.hex()[:12] for p in few_shot_approvals(config).all() if p.pool == name]
     if users:
         raise ConfigError(
             f"open plans use these tasks ({', '.join(users)}); reject them first: "

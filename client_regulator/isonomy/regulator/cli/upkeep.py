@@ -11,7 +11,7 @@ import typer
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.exit_codes import code_of
 from isonomy.common.keys.certificates import Request, authority_fingerprint
-from isonomy.regulator.cli.output import HERE, Home, Json, UnlockFile, emit, open_vault, say
+from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, head_bytes, open_vault, say
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import ProblemsFound
 from isonomy.regulator.serving.officer import ask, daemon_status
@@ -23,24 +23,24 @@ from isonomy.regulator.upkeep.rotation import finish_rotation, rotate_identity
 from isonomy.regulator.vault.task_pools import finish_pools, seal_pools_anew
 from isonomy.regulator.vault.unlock import new_secret, read_secret
 
-_MARKS = {"ok": "ok  ", "warn": "look", "fail": "MEND"}
+_MARKS = {"ok": "ok  ", "warn": "NOTE", "fail": "FIX "}
 
 
 def doctor(
-    home: Home = HERE,
+    home: Home = Path(),
     port: Annotated[int, typer.Option(help="The Flower node's local port.")] = NODE_PORT,
     accept_clock: Annotated[
         bool,
         typer.Option(
-            "--accept-clock", help="The clock was wrong before, it is right now: go on, noted."
+            "--accept-clock", help="The clock was wrong before and is right now: note it, go on."
         ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check keys, permissions, vault, ledger, clock, certificates, ports; say how to mend each.
+    """Check keys, permissions, vault, ledger, clock, certificates, ports; say how to fix each.
 
-    Ends with 0 if nothing must be mended, else with code 73. Asks for no passphrase and changes
-    nothing, but for finishing a rotation that was cut short.
+    Ends with 0 if nothing must be fixed, else with code 73. It asks for no passphrase and changes
+    nothing, except that it finishes a rotation that was cut short.
 
     \b
     Examples:
@@ -50,25 +50,25 @@ def doctor(
     finish_rotation(config)
     if accept_clock:
         ask(config, {"type": "clock"})
-    found = examine(config, port=port)
+    findings = examine(config, port=port)
     lines = []
-    for own in found:
-        lines.append(f"{_MARKS[own.level]}  {own.check:<13} {own.text}")
-        if own.mend:
-            lines.append(f"{'':<20} → {own.mend}")
-    bad = sum(own.level == "fail" for own in found)
-    fields = {"healthy": bad == 0, "findings": [asdict(own) for own in found]}
+    for finding in findings:
+        lines.append(f"{_MARKS[finding.level]}  {finding.check:<13} {finding.text}")
+        if finding.fix:
+            lines.append(f"{'':<20} → {finding.fix}")
+    bad = sum(finding.level == "fail" for finding in findings)
+    fields = {"healthy": bad == 0, "findings": [asdict(finding) for finding in findings]}
     if bad and as_json:  # one object on stdout: the findings, not the error
         emit("doctor", fields, "", as_json=True)
         raise typer.Exit(code_of(ProblemsFound("")))
     emit("doctor", fields, "\n".join(lines), as_json=as_json)
     if bad:
-        raise ProblemsFound(f"{bad} finding(s) must be mended; see the lines marked MEND")
+        raise ProblemsFound(f"{bad} finding(s) must be fixed; see the lines marked FIX")
 
 
 def backup(
     file: Annotated[Path, typer.Argument(help="A new file.")],
-    home: Home = HERE,
+    home: Home = Path(),
     unlock_file: UnlockFile = None,
     as_json: Json = False,
 ) -> None:
@@ -81,21 +81,14 @@ def backup(
     isonomy-regulator backup /mnt/safe/regulator-2027-01-31.backup
     """
     config = RegulatorConfig.load(home)
-    made = make_backup(config, file, read_secret(unlock_file or config.vault.unlock_file))
-    fields = {
-        "backup": str(made.file),
-        "files": made.files,
-        "records": made.records,
-        "head": made.head,
-        "vault_generation": made.vault_generation,
-    }
-    text = f"Wrote {made.files} files to {made.file}; the ledger has {made.records} records."
-    emit("backup", fields, text, as_json=as_json)
+    done = make_backup(config, file, read_secret(unlock_file or config.unlock_file))
+    text = f"Wrote {done.files} files to {done.backup}; the ledger has {done.records} records."
+    emit("backup", asdict(done), text, as_json=as_json)
 
 
 def restore(
     file: Annotated[Path, typer.Argument(help="A backup.")],
-    home: Annotated[Path, typer.Argument(help="The home: new, empty, or the one to mend.")],
+    home: Annotated[Path, typer.Argument(help="The home: new, empty, or the one to repair.")],
     head: Annotated[
         list[str] | None, typer.Option(help="A ledger head from a company's signed answer.")
     ] = None,
@@ -114,40 +107,31 @@ def restore(
     Examples:
     isonomy-regulator restore regulator.backup /srv/regulator --head 5d41…
     """
-    try:
-        heads = [bytes.fromhex(text) for text in head or []]
-    except ValueError:
-        raise ConfigError("--head must be hexadecimal") from None
+    heads = [head_bytes(text) for text in head or []]
     secret = read_secret(unlock_file)
     done = restore_home(file, home, secret, heads=heads, witnesses=witness or [])
     if done.before is not None:
         say(f"What was there before lies in {done.before}; remove it when all is well.")
-    fields = {
-        "home": str(done.home),
-        "records": done.records,
-        "ledger_from": done.ledger_from,
-        "vault_from": done.vault_from,
-        "before": done.before and str(done.before),
-    }
     text = (
         f"Restored {done.home}: ledger ({done.records} records) from the {done.ledger_from}, vault "
         f"from the {done.vault_from}. The unlock file is not part of a backup.\n"
         "Next: isonomy-regulator doctor"
     )
-    emit("restore", fields, text, as_json=as_json)
+    emit("restore", asdict(done), text, as_json=as_json)
 
 
 def tls_install(
     certificate: Annotated[Path, typer.Argument(help="The tls.pem that the server signed.")],
     ca: Annotated[
-        Path | None, typer.Option(help="The server's ca.pem; without: beside the certificate.")
+        Path | None, typer.Option(help="The server's ca.pem. Default: beside the certificate.")
     ] = None,
-    home: Home = HERE,
+    home: Home = Path(),
     as_json: Json = False,
 ) -> None:
-    """Put the certificate that the server's operator signed to its key.
+    """Install the certificate that the server's operator signed.
 
-    Compare the authority's fingerprint by telephone: whom it names as relay is believed.
+    Compare the authority's fingerprint by telephone: this regulator will trust any relay that the
+    authority names.
 
     \b
     Examples:
@@ -156,9 +140,9 @@ def tls_install(
     config = RegulatorConfig.load(home)
     until = install_certificate(config, certificate, ca or certificate.with_name("ca.pem"))
     authority = authority_fingerprint(config.tls.ca)
-    fields = {"installed": str(config.tls.cert), "until": until, "authority": authority}
+    fields = {"installed": config.tls.cert, "until": until, "authority": authority}
     text = (
-        f"Installed {config.tls.cert}, good until {until}.\nThe authority's fingerprint, to "
+        f"Installed {config.tls.cert}, valid until {until}.\nThe authority's fingerprint, to "
         f"compare by telephone: {authority}\nA running daemon reads it when it is started again."
     )
     emit("tls-install", fields, text, as_json=as_json)
@@ -168,7 +152,7 @@ def rotate(
     what: Annotated[
         Literal["identity", "certificate", "vault"], typer.Argument(help="What gets a new key.")
     ],
-    home: Home = HERE,
+    home: Home = Path(),
     unlock_file: UnlockFile = None,
     new_unlock_file: Annotated[
         Path | None, typer.Option(help="vault: unlock by this file from now on.")
@@ -188,17 +172,17 @@ def rotate(
     isonomy-regulator rotate vault
     """
     config = RegulatorConfig.load(home)
+    fields: dict[str, object]
     if what == "identity":
         done = rotate_identity(config)
-        fields = {"card": str(done.card), "fingerprint": done.fingerprint}
-        fields["record"] = str(done.record)
+        fields = asdict(done)
         text = (
             f"New fingerprint: {done.fingerprint}\nHand out {done.card} and {done.record} "
             "(signed by the old and the new identity)."
         )
     elif what == "certificate":
         request = request_certificate(config)
-        fields = {"request": str(request), "fingerprint": Request.load(request).fingerprint}
+        fields = {"request": request, "fingerprint": Request.load(request).fingerprint}
         text = (
             f"Send {request} to the server's operator and read out {fields['fingerprint']};\n"
             "then: isonomy-regulator tls-install FILE"
@@ -212,9 +196,9 @@ def rotate(
             seal_pools_anew(config, vault, secret)
             vault.reseal(secret)
             finish_pools(config, secret)
-        if config.ledger.path.exists():
+        if config.ledger_path.exists():
             ask(config, {"type": "witness"})
-        fields = {"vault": str(config.vault.path)}
+        fields = {"vault": config.vault_path}
         text = (
             "The vault has its new secret. If regulator.toml names an unlock_file, correct it; "
             "backups made before still open with the old one."

@@ -1,7 +1,8 @@
-"""The regulator's file `regulator.toml`: its policy, and where things lie. It holds no secrets.
+"""The regulator's file `regulator.toml`: its policy and settings. It holds no secrets.
 
-`isonomy-regulator init` writes it with a comment at every line (policy_template). Paths are
-relative to the home folder, which is the file's own folder unless `home` says otherwise.
+`isonomy-regulator init` writes it with a comment at every line (policy_template). Its folder is the
+*home*: everything else lies below it under fixed names (upkeep/home.py), and the paths in the file
+are relative to it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PrivateAttr,
     StringConstraints,
     ValidationError,
     field_validator,
@@ -23,7 +25,6 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.logs import KEPT, MAX_BYTES
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyName
-from isonomy.common.node.bridge_server import Callers
 from isonomy.common.privacy.accounting import units_for
 from isonomy.regulator.config.policy import Decimal, Policy
 
@@ -31,26 +32,27 @@ FILE_NAME = "regulator.toml"
 DEFAULT_COHORT = "everybody"
 UNKNOWN_VALUES = ("unknown", "?", "n/a", "not stated", "prefer not to say")
 
-_STRICT = ConfigDict(frozen=True, extra="forbid")
-
 CohortName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 
-class TlsConfig(BaseModel):
-    """Where the TLS files lie."""
+class Below:
+    """A path below the home, as an attribute of the configuration."""
 
-    model_config = _STRICT
-    ca: Path = Path("tls/ca.pem")
-    cert: Path = Path("tls/tls.pem")
-    key: Path = Path("tls/tls.key")
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def __get__(self, config: RegulatorConfig, owner: object) -> Path:
+        return config.home.joinpath(*self._names)
 
 
-class LedgerConfig(BaseModel):
-    """The ledger, and the most that it ever lets a person lose."""
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(Below,))
 
-    model_config = _STRICT
-    path: Path = Path("ledger.jsonl")
+
+class LedgerConfig(_Table):
+    """The most that the ledger ever lets a person lose."""
+
     epsilon: Decimal
     delta: Decimal
 
@@ -66,49 +68,56 @@ class LedgerConfig(BaseModel):
         return units_for(float(self.epsilon), float(self.delta))
 
 
-class VaultConfig(BaseModel):
-    """The encrypted attributes, and the file with the secret that opens them, if there is one."""
+class VaultConfig(_Table):
+    """The file with the secret that opens the vault, if there is one; values that mean unknown."""
 
-    model_config = _STRICT
-    path: Path = Path("vault.bin")
     unlock_file: Path | None = None
     unknown_values: tuple[Label, ...] = UNKNOWN_VALUES
 
 
-class CohortConfig(BaseModel):
+class CohortConfig(_Table):
     """A tighter total for the people of one cohort."""
 
-    model_config = _STRICT
     epsilon: Decimal
 
 
-class LogConfig(BaseModel):
+class LogConfig(_Table):
     """Where the daemon's log goes, if not to stderr."""
 
-    model_config = _STRICT
     file: Path | None = None
     max_bytes: Annotated[int, Field(ge=1000)] = MAX_BYTES
     kept: Annotated[int, Field(ge=1, le=1000)] = KEPT
 
 
-class RegulatorConfig(BaseModel):
-    """A checked configuration. Paths are absolute after `load`."""
+class RegulatorConfig(_Table):
+    """A checked configuration, and where the files of its home lie."""
 
-    model_config = _STRICT
     name: PartyName
-    home: Path = Path()
-    socket: Path = Path("run/daemon.sock")
     group: str | None = None
-    callers: tuple[Annotated[int, Field(ge=0)], ...] = ()
     witness_copies: tuple[Path, ...] = ()
-    rejoin_s: Annotated[int, Field(ge=1, le=86_400)] = 600
     groups: dict[Label, tuple[Label, ...]] = Field(default_factory=dict)
     ledger: LedgerConfig
     policy: Policy = Policy()
     cohorts: dict[CohortName, CohortConfig] = Field(default_factory=dict)
     vault: VaultConfig = VaultConfig()
     log: LogConfig = LogConfig()
-    tls: TlsConfig = TlsConfig()
+    _home: Path = PrivateAttr(Path())
+
+    ledger_path = Below("ledger.jsonl")
+    vault_path = Below("vault.bin")
+    keys_folder = Below("keys")
+    plans_folder = Below("plans")
+    closed_folder = Below("plans", "closed")  # plans that ended: the terms, without the people
+    few_shot_folder = Below("few-shot")  # approved few-shot plans
+    alignments_folder = Below("alignments")
+    tasks_folder = Below("tasks")
+    deletions_folder = Below("deletions")
+    state_folder = Below("state")
+    tls_folder = Below("tls")
+    node_folder = Below("node")  # for the Flower node, which another user runs
+    socket = Below("run", "daemon.sock")  # where the daemon listens for the Flower node
+    officer_socket = Below("officer.sock")  # … and for its own user, nobody else
+    witness = Below("witness.json")  # the newest head of the ledger that this home knows of
 
     @field_validator("groups")
     @classmethod
@@ -122,8 +131,7 @@ class RegulatorConfig(BaseModel):
         """Read and check the file (or the one in this folder); ConfigError names every fault."""
         path = path / FILE_NAME if path.is_dir() else path
         try:
-            raw = tomllib.loads(path.read_text(encoding="utf-8"))
-            config = cls.model_validate(raw)
+            return cls.parse(path.read_text(encoding="utf-8"), path.resolve().parent)
         except OSError as error:
             raise ConfigError(
                 f"cannot read the configuration {path}: {error.strerror}. Name the home folder "
@@ -131,85 +139,38 @@ class RegulatorConfig(BaseModel):
             ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} is not TOML: {error}") from None
+
+    @classmethod
+    def parse(cls, text: str, home: Path) -> RegulatorConfig:
+        """Check the text of a file that lies, or will lie, in the folder `home`."""
+        try:
+            config = cls.model_validate(tomllib.loads(text))
         except ValidationError as error:
-            reasons = "; ".join(
-                f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()
-            )
-            raise ConfigError(f"{path} cannot be used: {reasons}") from None
-        return config._resolved(path.resolve().parent)
-
-    def _resolved(self, folder: Path) -> RegulatorConfig:
-        home = folder / self.home
-        unlock, log = self.vault.unlock_file, self.log.file
-        vault = {"path": home / self.vault.path, "unlock_file": unlock and home / unlock}
-        return self.model_copy(
-            update={
-                "home": home,
-                "socket": home / self.socket,
-                "tls": TlsConfig(**{k: home / v for k, v in vars(self.tls).items()}),
-                "ledger": self.ledger.model_copy(update={"path": home / self.ledger.path}),
-                "vault": self.vault.model_copy(update=vault),
-                "log": self.log.model_copy(update={"file": log and home / log}),
-                "witness_copies": tuple(home / copy for copy in self.witness_copies),
-            }
-        )
+            faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            raise ConfigError(f"{home / FILE_NAME} cannot be used: {'; '.join(faults)}") from None
+        config._home = home
+        return config
 
     @property
-    def keys_folder(self) -> Path:
-        return self.home / "keys"
+    def home(self) -> Path:
+        return self._home
 
     @property
-    def plans_folder(self) -> Path:
-        return self.home / "plans"
+    def tls(self) -> TlsFiles:
+        return TlsFiles.of(self.tls_folder)
 
     @property
-    def few_shot_folder(self) -> Path:
-        """Approved few-shot plans."""
-        return self.home / "few-shot"
+    def unlock_file(self) -> Path | None:
+        return self.vault.unlock_file and self._home / self.vault.unlock_file
 
     @property
-    def closed_folder(self) -> Path:
-        """Plans that were rejected, withdrawn or forgotten: the terms, without the people."""
-        return self.home / "plans" / "closed"
-
-    @property
-    def deletions_folder(self) -> Path:
-        return self.home / "deletions"
-
-    @property
-    def state_folder(self) -> Path:
-        return self.home / "state"
-
-    @property
-    def node_folder(self) -> Path:
-        """What the Flower node needs, apart from everything else: another user owns it."""
-        return self.home / "node"
-
-    @property
-    def tls_folder(self) -> Path:
-        return self.tls.cert.parent
-
-    @property
-    def witness(self) -> Path:
-        """The newest head of the ledger that this home knows of."""
-        return self.home / "witness.json"
-
-    @property
-    def officer_socket(self) -> Path:
-        """Where the daemon hears its owner, and nobody else."""
-        return self.home / "officer.sock"
-
-    @property
-    def tls_files(self) -> TlsFiles:
-        return TlsFiles(self.tls.ca, self.tls.cert, self.tls.key)
-
-    @property
-    def bridge_callers(self) -> Callers:
-        return Callers(self.group, frozenset(self.callers))
+    def witness_paths(self) -> list[Path]:
+        """The witness, and copies of it elsewhere."""
+        return [self.witness, *(self._home / copy for copy in self.witness_copies)]
 
 
 def check_groups(name: str, labels: tuple[str, ...]) -> None:
-    """Raise ValueError unless there is something to compare."""
+    """Raise ValueError unless there are two groups to compare."""
     if len(labels) < 2 or len(set(labels)) != len(labels):
         raise ValueError(f"{name!r} needs two or more distinct groups")
     if "*" in name or "," in name or "=" in name:

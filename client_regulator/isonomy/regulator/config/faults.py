@@ -3,7 +3,7 @@
 IsonomyError
 ├── ConfigError
 │   ├── VaultLocked          the passphrase or unlock file is wrong or missing
-│   ├── ProblemsFound        `doctor` found something that must be mended
+│   ├── ProblemsFound        `doctor` found something that must be fixed
 │   └── DataError
 │       └── AlreadyEnrolled  people of the file are enrolled, perhaps under another value
 └── VerificationError
@@ -21,7 +21,7 @@ class VaultLocked(ConfigError):  # noqa: N818  (they read as the events they are
 
 
 class ProblemsFound(ConfigError):  # noqa: N818
-    """The set-up has faults that must be mended before it can be used."""
+    """The set-up has faults that must be fixed before it can be used."""
 
 
 class AlreadyEnrolled(DataError):  # noqa: N818

@@ -21,14 +21,11 @@ one person is the noise, and the debit that goes with it.
 
 from __future__ import annotations
 
-from decimal import Decimal as Exact
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import PolicyRefused
-from isonomy.common.keys.party import fingerprint
 from isonomy.common.privacy.accounting import epsilon_of, units_for
 from isonomy.common.privacy.queries import Query
 
@@ -88,31 +85,6 @@ class Policy(BaseModel):
     inspection_rate: Share = "0"
     auditor: Auditor = ""
     apply_rules: bool = False
-
-    def refusals(self, plan: Plan, delta: str) -> list[str]:
-        """Every rule that the plan breaks, in words; none: it may be approved."""
-        found = []
-        strangers = [c.name for c in plan.companies if fingerprint(c) not in self.companies]
-        if self.companies and strangers:
-            found.append(f"{', '.join(strangers)} may not ask (policy.companies)")
-        for what, value, allowed in (
-            ("strategy", plan.strategy, self.strategies),
-            ("notion", plan.notion, self.notions),
-        ):
-            if allowed and value not in allowed:
-                found.append(f"{what} {value!r} is not among {', '.join(allowed)}")
-        if float(plan.delta) > float(delta):
-            found.append(f"δ = {plan.delta} is above the policy's {delta}")
-        if self.epsilon_per_run is not None and plan.cap_units > self._units(
-            self.epsilon_per_run, delta
-        ):
-            asked = plan.epsilon_millionths / MILLION
-            found.append(f"ε = {asked:g} is above the {self.epsilon_per_run} of one run")
-        if plan.inspection_millionths < Exact(self.inspection_rate) * MILLION:
-            found.append(f"the policy wants {self.inspection_rate} of the queries inspected")
-        if self.auditor and plan.auditor != self.auditor:
-            found.append("the plan names another auditor than the policy, or none")
-        return found
 
     def check_query(
         self, query: Query, units: int, *, people: int, answered: int, delta: str

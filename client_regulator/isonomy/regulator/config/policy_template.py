@@ -56,7 +56,6 @@ apply_rules = false            # true: `apply-rule` may decide by attribute, whi
 
 # --- The vault: attributes, encrypted at rest ----------------------------------------------------
 [vault]
-path = "vault.bin"
 {unlock}
 unknown_values = ["unknown", "?", "n/a", "not stated", "prefer not to say"]
 

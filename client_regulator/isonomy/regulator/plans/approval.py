@@ -1,20 +1,45 @@
-"""What an approval means: the plan in the officer's words, and every rule it has to meet.
+"""The rules that a plan has to meet, and the plan in the officer's words.
 
-The same rules hold when the officer approves (before anything is written), and when the daemon sets
-the budget aside; the ledger's own cap (ledger_state) stands behind both.
+The rules are checked twice: before the officer's approval is written, and when the daemon sets the
+budget aside. The ledger enforces its own cap after both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from decimal import Decimal
+
+from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import ConfigError, PolicyRefused
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.party import fingerprint
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.privacy.accounting import epsilon_of, units_for
 from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.config.policy import Policy
 from isonomy.regulator.vault.attributes import rows_of
 from isonomy.regulator.vault.vault import VaultTable
+
+
+def refusals(config: RegulatorConfig, plan: Agreement) -> list[str]:
+    """Return every rule of the policy that a plan or an alignment breaks, in words."""
+    policy, broken = config.policy, list[str]()
+    strangers = [card.name for card in plan.companies if fingerprint(card) not in policy.companies]
+    if policy.companies and strangers:
+        broken.append(f"{', '.join(strangers)} may not ask (policy.companies)")
+    match plan:
+        case Plan():
+            broken += _budget_refusals(config, plan, plan.strategy) + _plan_refusals(policy, plan)
+        case FewShotPlan():
+            broken += _budget_refusals(config, plan, "few_shot") + _few_shot_refusals(policy, plan)
+    return broken
+
+
+def check_policy(config: RegulatorConfig, plan: Agreement) -> None:
+    """Raise PolicyRefused with every rule that a plan or an alignment breaks."""
+    _refuse(refusals(config, plan))
 
 
 def check_plan(
@@ -25,16 +50,27 @@ def check_plan(
     vault: VaultTable,
     member_key: bytes,
 ) -> None:
-    """Raise PolicyRefused with every rule that the plan breaks. A plan that has its budget passes
-    the totals: they were checked when it got it.
-    """
-    broken = config.policy.refusals(plan, config.ledger.delta)
-    if plan.hash not in {own.plan for own in ledger.plans()}:
-        broken += _totals(config, ledger, plan, cohort, vault, member_key)
-    if broken:
-        raise PolicyRefused(
-            f"the policy in regulator.toml does not allow this plan: {'; '.join(broken)}"
-        )
+    """Raise PolicyRefused if the plan breaks the policy or somebody's total over all plans."""
+    broken = refusals(config, plan)
+    if not _has_budget(ledger, plan):
+        check_cohorts(config, vault)
+        rows, members = rows_of(vault, cohort), cohort.member_hashes(member_key)
+        broken += _above_total(config, ledger, plan, members, "its people", config.ledger.epsilon)
+        for name, limit in config.cohorts.items():
+            inside = vault.in_cohort(name)[rows]
+            some = [member for member, is_in in zip(members, inside, strict=True) if is_in]
+            broken += _above_total(config, ledger, plan, some, f"cohort {name!r}", limit.epsilon)
+    _refuse(broken)
+
+
+def check_few_shot(
+    config: RegulatorConfig, ledger: Ledger, plan: FewShotPlan, members: Sequence[bytes]
+) -> None:
+    """Raise PolicyRefused if the plan breaks the policy or some sample's total over all plans."""
+    broken = refusals(config, plan)
+    if not _has_budget(ledger, plan):
+        broken += _above_total(config, ledger, plan, members, "its samples", config.ledger.epsilon)
+    _refuse(broken)
 
 
 def check_cohorts(config: RegulatorConfig, vault: VaultTable) -> None:
@@ -46,57 +82,95 @@ def check_cohorts(config: RegulatorConfig, vault: VaultTable) -> None:
     strangers = sorted(set(config.cohorts) - set(vault.cohort_names))
     if strangers:
         raise ConfigError(
-            f"regulator.toml has a total for {', '.join(f'[cohorts.{own}]' for own in strangers)}, "
+            f"regulator.toml has a total for {', '.join(f'[cohorts.{n}]' for n in strangers)}, "
             "and nobody is enrolled under that name. Correct it, enroll them first, or remove it"
         )
 
 
-def _totals(
-    config: RegulatorConfig,
-    ledger: Ledger,
-    plan: Plan,
-    cohort: Cohort,
-    vault: VaultTable,
-    member_key: bytes,
-) -> list[str]:
-    """Totals that the file sets below the ledger's own cap: for everybody, and by cohort."""
-    check_cohorts(config, vault)
-    delta = float(config.ledger.delta)
-    rows = rows_of(vault, cohort)
-    members = cohort.member_hashes(member_key)
-    found = []
-    limits = {"": config.ledger.epsilon} | {n: own.epsilon for n, own in config.cohorts.items()}
-    for name, epsilon in limits.items():
-        concerned = members
-        if name:
-            inside = vault.in_cohort(name)[rows]
-            concerned = [own for own, is_in in zip(members, inside, strict=True) if is_in]
-        held = ledger.held_units(concerned)
-        if concerned and held + plan.cap_units > units_for(float(epsilon), delta):
-            whom = f"cohort {name!r}" if name else "its people"
-            found.append(
-                f"ε = {plan.epsilon_millionths / MILLION:g} on top of the "
-                f"{epsilon_of(held, delta):.3g} that somebody of {whom} has already set aside is "
-                f"above the total of {epsilon}"
-            )
-    return found
-
-
-def describe(config: RegulatorConfig, plan: Plan, held_units: int) -> str:
-    """The plan as its approval reads: who may ask what, about whom, and what it costs."""
+def describe(config: RegulatorConfig, plan: Plan, spent_units: int) -> str:
+    """Return the plan in the officer's words: who may ask what, about whom, and what it costs."""
     delta = float(config.ledger.delta)
     companies = ", ".join(card.name for card in plan.companies)
-    asked = "; ".join(f"{name} ({', '.join(own)})" for name, own in plan.groups.items())
-    asks = plan.epsilon_millionths / MILLION
-    after = epsilon_of(min(held_units + plan.cap_units, 10**30), delta)
+    attributes = "; ".join(f"{name} ({', '.join(labels)})" for name, labels in plan.groups.items())
+    after = epsilon_of(min(spent_units + plan.cap_units, 10**30), delta)
     lines = [
         f"This plan lets {companies} ask at most {config.policy.queries_per_run:,} questions about "
-        f"{plan.cohort_size:,} people, by {asked}.",
-        f"It spends ε = {asks:g} of your {config.ledger.epsilon} (at δ = {plan.delta}) for each of "
-        f"these people, whether {companies} uses it or not.",
-        f"Set aside or spent so far: ε = {epsilon_of(held_units, delta):.3g}; with this plan "
+        f"{plan.cohort_size:,} people, by {attributes}.",
+        f"It spends ε = {_epsilon(plan):g} of your {config.ledger.epsilon} (at δ = {plan.delta}) "
+        f"for each of these people, whether {companies} uses it or not.",
+        f"Set aside or spent so far: ε = {epsilon_of(spent_units, delta):.3g}; with this plan "
         f"ε = {after:.3g} at most.",
         "Compare these fingerprints by telephone before you approve:",
         *(f"  {card.name}: {fingerprint(card)}" for card in plan.companies),
     ]
     return "\n".join([plan.describe(), "", *lines])
+
+
+def _budget_refusals(config: RegulatorConfig, plan: Plan | FewShotPlan, strategy: str) -> list[str]:
+    policy, delta, broken = config.policy, config.ledger.delta, []
+    if policy.strategies and strategy not in policy.strategies:
+        broken.append(f"strategy {strategy!r} is not among {', '.join(policy.strategies)}")
+    if float(plan.delta) > float(delta):
+        broken.append(f"δ = {plan.delta} is above the policy's {delta}")
+    limit = policy.epsilon_per_run
+    if limit is not None and plan.cap_units > units_for(float(limit), float(delta)):
+        broken.append(f"ε = {_epsilon(plan):g} is above the {limit} of one run")
+    return broken
+
+
+def _plan_refusals(policy: Policy, plan: Plan) -> list[str]:
+    broken = []
+    if policy.notions and plan.notion not in policy.notions:
+        broken.append(f"notion {plan.notion!r} is not among {', '.join(policy.notions)}")
+    if plan.inspection_millionths < Decimal(policy.inspection_rate) * MILLION:
+        broken.append(f"the policy wants {policy.inspection_rate} of the queries inspected")
+    if policy.auditor and plan.auditor != policy.auditor:
+        broken.append("the plan names another auditor than the policy, or none")
+    return broken
+
+
+def _few_shot_refusals(policy: Policy, plan: FewShotPlan) -> list[str]:
+    broken = []
+    if plan.settings.rounds > policy.queries_per_run:
+        broken.append(f"{plan.settings.rounds:,} rounds; {policy.queries_per_run:,} are allowed")
+    if plan.samples < policy.smallest_group:
+        broken.append(f"{plan.samples} samples; at least {policy.smallest_group} are required")
+    if float(policy.inspection_rate):
+        broken.append(
+            f"the policy wants {policy.inspection_rate} of the queries inspected; in few-shot "
+            "rounds there is nothing of the company's to inspect"
+        )
+    return broken
+
+
+def _has_budget(ledger: Ledger, plan: Plan | FewShotPlan) -> bool:
+    """A plan whose budget is set aside passes the totals: they were checked when it got it."""
+    return plan.hash in {entry.plan for entry in ledger.plans()}
+
+
+def _above_total(
+    config: RegulatorConfig,
+    ledger: Ledger,
+    plan: Plan | FewShotPlan,
+    members: Sequence[bytes],
+    whom: str,
+    total: str,
+) -> list[str]:
+    delta, units = float(config.ledger.delta), ledger.held_units(members)
+    if not members or units + plan.cap_units <= units_for(float(total), delta):
+        return []
+    return [
+        f"ε = {_epsilon(plan):g} on top of the {epsilon_of(units, delta):.3g} that somebody of "
+        f"{whom} has already set aside is above the total of {total}"
+    ]
+
+
+def _refuse(broken: Sequence[str]) -> None:
+    if broken:
+        raise PolicyRefused(
+            f"the policy in regulator.toml does not allow this plan: {'; '.join(broken)}"
+        )
+
+
+def _epsilon(plan: Plan | FewShotPlan) -> float:
+    return plan.epsilon_millionths / MILLION

@@ -2,17 +2,22 @@
 
 plans/HASH.json + HASH.people        approved: the daemon answers for it
 plans/closed/HASH.json               ended: the terms are kept, the list of people is not
-plans/closed/HASH.rejection.json     the officer's signed no, to hand to the company
+plans/closed/HASH.rejection.json     the officer's signed refusal, to hand to the company
+few-shot/HASH.json                   an approved few-shot plan
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
+from isonomy.common.agreements.approvals import ApprovalStore
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.base.errors import ConfigError
-from isonomy.common.ledger.file import read_ledger
+from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
+from isonomy.common.ledger.file import read_ledger, storage_errors
+from isonomy.common.ledger.state import LedgerState
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.vault.member_key import member_key
@@ -22,23 +27,28 @@ MIN_PREFIX = 8
 _PREFIX = re.compile(rf"[0-9a-f]{{{MIN_PREFIX},64}}")
 
 
-def find_plan(config: RegulatorConfig, text: str) -> Plan | None:
-    """The plan whose hash begins so, open or closed; None if there is none."""
-    if not _PREFIX.fullmatch(text):
+def few_shot_approvals(config: RegulatorConfig) -> ApprovalStore[FewShotPlan]:
+    """Return the store of approved few-shot plans."""
+    return ApprovalStore(config.few_shot_folder, FewShotPlan)
+
+
+def find_plan(config: RegulatorConfig, prefix: str) -> Plan | None:
+    """Return the plan whose hash begins so, open or closed; None if there is none."""
+    if not _PREFIX.fullmatch(prefix):
         return None
-    found = {
+    paths = {
         path.stem: path
         for folder in (config.closed_folder, config.plans_folder)
-        for path in folder.glob(f"{text}*.json")
+        for path in folder.glob(f"{prefix}*.json")
         if not path.stem.endswith(".rejection")
     }
-    if len(found) > 1:
-        raise ConfigError(f"{len(found)} plans begin with {text}; give more digits")
-    return next((Plan.load(path) for path in found.values()), None)
+    if len(paths) > 1:
+        raise ConfigError(f"{len(paths)} plans begin with {prefix}; give more digits")
+    return next((Plan.load(path) for path in paths.values()), None)
 
 
 def named_plan(config: RegulatorConfig, text: str) -> Plan:
-    """A plan by its file or by the beginning of its hash."""
+    """Return a plan by its file or by the beginning of its hash."""
     if Path(text).is_file():
         return Plan.load(Path(text))
     plan = find_plan(config, text)
@@ -50,39 +60,44 @@ def named_plan(config: RegulatorConfig, text: str) -> Plan:
     return plan
 
 
+def known_terms(config: RegulatorConfig, plan_hash: bytes) -> Plan | FewShotPlan | None:
+    """Return the terms of a plan, open or closed, if they are kept here and can be read."""
+    store = few_shot_approvals(config)
+    with contextlib.suppress(IsonomyError):
+        if store.approved(plan_hash):
+            return store.require(plan_hash)
+        return find_plan(config, plan_hash.hex())
+    return None
+
+
 def inspections_folder(config: RegulatorConfig, plan: Plan) -> Path:
-    """Where a plan's openings wait for the auditor and its verdicts are kept."""
+    """Return where a plan's openings wait for the auditor and its verdicts are kept."""
     return config.state_folder / plan.hash.hex() / "inspections"
 
 
-def people_beside(plan: Path) -> Path:
-    """Where the company's `plan` command puts the list of people."""
-    return plan.with_suffix(".people")
+def rejection_path(config: RegulatorConfig, plan: Plan) -> Path:
+    """Return where the signed refusal of a plan is kept."""
+    return config.closed_folder / f"{plan.hash.hex()}.rejection.json"
 
 
-def held_by(config: RegulatorConfig, cohort: Cohort) -> int:
-    """The most units that one of these people has set aside or spent; reads, takes no lock."""
-    path = config.ledger.path
+def ledger_state(path: Path) -> LedgerState:
+    """Return what a ledger file says. It takes no lock, so a daemon may be writing meanwhile."""
     if not path.exists():
-        return 0
-    with path.open("rb") as file:
-        state = read_ledger(path, file).state
-    return state.held_units(cohort.member_hashes(member_key(config)))
+        return LedgerState()
+    with storage_errors(path), path.open("rb") as file:
+        return read_ledger(path, file).state
+
+
+def most_spent(config: RegulatorConfig, cohort: Cohort) -> int:
+    """Return the most units that one of these people has set aside or spent."""
+    members = cohort.member_hashes(member_key(config))
+    return ledger_state(config.ledger_path).held_units(members)
 
 
 def was_closed(config: RegulatorConfig, plan: Plan) -> bool:
-    """Whether the plan had a budget and gave it back: it cannot get it again."""
-    path = config.ledger.path
-    if not path.exists():
-        return False
-    with path.open("rb") as file:
-        plans = read_ledger(path, file).state.plans()
-    return any(own.plan == plan.hash and not own.is_open for own in plans)
-
-
-def rejection_path(config: RegulatorConfig, plan: Plan) -> Path:
-    """Where the signed refusal of a plan is kept."""
-    return config.closed_folder / f"{plan.hash.hex()}.rejection.json"
+    """Return whether the plan had a budget and gave it back. It cannot get it again."""
+    plans = ledger_state(config.ledger_path).plans()
+    return any(entry.plan == plan.hash and not entry.is_open for entry in plans)
 
 
 def remove_approval(config: RegulatorConfig, plan: Plan) -> None:

@@ -71,7 +71,7 @@ def write_report(
         raise ConfigError("the company's statement is about another plan")
     report = build_report(
         plan,
-        plan_history(config.ledger.path, plan.hash),
+        plan_history(config.ledger_path, plan.hash),
         created=int(time.time()),
         software=f"isonomy {version('isonomy')}",
         settings=settings_of(config),

@@ -1,7 +1,7 @@
 """The officer's decisions on plans, carried out: approve, withdraw, reject.
 
-Each needs the ledger (a plan's budget is set aside, or freed), so each goes through
-`officer.ask`: to the daemon if one runs, else directly.
+A plan's budget is set aside or freed in the ledger, so they go through `officer.ask`: to the daemon
+if one runs, else directly.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import Plan
+from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.canonical import canonical_json
 from isonomy.common.base.errors import ConfigError, DataError, IsonomyError
 from isonomy.common.base.private_files import write_private
@@ -20,8 +21,14 @@ from isonomy.common.keys.identity import Identity
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.plans import few_shot_approval
-from isonomy.regulator.plans.plan_files import rejection_path, remove_approval, was_closed
+from isonomy.regulator.plans.approval import check_policy
+from isonomy.regulator.plans.plan_files import (
+    few_shot_approvals,
+    rejection_path,
+    remove_approval,
+    was_closed,
+)
+from isonomy.regulator.serving.aligning import alignments
 from isonomy.regulator.serving.officer import ask
 from isonomy.regulator.vault.vault import Vault
 
@@ -52,7 +59,7 @@ def approve(
 
 def withdraw(config: RegulatorConfig, plan: Plan) -> None:
     """End a plan: no more answers, the rest of its budget free, its list of people destroyed."""
-    if config.ledger.path.exists():
+    if config.ledger_path.exists():
         ask(config, {"type": "close", "plan": plan.hash.hex()})
     config.closed_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_private(config.closed_folder / f"{plan.hash.hex()}.json", plan.to_json())
@@ -73,12 +80,18 @@ def reject(config: RegulatorConfig, plan: Plan, reason: str) -> Path:
     return path
 
 
+def approve_alignment(config: RegulatorConfig, plan: AlignmentPlan) -> None:
+    """Store an alignment as approved. It costs no budget."""
+    check_policy(config, plan)
+    alignments(config).approve(plan, PartyKeys.load(config.keys_folder))
+
+
 def approve_few_shot(
     config: RegulatorConfig, plan: FewShotPlan, open_vault: Callable[[], Vault]
 ) -> None:
     """Store a few-shot plan as approved and set its budget aside: both, or neither."""
-    few_shot_approval.check_policy(config, plan)
-    approvals = few_shot_approval.approvals(config)
+    check_policy(config, plan)
+    approvals = few_shot_approvals(config)
     is_repeated = approvals.approved(plan.hash)
     approvals.approve(plan, PartyKeys.load(config.keys_folder))
     try:
@@ -91,6 +104,6 @@ def approve_few_shot(
 
 def end_few_shot(config: RegulatorConfig, plan: FewShotPlan) -> None:
     """End a few-shot plan: no more rounds. Its whole budget counts as spent."""
-    if config.ledger.path.exists():
+    if config.ledger_path.exists():
         ask(config, {"type": "close", "plan": plan.hash.hex()})
-    few_shot_approval.approvals(config).withdraw(plan.hash)
+    few_shot_approvals(config).withdraw(plan.hash)

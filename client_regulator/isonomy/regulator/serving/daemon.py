@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 from isonomy.common.base.errors import ConfigError, IsonomyError
@@ -25,9 +25,9 @@ from isonomy.common.base.logs import RotatingFile, logger
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.node.attendance import Attendance
 from isonomy.common.node.bridge import Message
-from isonomy.common.node.bridge_server import BridgeServer
+from isonomy.common.node.bridge_server import BridgeServer, Callers
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.plans.few_shot_approval import approvals
+from isonomy.regulator.plans.plan_files import few_shot_approvals
 from isonomy.regulator.serving.few_shot import FewShotDesks
 from isonomy.regulator.serving.officer_requests import OfficerRequests
 from isonomy.regulator.serving.plan_desks import PlanDesks
@@ -63,17 +63,12 @@ class Daemon:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ledger.close()
 
     def serve(self) -> None:
         """Listen until SIGTERM or SIGINT."""
-        self._config.tls_files.read()  # a fault in them shows now, not in a session
+        self._config.tls.read()  # a fault in them shows now, not in a session
         self._ledger.check_clock()
         self._config.socket.parent.mkdir(parents=True, exist_ok=True)
         stopped = threading.Event()
@@ -88,7 +83,7 @@ class Daemon:
         bridge = BridgeServer(
             self._config.socket,
             self.node,
-            callers=self._config.bridge_callers,
+            callers=Callers(self._config.group),
             on_error=self._note,
         )
         # For this very user only: Callers() names nobody else, whatever groups the file has.
@@ -102,7 +97,9 @@ class Daemon:
         """Set the budget of every approved plan aside. A plan that cannot have it is logged."""
         reserved = {plan.plan for plan in self._ledger.plans()}
         # A few-shot plan that has its budget needs its tasks and torch only in a session.
-        training = [plan for plan in approvals(self._config).hashes() if plan not in reserved]
+        training = [
+            plan for plan in few_shot_approvals(self._config).hashes() if plan not in reserved
+        ]
         for plan_hash in (*self.plans.approvals.hashes(), *training):
             try:
                 self._officer.reserve(plan_hash)
@@ -128,4 +125,4 @@ def _log_file(config: RegulatorConfig) -> RotatingFile | None:
     log = config.log
     if log.file is None:
         return None
-    return RotatingFile(log.file, max_bytes=log.max_bytes, kept=log.kept)
+    return RotatingFile(config.home / log.file, max_bytes=log.max_bytes, kept=log.kept)

@@ -10,15 +10,15 @@ from __future__ import annotations
 import threading
 
 from isonomy.common.base.canonical import hash_bytes
-from isonomy.common.base.errors import ConfigError, PolicyRefused
+from isonomy.common.base.errors import ConfigError
 from isonomy.common.few_shot.rounds.desk import RoundDesk
-from isonomy.common.few_shot.rounds.plan import MILLION, FewShotPlan
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.sides import RegulatorSide
 from isonomy.common.ledger.ledger import Ledger
-from isonomy.common.privacy.accounting import epsilon_of, units_for
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultLocked
-from isonomy.regulator.plans.few_shot_approval import approvals, check_policy
+from isonomy.regulator.plans.approval import check_few_shot, check_policy
+from isonomy.regulator.plans.plan_files import few_shot_approvals
 from isonomy.regulator.vault.member_key import member_key
 from isonomy.regulator.vault.task_pools import TaskPool, open_pool
 from isonomy.regulator.vault.vault import Vault
@@ -34,7 +34,7 @@ class FewShotDesks:
 
     def plan(self, plan_hash: bytes) -> FewShotPlan | None:
         """The approved few-shot plan of that hash, if it is one."""
-        store = approvals(self._config)
+        store = few_shot_approvals(self._config)
         return store.require(plan_hash) if store.approved(plan_hash) else None
 
     def desk(self, plan: FewShotPlan) -> RoundDesk:
@@ -50,13 +50,13 @@ class FewShotDesks:
             self._desks.pop(plan_hash, None)
 
     def _open(self, plan: FewShotPlan) -> RoundDesk:
-        check_policy(self._config, plan)
+        check_policy(self._config, plan)  # before the tasks are decrypted
         if self._vault is None:
             raise VaultLocked("the vault was not opened; it is needed to answer for a plan")
         tasks = open_pool(self._config, self._vault, plan.pool)
         key = member_key(self._config)
         members = tasks.ids.member_hashes(key)
-        self._check_totals(plan, members)
+        check_few_shot(self._config, self._ledger, plan, members)
         return RoundDesk(
             plan,
             lambda: learner(plan, tasks),
@@ -65,22 +65,6 @@ class FewShotDesks:
             members=members,
             member_key_tag=hash_bytes("isonomy/member-key/v1", key),
         )
-
-    def _check_totals(self, plan: FewShotPlan, members: list[bytes]) -> None:
-        """Raise PolicyRefused if a sample would lose more than the total in regulator.toml.
-
-        That total may be below the ledger's cap, which the ledger itself enforces.
-        """
-        if plan.hash in {entry.plan for entry in self._ledger.plans()}:
-            return
-        delta = float(self._config.ledger.delta)
-        units, total = self._ledger.held_units(members), self._config.ledger.epsilon
-        if units + plan.cap_units > units_for(float(total), delta):
-            raise PolicyRefused(
-                f"ε = {plan.epsilon_millionths / MILLION:g} on top of the "
-                f"{epsilon_of(units, delta):.3g} that some sample has already set aside is above "
-                f"the total of {total}"
-            )
 
 
 def learner(plan: FewShotPlan, tasks: TaskPool) -> RegulatorSide:

@@ -9,22 +9,25 @@ from __future__ import annotations
 import threading
 from decimal import Decimal
 
+import numpy as np
+
 from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import MILLION, Plan
+from isonomy.common.base.errors import ConfigError
 from isonomy.common.inspection.desk import InspectionDesk
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.pooled.half import JointHalf
 from isonomy.common.pooled.store import JointStore
 from isonomy.common.privacy.queries import Query
+from isonomy.common.report.audit_unknowns import release_unknowns
 from isonomy.common.sums.custodian import Custodian, Limits
 from isonomy.common.sums.regulator_half import RegulatorHalf
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultLocked
 from isonomy.regulator.plans.approval import check_plan
 from isonomy.regulator.plans.plan_files import inspections_folder
-from isonomy.regulator.serving.unknowns import release_all
-from isonomy.regulator.vault.attributes import load_table
+from isonomy.regulator.vault.attributes import load_table, rows_of
 from isonomy.regulator.vault.member_key import member_key
 from isonomy.regulator.vault.vault import Vault, VaultTable
 
@@ -74,7 +77,7 @@ class PlanDesks:
         with self._lock:
             if self._vault is None:
                 raise VaultLocked("the vault was not opened; it is needed to answer for a plan")
-            generation = int(self._vault.header(self._config.vault.path).public["generation"])
+            generation = int(self._vault.header(self._config.vault_path).public["generation"])
             if self._table is None or self._table[0] != generation:
                 self._table = (generation, self._vault.read())
             return self._table[1]
@@ -85,11 +88,21 @@ class PlanDesks:
             self._table = None
 
     def release_unknowns(self, plan_hash: bytes, millionths: int) -> None:
-        """Release, with noise, how many of a plan's people have no value (for its report)."""
+        """Release, with noise, how many of a plan's people have no value (for its report).
+
+        `millionths` of the plan's budget go to each attribute. Missing and unknown count together.
+        """
+        if not 1 <= millionths <= MILLION:
+            raise ConfigError("the share of the budget for unknowns lies between 0 and 1")
         self.half(plan_hash)  # approved, within the policy, its budget set aside
         plan, cohort = self.approvals.require(plan_hash)
         (root,) = [entry.root for entry in self._ledger.plans() if entry.plan == plan_hash]
-        release_all(self._ledger, self.people(), plan, cohort, root, millionths)
+        people = self.people()
+        rows = rows_of(people, cohort)
+        for name in plan.groups:
+            codes = people.codes[name][rows]
+            missing = int(np.count_nonzero(codes >= len(people.groups[name])))
+            release_unknowns(self._ledger, plan, root, name, missing, millionths / MILLION)
 
     def _limits(self, plan: Plan) -> Limits:
         """Return the check by which the policy rules each query of a plan."""

@@ -32,6 +32,8 @@ from isonomy.regulator.serving.few_shot import FewShotDesks
 from isonomy.regulator.serving.plan_desks import PlanDesks
 from isonomy.regulator.serving.witness import WitnessWriter
 
+REJOIN_S = 600.0  # how long a session waits for a party that went away
+
 # What the regulator's loops report, as the log names it.
 _EVENTS = {
     "columns": "query received",
@@ -116,11 +118,11 @@ class Sessions:
 
         return Session(
             ticket,
-            self._config.tls_files,
+            self._config.tls,
             self._keys,
             agreement,
             self._config.state_folder / agreement.hash.hex(),
-            timing=Timing(absence_s=float(self._config.rejoin_s)),
+            timing=Timing(absence_s=REJOIN_S),
             on_event=on_event,
         )
 

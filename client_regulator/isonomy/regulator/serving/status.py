@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from isonomy.common.agreements.approvals import ApprovalStore
-from isonomy.common.agreements.plan import Plan
-from isonomy.common.base.errors import IsonomyError
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.ledger.ledger import PlanSummary, verify_ledger
 from isonomy.common.node.bridge import Message
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.plans.plan_files import known_terms
 from isonomy.regulator.serving.officer import daemon_status
 from isonomy.regulator.vault.vault import Vault
 
@@ -43,60 +40,37 @@ class Status:
     daemon: Message | None
     plans: tuple[PlanStatus, ...]
 
-    def fields(self) -> dict[str, object]:
-        return asdict(self)
 
-
-def look(config: RegulatorConfig) -> Status:
-    """Read ledger, plans and vault header, and ask the daemon."""
-    found = verify_ledger(config.ledger.path) if config.ledger.path.exists() else None
+def read_status(config: RegulatorConfig) -> Status:
+    """Read ledger, plans and vault header, and ask the daemon, if one runs."""
+    ledger = verify_ledger(config.ledger_path) if config.ledger_path.exists() else None
     delta = float(config.ledger.delta)
-    cap = min(config.ledger.cap_units, found.cap_units) if found else config.ledger.cap_units
-    held = found.max_held_units if found else 0
-    plans = tuple(_plan(config, own, delta) for own in found.plans) if found else ()
-    vault = config.vault.path
+    cap = min(config.ledger.cap_units, ledger.cap_units) if ledger else config.ledger.cap_units
+    spent = ledger.max_held_units if ledger else 0
+    plans = tuple(plan_status(config, entry, delta) for entry in ledger.plans) if ledger else ()
+    vault = config.vault_path
     return Status(
         name=config.name,
         enrolled=int(Vault.header(vault).public.get("people", 0)) if vault.exists() else 0,
-        aligned=max((own.people for own in plans if own.is_open), default=0),
+        aligned=max((plan.people for plan in plans if plan.is_open), default=0),
         epsilon_cap=epsilon_of(cap, delta),
-        epsilon_left=epsilon_of(max(cap - held, 0), delta) if cap > held else 0.0,
+        epsilon_left=epsilon_of(cap - spent, delta) if cap > spent else 0.0,
         delta=config.ledger.delta,
         daemon=daemon_status(config),
         plans=plans,
     )
 
 
-def load_plan(config: RegulatorConfig, plan_hash: str) -> Plan | None:
-    """The terms of a plan, open or closed, if they are kept here."""
-    for folder in (config.plans_folder, config.closed_folder):
-        path = folder / f"{plan_hash}.json"
-        if path.exists():
-            try:
-                return Plan.load(path)
-            except IsonomyError:
-                return None
-    return None
-
-
-def _plan(config: RegulatorConfig, own: PlanSummary, delta: float) -> PlanStatus:
-    terms = load_plan(config, own.plan.hex()) or _few_shot(config, own.plan)
+def plan_status(config: RegulatorConfig | None, entry: PlanSummary, delta: float) -> PlanStatus:
+    """Return a plan of the ledger, with names if a home is at hand that keeps its terms."""
+    terms = known_terms(config, entry.plan) if config else None
     return PlanStatus(
-        hash=own.plan.hex(),
+        hash=entry.plan.hex(),
         name=terms.name if terms else "",
         companies=tuple(card.name for card in terms.companies) if terms else (),
-        people=own.people,
-        answers=own.answers,
-        is_open=own.is_open,
-        epsilon_reserved=epsilon_of(own.units, delta),
-        epsilon_spent=epsilon_of(own.spent_units, delta),
+        people=entry.people,
+        answers=entry.answers,
+        is_open=entry.is_open,
+        epsilon_reserved=epsilon_of(entry.units, delta),
+        epsilon_spent=epsilon_of(entry.spent_units, delta),
     )
-
-
-def _few_shot(config: RegulatorConfig, plan_hash: bytes) -> FewShotPlan | None:
-    """The terms of an open few-shot plan."""
-    store = ApprovalStore(config.few_shot_folder, FewShotPlan)
-    try:
-        return store.require(plan_hash) if store.approved(plan_hash) else None
-    except IsonomyError:
-        return None

@@ -1,8 +1,8 @@
 """The head witness: the newest state of ledger and vault that this home knows of, signed.
 
-A ledger file alone cannot show that its end was cut off (ledger.py). So after each session, each
-approval and each backup the daemon writes down, beside the ledger and wherever `witness_copies`
-says, how far it had got:
+A ledger file alone cannot show that its end was cut off. So after each session and each of the
+officer's requests the daemon writes, beside the ledger and wherever `witness_copies` says, how far
+it had got:
 
     {"ledger_id", "records", "head", "vault_generation", "time", "signature"}
 
@@ -71,7 +71,7 @@ class Witness:
         """Read and check one; VerificationError unless an identity of this home signed it."""
         try:
             raw: Any = parse_canonical(path.read_bytes().strip(), max_bytes=MAX_BYTES)
-            found = cls(
+            witness = cls(
                 bytes.fromhex(raw["ledger_id"]),
                 raw["records"],
                 bytes.fromhex(raw["head"]),
@@ -79,27 +79,26 @@ class Witness:
                 raw["time"],
             )
             signer, signature = bytes.fromhex(raw["signer"]), bytes.fromhex(raw["signature"])
-            verify_signature(signer, DOMAIN, canonical_json(found.fields()), signature)
-            if signer not in own_identities(config):
+            verify_signature(signer, DOMAIN, canonical_json(witness.fields()), signature)
+            if signer not in home_identities(config):
                 raise VerificationError("signer")
         except OSError as error:
             raise ConfigError(f"cannot read the witness {path}: {error.strerror}") from None
         except (ProtocolError, VerificationError, KeyError, TypeError, ValueError):
             raise VerificationError(
-                f"{path} is no head witness of this regulator, or it was changed"
+                f"{path} is not a head witness of this regulator, or it was changed"
             ) from None
-        return found
+        return witness
 
 
 def write_witness(config: RegulatorConfig, ledger: Ledger, identity: Identity) -> None:
-    """Write down how far ledger and vault are now, here and on every copy that can be reached."""
-    generation = vault_generation(config)
-    now = int(time.time())
-    found = Witness(ledger.ledger_id, ledger.records, ledger.head, generation, now)
-    write_private(config.witness, found.signed(identity))
-    for copy in config.witness_copies:
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        write_private(copy, found.signed(identity))
+    """Write how far ledger and vault are now, into the home and to every copy."""
+    generation, now = vault_generation(config), int(time.time())
+    witness = Witness(ledger.ledger_id, ledger.records, ledger.head, generation, now)
+    signed = witness.signed(identity)
+    for path in config.witness_paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_private(path, signed)
 
 
 class WitnessWriter:
@@ -134,27 +133,27 @@ class WitnessWriter:
 
 
 def known_witnesses(config: RegulatorConfig) -> list[Witness]:
-    """The home's own witness and its copies, as far as they exist."""
-    paths = (config.witness, *config.witness_copies)
-    return [Witness.load(path, config) for path in paths if path.exists()]
+    """Return the home's own witness and its copies, as far as they exist."""
+    return [Witness.load(path, config) for path in config.witness_paths if path.exists()]
 
 
-def own_identities(config: RegulatorConfig) -> set[bytes]:
-    """Signing keys of this home: the one in use, and those that rotations led away from."""
-    found = {Card.load(config.keys_folder / "card.json").signing_key}
+def home_identities(config: RegulatorConfig) -> set[bytes]:
+    """Return the signing keys of this home: the one in use, and those that were rotated away."""
+    identities = {Card.load(config.keys_folder / "card.json").signing_key}
     for path in (config.keys_folder / "rotations").glob("*.json"):
-        found.add(bytes.fromhex(json.loads(path.read_text())["old"]["ed25519"]))
-    return found
+        identities.add(bytes.fromhex(json.loads(path.read_text())["old"]["ed25519"]))
+    return identities
 
 
 def open_ledger(config: RegulatorConfig) -> Ledger:
-    """Open the ledger, make it on the first use; RollbackRefused if it is older than witnessed."""
-    path, witnesses = config.ledger.path, known_witnesses(config)
+    """Open the ledger, or create it on first use. RollbackRefused if it is older than witnessed."""
+    path, witnesses = config.ledger_path, known_witnesses(config)
     if not path.exists():
         if witnesses:
+            most = max(witness.records for witness in witnesses)
             raise RollbackRefused(
-                f"{path} is gone, but a witness says that it had "
-                f"{max(own.records for own in witnesses)} records; restore the newest backup"
+                f"{path} is gone, but a witness says that it had {most} records; restore the "
+                "newest backup"
             )
         return Ledger.create(
             path, cap_units=config.ledger.cap_units, delta=float(config.ledger.delta)
@@ -162,9 +161,9 @@ def open_ledger(config: RegulatorConfig) -> Ledger:
     heads: set[bytes] = set()
     ledger = Ledger.open(path, on_record=lambda sealed, state: heads.add(sealed.hash))
     try:
-        for own in witnesses:
-            check_heads(path, heads, ledger.ledger_id, own)
-            check_vault(config, own)
+        for witness in witnesses:
+            check_heads(path, heads, ledger.ledger_id, witness)
+            check_vault(config, witness)
     except BaseException:
         ledger.close()
         raise
@@ -184,16 +183,16 @@ def check_vault(config: RegulatorConfig, witness: Witness) -> None:
     """Raise RollbackRefused if an older vault is in place: forgotten people would come back."""
     if vault_generation(config) < witness.vault_generation:
         raise RollbackRefused(
-            f"{config.vault.path} is older than the one of {_day(witness.time)} that was "
+            f"{config.vault_path} is older than the one of {_day(witness.time)} that was "
             "witnessed; people who were forgotten since could come back. Put the newest copy back"
         )
 
 
 def vault_generation(config: RegulatorConfig) -> int:
-    """How often the vault was written; 0 if there is none."""
-    if not config.vault.path.exists():
+    """Return how often the vault was written; 0 if there is none."""
+    if not config.vault_path.exists():
         return 0
-    return int(Vault.header(config.vault.path).public.get("generation", 0))
+    return int(Vault.header(config.vault_path).public.get("generation", 0))
 
 
 def _day(seconds: int) -> str:

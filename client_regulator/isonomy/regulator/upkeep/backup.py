@@ -1,9 +1,9 @@
 """Backup of a home: one sealed file with everything but the unlock file, sockets and logs.
 
-Keys lie in it, so it is encrypted like the vault, under the vault's secret; without the passphrase
-or the unlock file it is worth nothing. The ledger is read last: whatever plan is in the backup, its
-reservation is too. A daemon may run meanwhile, since a ledger only ever grows at its end; whoever
-changes the vault (enroll, forget, rotate) may not: the vault's lock is held to the end.
+It holds keys, so it is encrypted like the vault, under the vault's secret: without the passphrase
+or the unlock file nobody can read it. The ledger is read last, so that the reservation of every
+plan in the backup is in it too. A daemon may run meanwhile, because a ledger only grows at its end.
+Commands that change the vault (enroll, forget, rotate) must wait: the vault's lock is held.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from isonomy.common.base.errors import ConfigError
 from isonomy.common.ledger.file import read_ledger
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultTampered
@@ -25,17 +24,16 @@ from isonomy.regulator.vault.sealed_file import open_sealed, write_sealed
 from isonomy.regulator.vault.unlock import Secret
 from isonomy.regulator.vault.vault import Vault
 
-WHAT = "backup"
-SCHEMA, SCHEMAS = 1, (1,)
-_LEFT_OUT = (".lock", ".partial", ".sock")
-_FOLDERS_LEFT_OUT = {"run", "log", "flower"}
+WHAT, SCHEMA = "backup", 1
+_SKIPPED_ENDINGS = (".lock", ".partial", ".sock")
+_SKIPPED_FOLDERS = {"run", "log", "flower"}
 
 
 @dataclass(frozen=True)
 class Backup:
     """What a backup holds."""
 
-    file: Path
+    backup: Path
     files: int
     records: int
     head: str
@@ -43,13 +41,10 @@ class Backup:
 
 
 def make_backup(config: RegulatorConfig, file: Path, secret: Secret) -> Backup:
-    """Write the home into one new file."""
-    for path in (config.ledger.path, config.vault.path):
-        if config.home not in path.parents:
-            raise ConfigError(f"{path} lies outside of the home; move it there to back it up")
-    vault = Vault(config.vault.path, secret)
+    """Write the home into one new file. Returns what is in it."""
+    vault = Vault(config.vault_path, secret)
     with vault.locked():
-        vault.read()  # a backup nobody can open would be worse than none
+        vault.read()  # a backup that nobody can open would be worse than none
         return _write(config, file, secret)
 
 
@@ -64,14 +59,14 @@ def _write(config: RegulatorConfig, file: Path, secret: Secret) -> Backup:
             _add(archive, path.relative_to(config.home), raw)
             count += 1
         records, head = 0, ""
-        if config.ledger.path.exists():
-            raw = config.ledger.path.read_bytes()
+        if config.ledger_path.exists():
+            raw = config.ledger_path.read_bytes()
             raw = raw[: raw.rfind(b"\n") + 1]
-            # What is said of the ledger is said of these bytes: the file may have grown since.
-            found = read_ledger(config.ledger.path, io.BytesIO(raw)).state
-            _add(archive, config.ledger.path.relative_to(config.home), raw)
-            records, head, count = found.records, found.head.hex(), count + 1
-    header = Vault.header(config.vault.path)
+            # Count and head are taken from these bytes, because the file may have grown since.
+            state = read_ledger(config.ledger_path, io.BytesIO(raw)).state
+            _add(archive, config.ledger_path.relative_to(config.home), raw)
+            records, head, count = state.records, state.head.hex(), count + 1
+    header = Vault.header(config.vault_path)
     generation = int(header.public.get("generation", 0))
     public: dict[str, int | str] = {"time": now, "records": records, "head": head}
     public["vault_generation"] = generation
@@ -93,31 +88,31 @@ def _write(config: RegulatorConfig, file: Path, secret: Secret) -> Backup:
 
 def unpack(file: Path, folder: Path, secret: Secret) -> str:
     """Write a backup's files into a new folder; returns the backup's id."""
-    header, payload = open_sealed(file, WHAT, SCHEMAS, secret)
+    header, payload = open_sealed(file, WHAT, SCHEMA, secret)
     folder.mkdir(parents=True, mode=0o700)
     try:
         with tarfile.open(fileobj=io.BytesIO(payload), mode="r:") as archive:
             for member in archive:
                 name, content = PurePosixPath(member.name), archive.extractfile(member)
                 if content is None or name.is_absolute() or ".." in name.parts:
-                    raise VaultTampered(f"{file} holds something that is no file of a home")
+                    raise VaultTampered(f"{file} holds something that is not a file of a home")
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 path.touch(mode=0o600, exist_ok=False)
                 path.write_bytes(content.read())
     except tarfile.TarError:
-        raise VaultTampered(f"{file} decrypts to something that is no backup") from None
+        raise VaultTampered(f"{file} decrypts to something that is not a backup") from None
     return header.file_id
 
 
 def _files(config: RegulatorConfig) -> Iterator[Path]:
-    """What belongs into a backup, except the ledger."""
-    apart = {config.ledger.path, config.vault.unlock_file}
+    """Yield what belongs into a backup, except the ledger."""
+    excluded = {config.ledger_path, config.unlock_file}
     for path in sorted(config.home.rglob("*")):
         inside = path.relative_to(config.home).parts
-        if path.is_symlink() or not path.is_file() or path in apart:
+        if path.is_symlink() or not path.is_file() or path in excluded:
             continue
-        if _FOLDERS_LEFT_OUT & set(inside[:-1]) or path.name.endswith(_LEFT_OUT):
+        if _SKIPPED_FOLDERS & set(inside[:-1]) or path.name.endswith(_SKIPPED_ENDINGS):
             continue
         yield path
 

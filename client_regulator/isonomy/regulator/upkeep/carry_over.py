@@ -20,9 +20,9 @@ from pathlib import Path
 from isonomy.common.base.errors import StorageError
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultLocked, VaultTampered
-from isonomy.regulator.upkeep.remains import ALIGNMENTS, shred_folder, shred_lists
+from isonomy.regulator.upkeep.remains import shred_folder, shred_lists
 from isonomy.regulator.vault.sealed_file import shred
-from isonomy.regulator.vault.task_pools import opens, pools_folder
+from isonomy.regulator.vault.task_pools import opens
 from isonomy.regulator.vault.vault import Vault
 
 
@@ -55,21 +55,24 @@ def _plans(old: RegulatorConfig, new: RegulatorConfig) -> None:
 
 
 def _state(old: RegulatorConfig, new: RegulatorConfig, *, from_home: bool) -> None:
-    """Older state is never put in the place of newer: a session's counters must not run twice."""
+    """Choose the state of sessions.
+
+    Older state never replaces newer state: a session's counters must not run twice.
+    """
     if from_home:
         for source in old.state_folder.glob("*"):
             if source.is_dir():
                 shred_folder(new.state_folder / source.name)
                 shutil.copytree(source, new.state_folder / source.name, symlinks=True)
-    for own in new.state_folder.glob("*"):
+    for state in new.state_folder.glob("*"):
         folders = (new.plans_folder, new.few_shot_folder)
-        approved = any((folder / f"{own.name}.json").exists() for folder in folders)
-        if not approved and not (old.state_folder / own.name).exists():
-            shred_folder(own)
+        approved = any((folder / f"{state.name}.json").exists() for folder in folders)
+        if not approved and not (old.state_folder / state.name).exists():
+            shred_folder(state)
 
 
 def _alignments(old: RegulatorConfig, new: RegulatorConfig) -> None:
-    source, target = old.home / ALIGNMENTS, new.home / ALIGNMENTS
+    source, target = old.alignments_folder, new.alignments_folder
     for approval in target.glob("*.json"):
         if not (source / approval.name).exists():
             approval.unlink()
@@ -82,15 +85,15 @@ def _few_shot(old: RegulatorConfig, new: RegulatorConfig, vault: Vault) -> None:
         if not (old.few_shot_folder / approval.name).exists():
             approval.unlink()
     _copy_files(old.few_shot_folder, new.few_shot_folder)
-    if not pools_folder(old).is_dir():
-        return  # none were ever there, or all were lost: then the backup's are what is left
-    for pool in pools_folder(new).glob("*.*"):  # also what a rotation that was killed left
-        if not (pools_folder(old) / pool.with_suffix(".bin").name).exists():
+    if not old.tasks_folder.is_dir():
+        return  # there never were any, or all were lost: keep those of the backup
+    for pool in new.tasks_folder.glob("*.*"):  # including what an interrupted rotation left
+        if not (old.tasks_folder / pool.with_suffix(".bin").name).exists():
             shred(pool)
     # A pool never changes, but the secret may have: keep the copies that go with the chosen vault.
-    same = old.vault.path.exists() and old.vault.path.read_bytes() == new.vault.path.read_bytes()
-    for pool in pools_folder(old).glob("*.bin"):
-        copy = pools_folder(new) / pool.name
+    same = old.vault_path.exists() and old.vault_path.read_bytes() == new.vault_path.read_bytes()
+    for pool in old.tasks_folder.glob("*.bin"):
+        copy = new.tasks_folder / pool.name
         if same or not copy.exists() or not opens(copy, vault.secret):
             copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             shutil.copy2(pool, copy)
@@ -100,11 +103,11 @@ def _lists(old: RegulatorConfig | None, new: RegulatorConfig, vault: Vault) -> N
     try:
         enrolled = set(vault.read().ids)
     except (VaultLocked, VaultTampered):
-        # The home's vault under a secret that is not the backup's, or broken: nobody can tell who
-        # is enrolled, so no list comes back that the home does not hold itself.
-        kept = old.home / ALIGNMENTS if old else None
-        for path in (new.home / ALIGNMENTS).glob("*.people"):
-            if kept is None or not (kept / path.name).exists():
+        # The home's vault is broken, or has another secret than the backup: nobody can tell who is
+        # enrolled, so no list comes back that the home does not hold itself.
+        lists = old.alignments_folder if old else None
+        for path in new.alignments_folder.glob("*.people"):
+            if lists is None or not (lists / path.name).exists():
                 path.with_suffix(".json").unlink(missing_ok=True)
                 shred(path)
         return

@@ -3,8 +3,8 @@
     tls.next/    key and request, from `rotate certificate` on
     tls/         what the daemon uses; changed by `tls-install`, in one step per file
 
-A certificate opens the relay's door and no more (certificates.py), so the ledger, the plans and the
-identity do not notice.
+A certificate only lets this regulator connect to the relay (certificates.py), so the ledger, the
+plans and the identity are not affected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def request_certificate(config: RegulatorConfig) -> Path:
 
 
 def install_certificate(config: RegulatorConfig, certificate: Path, authority: Path) -> str:
-    """Put a signed certificate to its key; returns its last day. Raises before anything changes."""
+    """Install a signed certificate beside its key. Returns its last day.
+
+    Raises before anything changes.
+    """
     folder = config.home / "tls.next"
     waiting = folder / "tls.key"
     key = waiting if waiting.exists() else config.tls.key
@@ -41,8 +44,8 @@ def install_certificate(config: RegulatorConfig, certificate: Path, authority: P
     ca_pem, pem, secret = trial.read()  # the certificate is for this key, and has not expired
     _check_issuer(certificate, pem, authority, ca_pem)
     config.tls_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # A kill between these lines leaves a certificate for another key: `doctor` says so, and the
-    # same command mends it, because the new key stays in tls.next until the end.
+    # A kill between these lines leaves a certificate for another key. `doctor` says so, and the
+    # same command repairs it, because the new key stays in tls.next until the end.
     write_private(config.tls.key, secret)
     write_private(config.tls.cert, pem)
     write_private(config.tls.ca, ca_pem)

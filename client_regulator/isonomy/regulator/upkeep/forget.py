@@ -1,4 +1,4 @@
-"""Deletion: what is kept about people goes, what was spent of their budget stays.
+"""Deletion: what is kept about people is destroyed, what was spent of their budget stays.
 
 | | a run | a cohort |
 |---|---|---|
@@ -8,18 +8,18 @@ before; lists of alignments with one of its people; its people in the vault, and
 | kept | people, lists of alignments, other plans; the plan's terms; the ledger, which knows people
 by keyed hashes | the terms and the ledger |
 
-Tasks for few-shot runs are destroyed by name (`tasks remove`). A cohort whose ids occur in some is
+Tasks for few-shot runs are destroyed by name (`tasks remove`). A cohort whose ids occur in tasks is
 not forgotten before that: the record must be true.
 
 Steps of a deletion, so that none is ever done without a record:
-    (1) it is written down that it begins (deletions/….begun: whom, how many, which plans; no ids)
-    (2) plans end, lists and state go, then the people leave the vault
-    (3) the signed record is written, its hash noted in the ledger, and (1) removed
-A deletion that was cut short is done again by the same command, also when the cohort has left the
-vault already; until then `doctor` names it.
+    (1) a note is written that it begins (deletions/….begun: whom, how many, which plans; no ids)
+    (2) plans end, lists and state are destroyed, then the people leave the vault
+    (3) the signed record is written, its hash is noted in the ledger, and the note (1) is removed
+The same command completes a deletion that was cut short, even if the cohort has already left the
+vault; until then `doctor` names it.
 
-Member hashes are keyed, and the key is kept on purpose: who is enrolled again has the budget that
-they had left (tests/regulator/upkeep/test_forget.py).
+Member hashes are keyed, and the key is kept on purpose: whoever is enrolled again has the budget
+that they had left (tests/regulator/upkeep/test_forget.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from isonomy.common.agreements.approvals import Approvals
@@ -48,7 +48,7 @@ from isonomy.regulator.vault.task_pools import pools_about
 from isonomy.regulator.vault.vault import Vault
 
 DOMAIN = "isonomy/deletion/v1"
-BEGUN = ".begun"
+_SUFFIX = ".begun"
 _LEDGER = "the ledger with keyed hashes of ids, so that spent budgets stay spent"
 _RUN = {
     "destroyed": "the run's list of ids and its session state",
@@ -61,58 +61,68 @@ _COHORT = {
 
 
 @dataclass(frozen=True)
-class Forgotten:
+class Deletion:
     """What a deletion did."""
 
-    target: str
+    forgotten: str
     people: int
-    plans: tuple[str, ...]
+    plans_closed: tuple[str, ...]
     record: Path
     backups: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Begun:
+class Pending:
     """A deletion that has begun and has no record yet."""
 
     target: str
     people: int
-    plans: tuple[str, ...]
+    plans_closed: tuple[str, ...]
 
 
-def forget_run(config: RegulatorConfig, plan: Plan) -> Forgotten:
-    """Forget the people of one plan."""
-    begun = _begin(config, f"run {plan.hash.hex()}", plan.cohort_size, [plan.hash.hex()])  # (1)
+def forget_run(config: RegulatorConfig, plan: Plan) -> Deletion:
+    """Forget the people of one plan. Returns what was done."""
+    target = f"run {plan.hash.hex()}"
+    pending = _begin(config, target, plan.cohort_size, [plan.hash.hex()])  # (1)
     _end(config, plan)  # (2)
-    return _record(config, begun, _RUN)  # (3)
+    return _record(config, pending, _RUN)  # (3)
 
 
-def forget_cohort(config: RegulatorConfig, name: str, vault: Vault) -> Forgotten:
-    """Forget a cohort: first no more answers about its people, then the people themselves."""
+def forget_cohort(config: RegulatorConfig, name: str, vault: Vault) -> Deletion:
+    """Forget a cohort: first end all answers about its people, then remove the people.
+
+    Returns what was done.
+    """
     target = f"cohort {name}"
     with vault.locked():
-        table, before = vault.read(), _begun(config, target)
-        if name not in table.cohort_names and before is not None:
-            return _record(config, before, _COHORT)  # cut short after (2)
-        gone = table.in_cohort(name)
-        people = {person for person, is_gone in zip(table.ids, gone, strict=True) if is_gone}
-        _refuse_tasks(config, pools_about(config, vault, people))
+        table, earlier = vault.read(), _pending(config, target)
+        if name not in table.cohort_names and earlier is not None:
+            return _record(config, earlier, _COHORT)  # it was cut short after (2)
+        leaving = table.in_cohort(name)
+        people = {person for person, leaves in zip(table.ids, leaving, strict=True) if leaves}
+        _refuse_tasks(pools_about(config, vault, people))
         members = Cohort(tuple(people)).member_hashes(member_key(config)) if people else []
         approvals = Approvals(config.plans_folder)
         plans = [approvals.require(plan_hash) for plan_hash in approvals.hashes()]
         ended = [plan for plan, cohort in plans if people & set(cohort.ids)]
-        begun = _begin(config, target, len(people), [plan.hash.hex() for plan in ended])  # (1)
+        pending = _begin(config, target, len(people), [plan.hash.hex() for plan in ended])  # (1)
         for plan in ended:  # (2)
             _end(config, plan)
         shred_ended(config, members)
         shred_lists(config, lambda ids: not people.isdisjoint(ids))
         shred_halves(config)
-        vault.write(table.without(gone))  # last: as long as they are in it, the rest can be found
-        return _record(config, begun, _COHORT)  # (3)
+        # The vault comes last: as long as the people are in it, the rest of them can be found.
+        vault.write(table.without(leaving))
+        return _record(config, pending, _COHORT)  # (3)
 
 
-def _refuse_tasks(config: RegulatorConfig, names: list[str]) -> None:
-    """What is left of somebody in tasks is theirs too, and the record would say that it is gone."""
+def unfinished(config: RegulatorConfig) -> list[Pending]:
+    """Return the deletions that were cut short."""
+    return [_read(path) for path in sorted(config.deletions_folder.glob(f"*{_SUFFIX}"))]
+
+
+def _refuse_tasks(names: list[str]) -> None:
+    """Raise ConfigError if samples of these people would be left, contrary to the record."""
     if names:
         raise ConfigError(
             f"samples of these people are in the tasks {', '.join(names)}; nothing was forgotten. "
@@ -120,39 +130,34 @@ def _refuse_tasks(config: RegulatorConfig, names: list[str]) -> None:
         )
 
 
-def unfinished(config: RegulatorConfig) -> list[Begun]:
-    """Deletions that were cut short."""
-    return [_read(path) for path in sorted(config.deletions_folder.glob(f"*{BEGUN}"))]
-
-
 def _end(config: RegulatorConfig, plan: Plan) -> None:
     withdraw(config, plan)
     shred_folder(config.state_folder / plan.hash.hex())
 
 
-def _begin(config: RegulatorConfig, target: str, people: int, plans: Iterable[str]) -> Begun:
-    before = _begun(config, target)
-    known = before.plans if before else ()  # closed by the attempt that was cut short
-    begun = Begun(target, people, tuple(dict.fromkeys([*known, *plans])))
+def _begin(config: RegulatorConfig, target: str, people: int, plans: Iterable[str]) -> Pending:
+    earlier = _pending(config, target)
+    closed = earlier.plans_closed if earlier else ()  # by the attempt that was cut short
+    pending = Pending(target, people, tuple(dict.fromkeys([*closed, *plans])))
     config.deletions_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    said = {"target": target, "people": people, "plans_closed": list(begun.plans)}
-    write_private(_begun_path(config, target), canonical_json(said) + b"\n")
-    return begun
+    note = {**asdict(pending), "plans_closed": list(pending.plans_closed)}
+    write_private(_note_path(config, target), canonical_json(note) + b"\n")
+    return pending
 
 
-def _begun_path(config: RegulatorConfig, target: str) -> Path:
-    return config.deletions_folder / (hashlib.sha256(target.encode()).hexdigest()[:16] + BEGUN)
+def _note_path(config: RegulatorConfig, target: str) -> Path:
+    return config.deletions_folder / (hashlib.sha256(target.encode()).hexdigest()[:16] + _SUFFIX)
 
 
-def _begun(config: RegulatorConfig, target: str) -> Begun | None:
-    path = _begun_path(config, target)
+def _pending(config: RegulatorConfig, target: str) -> Pending | None:
+    path = _note_path(config, target)
     return _read(path) if path.exists() else None
 
 
-def _read(path: Path) -> Begun:
+def _read(path: Path) -> Pending:
     try:
         raw = json.loads(path.read_bytes())
-        return Begun(str(raw["target"]), int(raw["people"]), tuple(map(str, raw["plans_closed"])))
+        return Pending(str(raw["target"]), int(raw["people"]), tuple(map(str, raw["plans_closed"])))
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigError(
             f"{path} says that a deletion began, and cannot be read; remove it, and forget the "
@@ -160,29 +165,30 @@ def _read(path: Path) -> Begun:
         ) from None
 
 
-def _record(config: RegulatorConfig, begun: Begun, what: dict[str, str]) -> Forgotten:
+def _record(config: RegulatorConfig, pending: Pending, what: dict[str, str]) -> Deletion:
+    """Write the signed record and note its hash in the ledger. Returns what the deletion did."""
     identity = Identity.load(config.keys_folder / "identity.key")
     now = int(time.time())
     backups = backups_made(config)
-    said = {
+    record = {
         "schema": 1,
         "kind": "deletion",
         "by": config.name,
-        "target": begun.target,
-        "people": begun.people,
-        "plans_closed": list(begun.plans),
+        "target": pending.target,
+        "people": pending.people,
+        "plans_closed": list(pending.plans_closed),
         **what,
         "backups_made_before": backups,
         "time": now,
     }
-    signature = identity.sign(DOMAIN, canonical_json(dict(said))).hex()
-    raw = canonical_json({**said, "signer": identity.public.hex(), "signature": signature})
+    signature = identity.sign(DOMAIN, canonical_json(dict(record))).hex()
+    raw = canonical_json({**record, "signer": identity.public.hex(), "signature": signature})
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     digest = hashlib.sha256(raw).hexdigest()
     path = config.deletions_folder / f"{stamp}-{digest[:8]}.json"
     write_private(path, raw + b"\n")
-    if config.ledger.path.exists():
-        event = {"target": begun.target, "record_sha256": digest}
+    if config.ledger_path.exists():
+        event = {"target": pending.target, "record_sha256": digest}
         ask(config, {"type": "note", "kind": "deletion", "event": event})
-    _begun_path(config, begun.target).unlink(missing_ok=True)
-    return Forgotten(begun.target, begun.people, begun.plans, path, tuple(backups))
+    _note_path(config, pending.target).unlink(missing_ok=True)
+    return Deletion(pending.target, pending.people, pending.plans_closed, path, tuple(backups))

@@ -12,12 +12,9 @@ tasks/           few-shot samples, sealed few-shot/      approved few-shot plans
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_private
@@ -33,7 +30,7 @@ from isonomy.regulator.vault.vault import Vault
 
 @dataclass(frozen=True)
 class NewHome:
-    """What the officer wants."""
+    """What the officer chose for a new home."""
 
     name: str
     epsilon: str
@@ -45,10 +42,10 @@ class NewHome:
 
 
 @dataclass(frozen=True)
-class Made:
-    """What there is now, and what goes to whom."""
+class HomeFiles:
+    """Where a new home and its files lie: what the officer reads or hands out next."""
 
-    config: RegulatorConfig
+    home: Path
     policy: Path
     card: Path
     fingerprint: str
@@ -56,8 +53,8 @@ class Made:
     tls_request: Path | None
 
 
-def make_home(folder: Path, wish: NewHome) -> Made:
-    """Make everything that a regulator needs before it enrolls people."""
+def make_home(folder: Path, wish: NewHome) -> HomeFiles:
+    """Make everything that a regulator needs before it enrolls people. Returns where it lies."""
     folder = folder.resolve()
     policy = folder / FILE_NAME
     if folder.exists() and any(not path.is_dir() for path in (folder, *folder.rglob("*"))):
@@ -71,21 +68,21 @@ def make_home(folder: Path, wish: NewHome) -> Made:
         group=wish.group,
         unlock_file=_relative(unlock, folder) if unlock else None,
     )
-    _check(text)  # before anything is made, and before a passphrase is asked for
+    # Checked before anything is made, and before a passphrase is asked for.
+    config = RegulatorConfig.parse(text, folder)
     secret = new_secret(unlock)
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    config = RegulatorConfig.model_validate(tomllib.loads(text))._resolved(folder)
     keys = PartyKeys.create(config.keys_folder, wish.name, "regulator")
     make_member_key(config)
-    for own in (config.node_folder, config.socket.parent):
-        own.mkdir(parents=True, exist_ok=True)
+    for empty in (config.node_folder, config.socket.parent):
+        empty.mkdir(parents=True, exist_ok=True)
     node_key = make_node_key(config.node_folder / "node.key")
     request = make_request(config.tls_folder, wish.name, "regulator") if wish.tls_request else None
-    Vault.create(config.vault.path, secret)
+    Vault.create(config.vault_path, secret)
     write_private(policy, text.encode())  # last: a folder without it is no home
-    return Made(
-        config=config,
+    return HomeFiles(
+        home=config.home,
         policy=policy,
         card=config.keys_folder / "card.json",
         fingerprint=fingerprint(keys.card()),
@@ -94,15 +91,7 @@ def make_home(folder: Path, wish: NewHome) -> Made:
     )
 
 
-def _check(text: str) -> None:
-    try:
-        RegulatorConfig.model_validate(tomllib.loads(text))
-    except ValidationError as error:
-        reasons = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise ConfigError(f"this home cannot be made: {reasons}") from None
-
-
 def _relative(path: Path, folder: Path) -> str:
-    """A path below the home stays good when the home is moved."""
+    """Return a path below the home relative to it, so that the home can be moved."""
     inside = os.path.commonpath([path, folder]) == str(folder)
     return str(path.relative_to(folder)) if inside else str(path)

@@ -6,9 +6,9 @@
 | state/HASH/… | how far a session got; openings, norms and verdicts of inspections |
 | plans/…partial, alignments/…partial, .vault.bin.… | whatever a crash left half written |
 
-A plan's own list goes with the plan (plan_files). Of a plan that ended before, no list is left: the
-ledger, which knows people by keyed hashes, says whom its state is about. What cannot be told counts
-as concerned: a state too much is destroyed, never one too few.
+A plan's own list is destroyed with the plan (plan_files). A plan that ended earlier has no list any
+more: the ledger, which knows people by keyed hashes, says whom its state is about. In doubt a state
+is destroyed: rather one too many than one too few.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from isonomy.common.agreements.approvals import Approvals, ApprovalStore, read_lines
+from isonomy.common.agreements.approvals import Approvals, read_lines
 from isonomy.common.base.errors import DataError
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.ledger.file import read_ledger
 from isonomy.common.ledger.records import People, Sealed, Subset
 from isonomy.common.ledger.state import LedgerState
 from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.plans.plan_files import few_shot_approvals
 from isonomy.regulator.vault.sealed_file import shred
-
-ALIGNMENTS = "alignments"
 
 
 def shred_folder(folder: Path) -> None:
@@ -38,27 +36,27 @@ def shred_folder(folder: Path) -> None:
 
 
 def shred_lists(config: RegulatorConfig, concerned: Callable[[set[str]], bool]) -> None:
-    """Destroy each alignment's list that is concerned, whole: what is left has another root.
+    """Destroy each alignment's list for which `concerned` holds, as a whole, and its approval.
 
-    The approval goes too. A list that is there says that the alignment was carried out; without
-    both, the company could have it done again.
+    A list without some people would have another root, which no plan names. The approval goes too:
+    without a list it would allow the company to have the alignment done again.
     """
-    for path in sorted((config.home / ALIGNMENTS).glob("*.people")):
+    for path in sorted(config.alignments_folder.glob("*.people")):
         try:
-            found = concerned(set(read_lines(path)))
+            affected = concerned(set(read_lines(path)))
         except DataError:
-            found = True  # no list that anybody could use
-        if found:
+            affected = True  # nobody could use this list
+        if affected:
             path.with_suffix(".json").unlink(missing_ok=True)
             shred(path)
 
 
 def shred_halves(config: RegulatorConfig) -> None:
     """Destroy what a crash left half written. Hold the vault's lock: a writer has such files."""
-    for folder in (config.plans_folder, config.closed_folder, config.home / ALIGNMENTS):
+    for folder in (config.plans_folder, config.closed_folder, config.alignments_folder):
         for path in folder.glob("*.partial"):
             shred(path)
-    for path in config.vault.path.parent.glob(f".{config.vault.path.name}.*"):
+    for path in config.vault_path.parent.glob(f".{config.vault_path.name}.*"):
         shred(path)
 
 
@@ -68,7 +66,7 @@ def shred_ended(config: RegulatorConfig, members: Iterable[bytes]) -> list[str]:
     `members`: the keyed hashes under which the ledger knows them.
     """
     spared = {plan.hex() for plan in Approvals(config.plans_folder).hashes()}
-    spared |= {plan.hex() for plan in ApprovalStore(config.few_shot_folder, FewShotPlan).hashes()}
+    spared |= {plan.hex() for plan in few_shot_approvals(config).hashes()}
     spared |= _plans_without(config, set(members))
     ended = []
     for folder in sorted(config.state_folder.glob("*")):
@@ -79,18 +77,18 @@ def shred_ended(config: RegulatorConfig, members: Iterable[bytes]) -> list[str]:
 
 
 def _plans_without(config: RegulatorConfig, members: set[bytes]) -> set[str]:
-    """Plans in the ledger that are about none of these people."""
-    if not config.ledger.path.exists():
+    """Return the plans in the ledger that are about none of these people."""
+    if not config.ledger_path.exists():
         return set()
     about: set[bytes] = set()
 
-    def look(sealed: Sealed, state: LedgerState) -> None:
+    def on_record(sealed: Sealed, state: LedgerState) -> None:
         match sealed.body:
-            case People() as own if not members.isdisjoint(own.split()):
-                about.add(own.root)
-            case Subset() as own if own.parent in about:
-                about.add(own.root)  # perhaps none of them is in it; see above
+            case People() as people if not members.isdisjoint(people.split()):
+                about.add(people.root)
+            case Subset() as subset if subset.parent in about:
+                about.add(subset.root)  # perhaps none of them is in it; in doubt they are
 
-    with config.ledger.path.open("rb") as file:
-        plans = read_ledger(config.ledger.path, file, on_record=look).state.plans()
-    return {own.plan.hex() for own in plans if own.root not in about}
+    with config.ledger_path.open("rb") as file:
+        plans = read_ledger(config.ledger_path, file, on_record=on_record).state.plans()
+    return {plan.plan.hex() for plan in plans if plan.root not in about}

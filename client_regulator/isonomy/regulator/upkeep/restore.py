@@ -4,10 +4,10 @@ Rules, in order:
     (1) the backup decrypts, and its ledger holds;
     (2) of the home's own ledger (if there is one) and the backup's, the longer one counts, and it
         must contain the shorter: two ledgers that went different ways are refused;
-    (3) every head that is known from elsewhere lies in it: heads from signed answers (--head), head
-        witnesses (--witness, the home's own, its copies elsewhere); with no such word and no ledger
-        left, nobody can tell how old the backup is, and nothing is restored. A copy below the home
-        travels in the backup, so it cannot vouch for it and counts for nothing;
+    (3) it contains every head that is known from elsewhere: heads from signed answers (--head) and
+        head witnesses (--witness, the home's own, its copies elsewhere). If there is none and no
+        ledger is left, nobody can tell how old the backup is, and nothing is restored. A copy below
+        the home is part of the backup, so it proves nothing;
     (4) of two vaults the newer one counts, and none older than witnessed comes back;
     (5) what was forgotten since the backup stays forgotten: plans that ended, their state, lists
         with somebody who is no longer enrolled. What came since is carried over.
@@ -39,7 +39,7 @@ from isonomy.regulator.vault.vault import Vault
 
 @dataclass(frozen=True)
 class Restored:
-    """What is in place now."""
+    """What is in place now, and where the former home was moved to."""
 
     home: Path
     records: int
@@ -56,7 +56,7 @@ def restore(
     heads: Sequence[bytes] = (),
     witnesses: Sequence[Path] = (),
 ) -> Restored:
-    """Put a backup in place; raises before anything is changed."""
+    """Put a backup in place; raises before anything is changed. Returns what is in place now."""
     home = home.resolve()
     old = _present(home)
     staging = home.with_name(f".{home.name}.restoring-{secrets.token_hex(4)}")
@@ -64,19 +64,20 @@ def restore(
         file_id = unpack(file, staging, secret)  # (1)
         new = RegulatorConfig.load(staging)
         ledger_from = _choose_ledger(old, new)  # (1), (2)
-        known = _known_witnesses(old, new, home, witnesses)
-        _check_known(new, heads, known, alone=ledger_from == "backup" and not _has_ledger(old))
+        trusted = _trusted_witnesses(old, new, home, witnesses)
+        has_ledger = old is not None and old.ledger_path.exists()
+        _check_heads(new, heads, trusted, alone=ledger_from == "backup" and not has_ledger)  # (3)
         vault_from = _choose_vault(old, new)  # (4)
-        for witness in known:
+        for witness in trusted:
             check_vault(new, witness)
-        stay_forgotten(old, new, Vault(new.vault.path, secret), newer=ledger_from)  # (5)
-        records = _read(new.ledger.path).records if new.ledger.path.exists() else 0
+        stay_forgotten(old, new, Vault(new.vault_path, secret), newer=ledger_from)  # (5)
+        records = _read(new.ledger_path).records if new.ledger_path.exists() else 0
         (new.home / "run").mkdir(exist_ok=True)
         before = _swap(staging, home)
     finally:
-        shred_folder(staging)  # keys and lists in plain text, if nothing came of it
+        shred_folder(staging)  # after a failure it still holds keys and lists in plain text
     config = RegulatorConfig.load(home)
-    if config.ledger.path.exists():
+    if config.ledger_path.exists():
         ask(config, {"type": "note", "kind": "restore", "event": {"backup": file_id}})
     return Restored(home, records, ledger_from, vault_from, before)
 
@@ -92,10 +93,9 @@ class _Chain:
 def _read(path: Path) -> _Chain:
     heads: set[bytes] = set()
     with path.open("rb") as file:
-        found = read_ledger(path, file, on_record=lambda sealed, state: heads.add(sealed.hash))
-    opening = found.state.opening
-    own = opening.ledger_id if opening else b""
-    return _Chain(own, found.state.records, found.state.head, frozenset(heads))
+        state = read_ledger(path, file, on_record=lambda sealed, _: heads.add(sealed.hash)).state
+    ledger_id = state.opening.ledger_id if state.opening else b""
+    return _Chain(ledger_id, state.records, state.head, frozenset(heads))
 
 
 def _present(home: Path) -> RegulatorConfig | None:
@@ -109,34 +109,30 @@ def _present(home: Path) -> RegulatorConfig | None:
     return config
 
 
-def _known_witnesses(
-    old: RegulatorConfig | None, new: RegulatorConfig, home: Path, given: Sequence[Path]
+def _trusted_witnesses(
+    old: RegulatorConfig | None, new: RegulatorConfig, home: Path, named: Sequence[Path]
 ) -> list[Witness]:
-    """Witnesses that were not in the backup.
+    """Return the witnesses that were not in the backup.
 
-    Signed by an identity in the backup: the home's own keys may be what was lost.
+    An identity in the backup must have signed them: the home's own keys may be what was lost.
     """
-    copies = {path.resolve() for own in (old, new) if own for path in own.witness_copies}
+    copies = {path.resolve() for config in (old, new) if config for path in config.witness_paths}
     inside = (home, new.home.resolve())
     paths = [path for path in sorted(copies) if not set(inside) & set(path.parents)]
     paths += [old.witness] if old else []
-    return [Witness.load(path, new) for path in (*given, *(own for own in paths if own.exists()))]
-
-
-def _has_ledger(config: RegulatorConfig | None) -> bool:
-    return config is not None and config.ledger.path.exists()
+    return [Witness.load(path, new) for path in (*named, *(p for p in paths if p.exists()))]
 
 
 def _choose_ledger(old: RegulatorConfig | None, new: RegulatorConfig) -> str:
-    if old is None or not old.ledger.path.exists():
+    if old is None or not old.ledger_path.exists():
         return "backup"
-    present = _read(old.ledger.path)
-    if not new.ledger.path.exists():
-        shutil.copy2(old.ledger.path, new.ledger.path)
+    present = _read(old.ledger_path)
+    if not new.ledger_path.exists():
+        shutil.copy2(old.ledger_path, new.ledger_path)
         return "home"
-    saved = _read(new.ledger.path)
+    saved = _read(new.ledger_path)
     if saved.head in present.heads:
-        shutil.copy2(old.ledger.path, new.ledger.path)
+        shutil.copy2(old.ledger_path, new.ledger_path)
         return "home"
     if present.head in saved.heads:
         return "backup"
@@ -146,10 +142,10 @@ def _choose_ledger(old: RegulatorConfig | None, new: RegulatorConfig) -> str:
     )
 
 
-def _check_known(
+def _check_heads(
     new: RegulatorConfig, heads: Sequence[bytes], witnesses: Sequence[Witness], *, alone: bool
 ) -> None:
-    if not new.ledger.path.exists():
+    if not new.ledger_path.exists():
         if heads or witnesses:
             raise RollbackRefused("the backup was made before there was a ledger")
         return
@@ -160,12 +156,12 @@ def _check_known(
             "(`isonomy-company head PLAN`) and give it with --head, or name a copy of witness.json "
             "with --witness"
         )
-    chain = _read(new.ledger.path)
+    chain = _read(new.ledger_path)
     missing = [head for head in heads if head not in chain.heads]
     missing += [
-        own.head
-        for own in witnesses
-        if own.head not in chain.heads or own.ledger_id != chain.ledger_id
+        witness.head
+        for witness in witnesses
+        if witness.head not in chain.heads or witness.ledger_id != chain.ledger_id
     ]
     if missing:
         raise RollbackRefused(
@@ -175,11 +171,11 @@ def _check_known(
 
 
 def _choose_vault(old: RegulatorConfig | None, new: RegulatorConfig) -> str:
-    if old is None or not old.vault.path.exists():
+    if old is None or not old.vault_path.exists():
         return "backup"
     if vault_generation(old) <= vault_generation(new):
         return "backup"
-    shutil.copy2(old.vault.path, new.vault.path)
+    shutil.copy2(old.vault_path, new.vault_path)
     return "home"
 
 

@@ -1,6 +1,6 @@
 """Rotation: a new identity, a new certificate or a new vault secret. The ledger stays as it is.
 
-Identity and sealing key stand in plans by their public halves, so a plan ends with the identity it
+Plans name the public halves of identity and sealing key, so a plan ends with the identity that it
 names: open plans must be closed first. The *member key* never changes: the ledger knows people by
 it, and with another one everybody would get a second budget.
 
@@ -41,23 +41,25 @@ class Rotated:
 
 
 def rotate_identity(config: RegulatorConfig) -> Rotated:
-    """New identity and sealing keys; the old private halves are destroyed."""
+    """Make new identity and sealing keys, and destroy the old private halves.
+
+    Returns the new identity and the record that leads to it.
+    """
     if daemon_status(config) is not None:
         raise ConfigError("the daemon holds the old keys in memory; stop it first")
     finish_rotation(config)
-    if config.ledger.path.exists():
-        still = [own for own in verify_ledger(config.ledger.path).plans if own.is_open]
-        if still:
+    if config.ledger_path.exists():
+        open_plans = [plan for plan in verify_ledger(config.ledger_path).plans if plan.is_open]
+        if open_plans:
             raise ConfigError(
-                f"{len(still)} open plans name the old identity; close them with "
+                f"{len(open_plans)} open plans name the old identity; close them with "
                 "`isonomy-regulator reject HASH` (or wait for their end), then rotate"
             )
     old = PartyKeys.load(config.keys_folder)
     new_folder = config.home / _NEW
     shutil.rmtree(new_folder, ignore_errors=True)
     new = PartyKeys.create(new_folder, old.name, "regulator")
-    for kept in (MEMBER_KEY,):
-        shutil.copy2(config.keys_folder / kept, new_folder / kept)
+    shutil.copy2(config.keys_folder / MEMBER_KEY, new_folder / MEMBER_KEY)
     records = new_folder / "rotations"
     if (config.keys_folder / "rotations").exists():
         shutil.copytree(config.keys_folder / "rotations", records)
@@ -67,15 +69,16 @@ def rotate_identity(config: RegulatorConfig) -> Rotated:
     _sync(new_folder)
     config.keys_folder.rename(config.home / _OLD)
     finish_rotation(config)
-    if config.ledger.path.exists():
+    if config.ledger_path.exists():
         event = {"old": old.card().ed25519, "new": new.card().ed25519}
         ask(config, {"type": "note", "kind": "rotation", "event": event})
-    made = config.keys_folder
-    return Rotated(fingerprint(new.card()), made / "card.json", made / "rotations" / name)
+    keys = config.keys_folder
+    return Rotated(fingerprint(new.card()), keys / "card.json", keys / "rotations" / name)
 
 
 def finish_rotation(config: RegulatorConfig) -> None:
-    """Go on where a rotation was cut short: the new folder was complete before the old one went."""
+    """Complete a rotation that was cut short."""
+    # The new folder was complete and synced before the old one was renamed, so it can be trusted.
     new, old = config.home / _NEW, config.home / _OLD
     if not config.keys_folder.exists() and new.exists():
         new.rename(config.keys_folder)
@@ -88,13 +91,13 @@ def finish_rotation(config: RegulatorConfig) -> None:
 
 
 def _record(old: PartyKeys, new: PartyKeys) -> bytes:
-    said = {
+    record = {
         "schema": 1,
         "old": old.card().model_dump(),
         "new": new.card().model_dump(),
         "time": int(time.time()),
     }
-    raw = canonical_json(said)
+    raw = canonical_json(record)
     signatures = {
         "signature_old": old.identity.sign(DOMAIN, raw).hex(),
         "signature_new": new.identity.sign(DOMAIN, raw).hex(),

@@ -60,18 +60,19 @@ class Header:
         )
 
 
-def read_header(path: Path, what: str, schemas: tuple[int, ...]) -> Header:
-    """Line 1 of a sealed file; no secret needed."""
+def read_header(path: Path, what: str, schema: int) -> Header:
+    """Return line 1 of a sealed file; no secret needed."""
     with _reading(path) as file:
-        return _read_header(path, file, what, schemas)
+        return _read_header(path, file, what, schema)
 
 
-def open_sealed(
-    path: Path, what: str, schemas: tuple[int, ...], secret: Secret
-) -> tuple[Header, bytes]:
-    """Decrypt a whole file: VaultLocked for a wrong secret, VaultTampered for changed bytes."""
+def open_sealed(path: Path, what: str, schema: int, secret: Secret) -> tuple[Header, bytes]:
+    """Decrypt a whole file. Returns its header and its content.
+
+    Raises VaultLocked for a wrong secret and VaultTampered for changed bytes.
+    """
     with _reading(path) as file:
-        header = _read_header(path, file, what, schemas)
+        header = _read_header(path, file, what, schema)
         key = AESGCM(_unwrap(path, header, secret))
         bound, pieces, number = hash_bytes("isonomy/sealed/v1", header.line()), [], 0
         chunk = file.read(CHUNK_BYTES + TAG_BYTES)
@@ -100,9 +101,9 @@ def write_sealed(
     public: Mapping[str, int | str],
     replace: bool = True,
 ) -> Header:
-    """Encrypt under a fresh key; the name appears, or changes its meaning, in one step.
+    """Encrypt under a fresh key, and put the file in place in one step. Returns its header.
 
-    The header of the file that was replaced is overwritten, so that its key is gone with it.
+    The header of the file that was replaced is overwritten: it held the old key.
     """
     bare = Header(what, schema, file_id, derivation, "", public)
     dek, nonce = os.urandom(KEY_BYTES), os.urandom(NONCE_BYTES)
@@ -133,7 +134,7 @@ def write_sealed(
 
 
 def shred(path: Path) -> None:
-    """Overwrite a file and remove it. Best effort: see `_overwrite`. An absent file is no fault."""
+    """Overwrite a file and remove it, as well as the disk allows. A missing file is no error."""
     try:
         with path.open("r+b") as file:
             _overwrite(file, path.stat().st_size)
@@ -162,7 +163,7 @@ def _put(fresh: Path, path: Path, *, replace: bool) -> None:
 
 
 def _overwrite(file: BinaryIO, size: int) -> None:
-    """Best effort: a disk that remaps blocks may keep the old ones; backups are other files."""
+    # A disk that remaps blocks may keep the old ones, and backups are other files.
     file.seek(0)
     for start in range(0, size, CHUNK_BYTES):
         file.write(os.urandom(min(CHUNK_BYTES, size - start)))
@@ -170,23 +171,22 @@ def _overwrite(file: BinaryIO, size: int) -> None:
     os.fsync(file.fileno())
 
 
-def _read_header(path: Path, file: BinaryIO, what: str, schemas: tuple[int, ...]) -> Header:
+def _read_header(path: Path, file: BinaryIO, what: str, schema: int) -> Header:
     line = file.readline(MAX_HEADER_BYTES)
     try:
         raw: Any = parse_canonical(line.removesuffix(b"\n"), max_bytes=MAX_HEADER_BYTES)
         if (raw["format"], raw["what"]) != (FORMAT, what) or not line.endswith(b"\n"):
             raise KeyError
-        schema = raw["schema"]
-        if type(schema) is not int or schema not in schemas:
+        if type(raw["schema"]) is not int or raw["schema"] != schema:
             raise UnknownSchema(
-                f"{path} has schema {schema}; this version knows {', '.join(map(str, schemas))}. "
-                "Open it with the version of Isonomy that wrote it, or a newer one"
+                f"{path} has schema {raw['schema']}; this version reads {schema}. Open it with the "
+                "version of Isonomy that wrote it"
             )
         derivation = Derivation.of(raw["kdf"])
         public = {str(key): value for key, value in raw["public"].items()}
         return Header(what, schema, raw["file_id"], derivation, raw["wrapped"], public)
     except (ProtocolError, KeyError, TypeError, ValueError, AttributeError):
-        raise VaultTampered(f"{path} is no {what} of Isonomy, or its beginning is broken") from None
+        raise VaultTampered(f"{path} is not a {what} of Isonomy, or is damaged") from None
 
 
 def _unwrap(path: Path, header: Header, secret: Secret) -> bytes:
@@ -201,12 +201,15 @@ def _unwrap(path: Path, header: Header, secret: Secret) -> bytes:
 
 
 def _wrap_bound(header: Header) -> bytes:
+    """Return what the wrapped key is bound to: it opens no other file, kind or version."""
     kdf = canonical_json(header.derivation.fields())
-    named = (header.what.encode(), str(header.schema).encode(), header.file_id.encode())
-    return hash_bytes("isonomy/sealed/key/v1", *named, kdf)
+    names = (header.what.encode(), str(header.schema).encode(), header.file_id.encode())
+    return hash_bytes("isonomy/sealed/key/v1", *names, kdf)
 
 
 def _nonce(number: int, *, last: bool) -> bytes:
+    # A counter is safe here, because each key encrypts one file only. The last byte marks the last
+    # chunk, so that a file cut between chunks does not decrypt.
     return number.to_bytes(NONCE_BYTES - 1, "big") + bytes([last])
 
 

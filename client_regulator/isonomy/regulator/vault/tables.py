@@ -1,8 +1,8 @@
 """People's files, read row by row: CSV in UTF-8, or Parquet.
 
-A row comes with the place that a person can find again ("line 7", "row 7"). Nothing is guessed:
-what is not text in UTF-8, has too many cells or another type than an id or a group can have is a
-problem with a place. Values never stand in an error text.
+A row comes with its place ("line 7", "row 7"), so that a person can find it. Nothing is guessed:
+text that is not UTF-8, a wrong number of cells, or a type that no id or group can have is a problem
+with a place. Error texts never hold values.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ class Row:
 
 @dataclass
 class Problems:
-    """Bad lines of a file: a few with their place, all counted. Any is enough to change nothing."""
+    """Bad lines of a file: all are counted, a few are listed. One is enough to change nothing."""
 
     path: Path
-    shown: list[str] = field(default_factory=list)
+    outcome: str = "nobody was enrolled"
+    examples: list[str] = field(default_factory=list)
     count: int = 0
 
     def add(self, where: str, what: str) -> None:
         self.count += 1
-        if len(self.shown) < MAX_SHOWN:
-            self.shown.append(f"{where}: {what}")
+        if len(self.examples) < MAX_SHOWN:
+            self.examples.append(f"{where}: {what}")
 
     def check(self) -> None:
         """Raise DataError if there was any."""
-        if not self.count:
-            return
-        more = f"; and {self.count - len(self.shown)} more" if self.count > len(self.shown) else ""
-        raise DataError(
-            f"{self.path} has {self.count} bad line{'s' if self.count > 1 else ''}; nobody was "
-            f"enrolled. {'; '.join(self.shown)}{more}"
-        )
+        if self.count:
+            more = self.count - len(self.examples)
+            raise DataError(
+                f"{self.path} has {self.count} bad line{'s' if self.count > 1 else ''}; "
+                f"{self.outcome}. {'; '.join(self.examples)}{f'; and {more} more' if more else ''}"
+            )
 
 
 def read_rows(
     path: Path, id_column: str, attributes: Sequence[str], problems: Problems, delimiter: str = ","
 ) -> Iterator[Row]:
-    """All rows of a file, whichever of the two kinds it is."""
+    """Yield all rows of a file, CSV or Parquet."""
     names = [id_column, *attributes]
     if len(set(names)) != len(names):
         raise ConfigError("the id column and the attributes are different columns, each named once")
@@ -93,10 +93,8 @@ def _read_csv(
             try:
                 cells = next(reader, None)
             except csv.Error as error:
-                # Where a quote was lost, everything after it is lost too.
-                raise DataError(
-                    f"{path}, line {reader.line_num}: {error}; nobody was enrolled"
-                ) from None
+                # After a lost quote nothing can be read, so this is not one of several problems.
+                raise DataError(f"{path}, line {reader.line_num}: {error}") from None
             if cells is None:
                 return
             if not cells:
@@ -116,25 +114,25 @@ def _decoded(path: Path, file: Any) -> Iterator[str]:
         except UnicodeDecodeError:
             raise DataError(
                 f"{path}, line {number} is not text in UTF-8; save the file as UTF-8 (it is "
-                "probably Latin-1 or Windows-1252). Nobody was enrolled"
+                "probably Latin-1 or Windows-1252)"
             ) from None
 
 
 def _places(path: Path, header: list[str], names: Sequence[str], delimiter: str) -> list[int]:
-    found = [name.strip() for name in header]
-    missing = [name for name in names if name not in found]
+    columns = [name.strip() for name in header]
+    missing = [name for name in names if name not in columns]
     if missing:
         hint = ""
-        if len(found) == 1 and delimiter == "," and ";" in found[0]:
-            hint = ". The columns seem to be parted by semicolons: add --delimiter ';'"
+        if len(columns) == 1 and delimiter == "," and ";" in columns[0]:
+            hint = ". The columns seem to be separated by semicolons: add --delimiter ';'"
         raise DataError(
             f"{path} has no column {', '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(repr, found[:20]))}{hint}"
+            f"{', '.join(map(repr, columns[:20]))}{hint}"
         )
-    twice = [name for name in names if found.count(name) > 1]
+    twice = [name for name in names if columns.count(name) > 1]
     if twice:
         raise DataError(f"{path} has the column {twice[0]!r} twice")
-    return [found.index(name) for name in names]
+    return [columns.index(name) for name in names]
 
 
 # --- Parquet -------------------------------------------------------------------------------------
@@ -158,7 +156,7 @@ def _read_parquet(path: Path, names: Sequence[str], problems: Problems) -> Itera
                     texts = tuple(None if v is None else _text(v).strip() or None for v in values)
                     yield Row(f"row {number}", _text(person), texts)
     except (pa.ArrowException, OSError, UnicodeDecodeError):
-        raise DataError(f"{path} is no Parquet file that can be read to its end") from None
+        raise DataError(f"{path} is not a Parquet file, or cannot be read to its end") from None
 
 
 def _check_types(path: Path, schema: Any, names: Sequence[str]) -> None:

@@ -11,8 +11,8 @@
 | positive | (classes,) booleans: which classes count as ŷ = 1; goes with `groups` |
 | ids | (n,) distinct texts: whose sample it is, for the ledger |
 
-Ids are hashed under the member key, so a sample has one account over all runs and pools: who adds
-the same samples under another name does not get a second budget.
+Ids are hashed under the member key, so a sample has one account over all runs and pools: the same
+samples under another name do not get a second budget.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from isonomy.regulator.vault.sealed_file import open_sealed, read_header, shred,
 from isonomy.regulator.vault.unlock import Derivation, Secret
 from isonomy.regulator.vault.vault import Vault
 
-WHAT, SCHEMA, SCHEMAS = "tasks", 1, (1,)
+WHAT, SCHEMA = "tasks", 1
 MAX_BYTES = 1 << 31  # unpacked
 ARRAYS = ("inputs", "labels", "groups", "positive", "ids")
 _NEW = ".new"
@@ -68,23 +68,18 @@ class PoolEntry:
     has_groups: bool
 
 
-def pools_folder(config: RegulatorConfig) -> Path:
-    """Where the pools lie."""
-    return config.home / "tasks"
-
-
 def read_pool_file(path: Path) -> TaskPool:
-    """A pool from an .npz file of plain arrays; DataError says what is wrong with it."""
+    """Return a pool from an .npz file of plain arrays; DataError says what is wrong with it."""
     _check_size(path)
     return _pool(read_arrays(path), str(path))
 
 
 def add_pool(config: RegulatorConfig, vault: Vault, name: str, pool: TaskPool) -> Path:
-    """Seal a pool into the home. A name is used once: plans are about it."""
+    """Seal a pool into the home. Returns its file. A name is used once, because plans name it."""
     if not _NAME.fullmatch(name):
         raise ConfigError("a name of tasks has 1 to 63 lower-case letters, digits, - and _")
-    finish_pools(config, vault.secret)  # else an older one of this name could come back later
-    folder = pools_folder(config)
+    finish_pools(config, vault.secret)  # else an older pool of this name could come back later
+    folder = config.tasks_folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     shape = "x".join(map(str, pool.pool.inputs.shape[1:]))
     public: dict[str, int | str] = {
@@ -106,7 +101,7 @@ def add_pool(config: RegulatorConfig, vault: Vault, name: str, pool: TaskPool) -
         schema=SCHEMA,
         file_id=secrets.token_hex(16),
         secret=vault.secret,
-        derivation=Vault.header(config.vault.path).derivation,  # derived once: it is dear
+        derivation=Vault.header(config.vault_path).derivation,  # cached: deriving is slow
         public=public,
         replace=False,
     )
@@ -117,55 +112,55 @@ def open_pool(config: RegulatorConfig, vault: Vault, name: str) -> TaskPool:
     """Decrypt a pool."""
     finish_pools(config, vault.secret)
     path = _existing(config, name)
-    raw = open_sealed(path, WHAT, SCHEMAS, vault.secret)[1]
+    raw = open_sealed(path, WHAT, SCHEMA, vault.secret)[1]
     try:
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
             return _pool({name: archive[name] for name in archive.files}, str(path))
     except (ValueError, OSError, zipfile.BadZipFile, DataError):
-        raise VaultTampered(f"{path} decrypts to something that is no pool of tasks") from None
+        raise VaultTampered(f"{path} decrypts to something that is not a pool of tasks") from None
 
 
 def list_pools(config: RegulatorConfig) -> list[PoolEntry]:
-    """What lies there; no secret needed, nothing private shown."""
-    found = []
-    for path in sorted(pools_folder(config).glob("*.bin")):
-        own = read_header(path, WHAT, SCHEMAS).public
-        numbers = (int(own["samples"]), int(own["classes"]))
-        found.append(PoolEntry(path.stem, *numbers, str(own["shape"]), bool(own["groups"])))
-    return found
+    """Return what is public about all pools; no secret needed."""
+    entries = []
+    for path in sorted(config.tasks_folder.glob("*.bin")):
+        public = read_header(path, WHAT, SCHEMA).public
+        numbers = (int(public["samples"]), int(public["classes"]))
+        entries.append(PoolEntry(path.stem, *numbers, str(public["shape"]), bool(public["groups"])))
+    return entries
 
 
 def remove_pool(config: RegulatorConfig, name: str) -> None:
-    """Destroy a pool, and what a rotation left of it. The ledger keeps what its samples lost."""
+    """Destroy a pool and what a rotation left of it. Its samples' spending stays in the ledger."""
     path = _existing(config, name)
     shred(path.with_suffix(_NEW))
     shred(path)
 
 
 def pools_about(config: RegulatorConfig, vault: Vault, people: Collection[str]) -> list[str]:
-    """Names of the pools with a sample of one of these people, by its id."""
+    """Return the names of the pools with a sample of one of these people, by its id."""
     finish_pools(config, vault.secret)
-    names = [own.name for own in list_pools(config)]
+    names = [entry.name for entry in list_pools(config)]
     return [n for n in names if not set(people).isdisjoint(open_pool(config, vault, n).ids.ids)]
 
 
 def opens(path: Path, secret: Secret) -> bool:
-    """Does this secret open the pool in this file?"""
+    """Return whether this secret opens the pool in this file."""
     try:
-        open_sealed(path, WHAT, SCHEMAS, secret)
+        open_sealed(path, WHAT, SCHEMA, secret)
     except (VaultLocked, VaultTampered):
         return False
     return True
 
 
 def seal_pools_anew(config: RegulatorConfig, vault: Vault, secret: Secret) -> None:
-    """Before the vault gets another secret: each pool once more, under that one, beside the old.
+    """Write each pool again under a new secret, beside the old file, before the vault changes.
 
-    Killed before the vault changed, the old files open; killed after it, `open_pool` finds the new
-    ones and puts them in place.
+    If the process is killed before the vault has changed, the old files open; if after it,
+    `open_pool` finds the new ones and puts them in place.
     """
-    for path in sorted(pools_folder(config).glob("*.bin")):
-        header, payload = open_sealed(path, WHAT, SCHEMAS, vault.secret)
+    for path in sorted(config.tasks_folder.glob("*.bin")):
+        header, payload = open_sealed(path, WHAT, SCHEMA, vault.secret)
         write_sealed(
             path.with_suffix(_NEW),
             payload,
@@ -180,31 +175,31 @@ def seal_pools_anew(config: RegulatorConfig, vault: Vault, secret: Secret) -> No
 
 def finish_pools(config: RegulatorConfig, secret: Secret) -> None:
     """Put the pools that this secret opens in the place of the old ones."""
-    for fresh in sorted(pools_folder(config).glob(f"*{_NEW}")):
+    for fresh in sorted(config.tasks_folder.glob(f"*{_NEW}")):
         if not opens(fresh, secret):
-            shred(fresh)  # of a change that never came about, or cut short
+            shred(fresh)  # of a rotation that was not completed
             continue
         shred(fresh.with_suffix(".bin"))
         fresh.replace(fresh.with_suffix(".bin"))
 
 
 def _existing(config: RegulatorConfig, name: str) -> Path:
-    path = pools_folder(config) / f"{name}.bin"
-    there = path.exists() or path.with_suffix(_NEW).exists()  # a rotation was cut short
-    if not _NAME.fullmatch(name) or not there:
-        known = ", ".join(own.name for own in list_pools(config)) or "none"
+    path = config.tasks_folder / f"{name}.bin"
+    exists = path.exists() or path.with_suffix(_NEW).exists()  # a rotation was cut short
+    if not _NAME.fullmatch(name) or not exists:
+        names = ", ".join(entry.name for entry in list_pools(config)) or "none"
         raise ConfigError(
-            f"there are no tasks {name!r} here (there are: {known}); add them with "
+            f"there are no tasks {name!r} here (there are: {names}); add them with "
             "`isonomy-regulator tasks add NAME FILE`"
         )
     return path
 
 
 def _check_size(path: Path) -> None:
-    """How much it unpacks to, before anything is unpacked."""
+    """Raise DataError for a file that would unpack to more than MAX_BYTES."""
     try:
         with zipfile.ZipFile(path) as archive:
-            size = sum(own.file_size for own in archive.infolist())
+            size = sum(member.file_size for member in archive.infolist())
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or 'no file'}") from None
     except zipfile.BadZipFile:
@@ -214,12 +209,12 @@ def _check_size(path: Path) -> None:
 
 
 def _pool(arrays: dict[str, NDArray[Any]], where: str) -> TaskPool:
-    lacking = [name for name in ("inputs", "labels", "ids") if name not in arrays]
-    strange = sorted(set(arrays) - set(ARRAYS))
-    if lacking or strange:
+    missing = [name for name in ("inputs", "labels", "ids") if name not in arrays]
+    unknown = sorted(set(arrays) - set(ARRAYS))
+    if missing or unknown:
         raise DataError(
-            f"{where} must hold inputs, labels and ids, perhaps groups and positive; "
-            f"lacking: {', '.join(lacking) or 'none'}; unknown: {', '.join(strange) or 'none'}"
+            f"{where} must hold inputs, labels and ids, and may hold groups and positive; "
+            f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}"
         )
     inputs, labels, ids = arrays["inputs"], arrays["labels"], arrays["ids"]
     if inputs.dtype.kind not in "fiu" or labels.dtype.kind not in "iu" or ids.dtype.kind != "U":
@@ -229,12 +224,12 @@ def _pool(arrays: dict[str, NDArray[Any]], where: str) -> TaskPool:
         raise DataError(f"{where}: inputs, labels and ids need the same number of samples, not 0")
     if not np.isfinite(inputs).all() or int(labels.min()) < 0:
         raise DataError(f"{where}: inputs must be finite and labels not negative")
-    if int(labels.max()) >= count:  # a number per class: what is made of them must stay small
+    if int(labels.max()) >= count:  # arrays of one number per class must stay small
         raise DataError(f"{where}: labels count classes from 0; the largest is {labels.max()}")
     groups, positive = _attribute(arrays, count, int(labels.max()) + 1, where)
     values = np.ascontiguousarray(inputs, np.float32)
     pool = Pool(values, labels.astype(np.int64), groups, positive)
-    distinct = len({normalise_id(own) for own in ids.tolist()})
+    distinct = len({normalise_id(person) for person in ids.tolist()})
     if distinct < count:
         raise DataError(f"{where}: {count} samples have {distinct} ids; each needs one of its own")
     return TaskPool(pool, Cohort.of(ids.tolist()))
@@ -268,19 +263,3 @@ def _dump(pool: TaskPool) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()
-
-
-__all__ = [
-    "PoolEntry",
-    "TaskPool",
-    "add_pool",
-    "finish_pools",
-    "list_pools",
-    "open_pool",
-    "opens",
-    "pools_about",
-    "pools_folder",
-    "read_pool_file",
-    "remove_pool",
-    "seal_pools_anew",
-]

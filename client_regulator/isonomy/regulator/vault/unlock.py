@@ -2,13 +2,13 @@
 
     secret  ──scrypt(salt, n)──►  key-encryption key
 
-One derivation for both, so that a passphrase may also come from a file (a mounted credential) and
-the content of a key file may be typed in an emergency. A key file that `init` makes holds 256
-random bits, for which the cheapest scrypt does; a passphrase gets 128 MiB and a third of a second
-per guess.
+There is one derivation for both, so that a passphrase may also come from a file (a mounted
+credential), and the content of a key file may be typed in an emergency. A key file that `init`
+makes holds 256 random bits, for which the cheapest scrypt is enough; a passphrase costs an attacker
+128 MiB and a third of a second per guess.
 
-A new vault takes no file with fewer than 16 bytes. An existing one still opens with what it was
-given before (a typed passphrase may have 12 characters); `doctor` names a file that is too short.
+A new vault refuses a file with fewer than 16 bytes. An existing vault still opens with the secret
+that it has (a typed passphrase may have 12 characters); `doctor` names a file that is too short.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Derivation:
 
 
 class Secret:
-    """The secret in memory. It has no `repr`; derived keys are kept, because they are dear."""
+    """The secret in memory. It has no `repr`. Derived keys are cached: deriving one is slow."""
 
     def __init__(self, raw: bytes, *, strong: bool = False) -> None:
         if not 0 < len(raw) <= MAX_SECRET_BYTES:
@@ -69,7 +69,7 @@ class Secret:
 
     @property
     def size(self) -> int:
-        """How many bytes the secret has."""
+        """The number of bytes of the secret."""
         return len(self._raw)
 
     def key(self, derivation: Derivation) -> bytes:
@@ -81,7 +81,7 @@ class Secret:
 
 
 def read_secret(unlock_file: Path | None) -> Secret:
-    """The secret of an existing vault: from the file, else asked for at the terminal."""
+    """Return the secret of an existing vault: from the file, else from a prompt."""
     if unlock_file is not None:
         return secret_from_file(unlock_file)
     if not sys.stdin.isatty():
@@ -93,40 +93,40 @@ def read_secret(unlock_file: Path | None) -> Secret:
 
 
 def new_secret(unlock_file: Path | None) -> Secret:
-    """The secret of a new vault: the file's content, a new key file, or a new passphrase."""
+    """Return the secret of a new vault: the file's content, a new key file or a passphrase."""
     if unlock_file is None:
         if not sys.stdin.isatty():
             raise VaultLocked(
                 "a new vault needs a passphrase and there is no terminal to ask at; name a file "
                 "with --unlock-file (it is made if it does not exist)"
             )
-        chosen = _prompt("New passphrase for the vault", confirm=True)
-        if len(chosen) < MIN_PASSPHRASE_CHARS:
+        passphrase = _prompt("New passphrase for the vault", confirm=True)
+        if len(passphrase) < MIN_PASSPHRASE_CHARS:
             raise ConfigError(f"a passphrase has at least {MIN_PASSPHRASE_CHARS} characters")
-        return Secret(chosen.encode())
+        return Secret(passphrase.encode())
     if unlock_file.exists():
-        found = secret_from_file(unlock_file)
-        if found.size < MIN_FILE_BYTES:
+        secret = secret_from_file(unlock_file)
+        if secret.size < MIN_FILE_BYTES:
             raise ConfigError(
                 f"{unlock_file} holds fewer than {MIN_FILE_BYTES} bytes, which can be guessed; "
                 "name a file that does not exist yet, and one with 256 random bits is made"
             )
-        return found
-    made = secrets.token_hex(KEY_BYTES).encode()
+        return secret
+    digits = secrets.token_hex(KEY_BYTES).encode()
     try:
         unlock_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fd = os.open(unlock_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "wb") as file:
-            file.write(made + b"\n")
+            file.write(digits + b"\n")
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         raise ConfigError(f"cannot write {unlock_file}: {error.strerror}") from None
-    return Secret(made, strong=True)
+    return Secret(digits, strong=True)
 
 
 def secret_from_file(path: Path) -> Secret:
-    """The content of a file that only its owner may read, without the last line break."""
+    """Return the content of a file that only its owner may read, without the last line break."""
     try:
         mode, raw = path.stat().st_mode, path.read_bytes()[: MAX_SECRET_BYTES + 2]
     except OSError as error:
@@ -134,8 +134,8 @@ def secret_from_file(path: Path) -> Secret:
     if mode & 0o077:
         raise ConfigError(f"{path} is readable by others; run: chmod 600 {path}")
     raw = raw.rstrip(b"\r\n")
-    made_by_us = len(raw) == 2 * KEY_BYTES and not set(raw) - set(b"0123456789abcdef")
-    return Secret(raw, strong=made_by_us)
+    is_key_file = len(raw) == 2 * KEY_BYTES and not set(raw) - set(b"0123456789abcdef")
+    return Secret(raw, strong=is_key_file)
 
 
 def _prompt(text: str, *, confirm: bool = False) -> str:

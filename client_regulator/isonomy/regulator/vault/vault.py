@@ -1,14 +1,14 @@
 """The vault: who is enrolled, in which cohort, with which attributes; encrypted at rest.
 
 In memory it is a table of columns; on disk one sealed file (sealed_file) that is replaced as a
-whole, so nobody is ever enrolled by half. Each write counts the generation up: a vault that is
-older than the one last seen does not come back unnoticed (witness).
+whole, so nobody is ever enrolled by half. Each write increases the generation, so that an older
+vault that is put back is noticed (witness).
 
     payload = 8-byte length ‖ manifest (JSON) ‖ ids, one per line ‖ 16-bit codes, column by column
 
 A code is the number of a declared group, or one of two that stand for "no value": MISSING (an empty
-cell) and UNKNOWN (a value that says so). Both are groups of their own here and for the officer; in
-whatever is released they count to the attribute's last group (DESIGN.md §8).
+cell) and UNKNOWN (a value that says so). The officer sees both as groups of their own; in whatever
+is released they count to the attribute's last group, so that nobody learns who has no value.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from isonomy.regulator.vault.unlock import Derivation, Secret
 
 WHAT = "vault"
 SCHEMA = 1
-SCHEMAS = (1,)  # what this version reads; `_payload_of` brings older ones to the newest form
 MISSING, UNKNOWN = 0xFFFF, 0xFFFE
 MAX_MANIFEST_BYTES = 1 << 20
 
@@ -43,7 +42,7 @@ Codes = NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class VaultTable:
-    """Everybody who is enrolled, column by column. Never shown, only asked."""
+    """Everybody who is enrolled, column by column. Its `repr` shows none of it."""
 
     ids: tuple[str, ...]
     cohort_names: tuple[str, ...]
@@ -63,33 +62,33 @@ class VaultTable:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Where each person stands."""
+        """The row of each person."""
         return {person: number for number, person in enumerate(self.ids)}
 
     def in_cohort(self, name: str) -> NDArray[np.bool_]:
         """(people,) who belongs to the cohort."""
-        if name not in self.cohort_names:
+        names = self.cohort_names
+        if name not in names:
             raise ConfigError(
-                f"there is no cohort {name!r}; enrolled are "
-                f"{', '.join(self.cohort_names) or 'no people at all'}"
+                f"there is no cohort {name!r}; "
+                + (f"there are {', '.join(names)}" if names else "nobody is enrolled")
             )
-        return np.asarray(self.cohorts == self.cohort_names.index(name))
+        return np.asarray(self.cohorts == names.index(name))
 
     def sizes(self, name: str) -> dict[str, int]:
-        """How many people each group of an attribute has: for the officer's eyes only."""
-        labels, codes = self.groups[name], self.codes[name]
-        counts = {label: int((codes == number).sum()) for number, label in enumerate(labels)}
-        apart = {"(missing)": MISSING, "(unknown)": UNKNOWN}
-        return {**counts, **{label: int((codes == code).sum()) for label, code in apart.items()}}
+        """Return how many people each group of an attribute has: for the officer's eyes only."""
+        codes = {label: number for number, label in enumerate(self.groups[name])}
+        codes |= {"(missing)": MISSING, "(unknown)": UNKNOWN}
+        return {label: int((self.codes[name] == code).sum()) for label, code in codes.items()}
 
-    def without(self, gone: NDArray[np.bool_]) -> VaultTable:
-        """The table without these people; cohorts that nobody is left of disappear."""
-        kept = np.flatnonzero(~gone)
-        ids = tuple(self.ids[number] for number in kept)
-        used = np.unique(self.cohorts[kept])
+    def without(self, leaving: NDArray[np.bool_]) -> VaultTable:
+        """Return the table without these people, and without cohorts that become empty."""
+        rows = np.flatnonzero(~leaving)
+        ids = tuple(self.ids[row] for row in rows)
+        used = np.unique(self.cohorts[rows])
         names = tuple(self.cohort_names[number] for number in used)
-        cohorts = np.searchsorted(used, self.cohorts[kept]).astype(np.uint16)
-        codes = {name: own[kept] for name, own in self.codes.items()}
+        cohorts = np.searchsorted(used, self.cohorts[rows]).astype(np.uint16)
+        codes = {name: column[rows] for name, column in self.codes.items()}
         return VaultTable(ids, names, cohorts, self.groups, codes)
 
     # --- bytes ---------------------------------------------------------------------------------
@@ -113,13 +112,13 @@ class VaultTable:
 
     @classmethod
     def parse(cls, raw: bytes) -> VaultTable:
-        """Read a payload. It was authenticated, so a fault here is ours or of another version."""
+        """Read a payload. It was authenticated, so a fault in it is Isonomy's own."""
         size = int.from_bytes(raw[:8], "big")
         manifest: Any = parse_canonical(raw[8 : 8 + size], max_bytes=MAX_MANIFEST_BYTES)
         people, start = manifest["people"], 8 + size
         stop = start + manifest["ids_bytes"]
         ids = tuple(raw[start:stop].decode().split("\n")) if people else ()
-        groups = {own["name"]: tuple(own["labels"]) for own in manifest["attributes"]}
+        groups = {entry["name"]: tuple(entry["labels"]) for entry in manifest["attributes"]}
         columns = np.frombuffer(raw, "<u2", offset=stop).reshape(1 + len(groups), people)
         codes = dict(zip(groups, columns[1:], strict=True))
         if len(ids) != people:
@@ -144,15 +143,15 @@ class Vault:
     @staticmethod
     def header(path: Path) -> Header:
         """What is known of a vault without its secret."""
-        return read_header(path, WHAT, SCHEMAS)
+        return read_header(path, WHAT, SCHEMA)
 
     def read(self) -> VaultTable:
         """Decrypt the whole vault."""
-        header, payload = open_sealed(self._path, WHAT, SCHEMAS, self._secret)
+        payload = open_sealed(self._path, WHAT, SCHEMA, self._secret)[1]
         try:
-            return VaultTable.parse(_payload_of(header.schema, payload))
+            return VaultTable.parse(payload)
         except (ProtocolError, ValueError, KeyError, TypeError):
-            raise VaultTampered(f"{self._path} decrypts to something that is no vault") from None
+            raise VaultTampered(f"{self._path} decrypts to something that is not a vault") from None
 
     def write(self, table: VaultTable) -> int:
         """Replace the vault under a fresh key; returns its generation. Hold `locked` around it."""
@@ -176,7 +175,7 @@ class Vault:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other writers out: who reads, changes and writes must do it alone."""
+        """Keep other writers out: to read, change and write is one step for each of them."""
         lock = self._path.with_name(self._path.name + ".lock")
         fd = os.open(lock, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
@@ -184,7 +183,7 @@ class Vault:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ConfigError(
-                    "another isonomy-regulator command is changing the vault; wait for its end"
+                    "another isonomy-regulator command is changing the vault; wait until it ends"
                 ) from None
             yield
         finally:
@@ -210,14 +209,3 @@ class Vault:
             public={"generation": generation, "people": len(table)},
             replace=replace,
         )
-
-
-def _payload_of(schema: int, payload: bytes) -> bytes:
-    """A payload in the newest form. Each older schema gets its step here when there is a newer."""
-    steps = _MIGRATIONS
-    for version in range(schema, SCHEMA):
-        payload = steps[version](payload)
-    return payload
-
-
-_MIGRATIONS: dict[int, Any] = {}

@@ -69,7 +69,7 @@ _TABLE: dict[str, tuple[int, str]] = {
     "VaultLocked": (70, "the vault's passphrase or unlock file is wrong or missing"),
     "ClockWentBack": (71, "this machine's clock went back; set it, or `doctor --accept-clock`"),
     "AlreadyEnrolled": (72, "people are enrolled already; use --update, or --replace"),
-    "ProblemsFound": (73, "`doctor` found what must be mended; each line says how"),
+    "ProblemsFound": (73, "`doctor` found what must be fixed; each line says how"),
     # --- models and their files
     "CannotConvert": (80, "a part of the model has no ONNX form; export without it"),
 }
