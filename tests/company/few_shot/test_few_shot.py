@@ -114,29 +114,27 @@ def test_thrift_lowers_the_noise_of_individual_accounts_only() -> None:
 
 def test_cells_are_resumed_and_drawn(tmp_path: Path) -> None:
     listed = cells("digits", ("none", "dp_sgd", "pf_ld"), (2.0, 8.0), (0,))
-    assert str(listed[0]) == "digits/none/0/0"
+    assert listed[0].key == "digits/none/0/0"
     assert len(listed) == 5
-    rehearsals = Rehearsals(QUICK, None, tmp_path)
-    assert run_cells(listed[:2], rehearsals, tmp_path) == (2, 0, [])
-    resumed = Rehearsals(QUICK, None, tmp_path)
-    assert run_cells(listed, resumed, tmp_path) == (3, 2, [])
-    assert len(list(tmp_path.glob("warm-*.npz"))) == 1
+    assert run_cells(listed[:2], Rehearsals(QUICK, None), tmp_path) == (2, 0, [])
+    assert run_cells(listed, Rehearsals(QUICK, None), tmp_path) == (3, 2, [])
     lines = summarise(read_records(tmp_path))
-    assert [one.method for one in lines] == ["none", "dp_sgd", "pf_ld", "dp_sgd", "pf_ld"]
+    assert list(lines["method"]) == ["none", "dp_sgd", "pf_ld", "dp_sgd", "pf_ld"]
     picture = plot(lines, "digits")
     assert picture.startswith("<svg")
     assert all(VARIANTS[m].label in picture for m in ("none", "dp_sgd", "pf_ld"))
 
 
 def test_standard_errors_are_over_seeds() -> None:
+    cell = {"dataset": "digits", "method": "irdp", "epsilon": 2.0}
     records = [
-        {"status": "ok", "method": "irdp", "epsilon": 2.0, "cell": {"dataset": "digits"},
-         "balanced": {"accuracy": a, "gf": 0.5, "eo": -0.1}}
-        for a in (0.5, 0.7)
+        {"status": "ok", "cell": {**cell, "seed": seed},
+         "balanced": {"accuracy": accuracy, "gf": 0.5, "eo": -0.1}}
+        for seed, accuracy in enumerate((0.5, 0.7))
     ]  # fmt: skip
-    (line,) = summarise(records)
-    assert line.means["accuracy"] == pytest.approx(0.6)
-    assert line.errors["accuracy"] == pytest.approx(0.1)  # √0.02/√2
+    ((_, line),) = summarise(records).iterrows()
+    assert line["accuracy"] == pytest.approx(0.6)
+    assert line["accuracy_se"] == pytest.approx(0.1)  # √0.02/√2
 
 
 def test_the_command_rehearses_saves_and_adapts(tmp_path: Path) -> None:
@@ -240,7 +238,8 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 def test_differences_are_paired_by_seed() -> None:
     def record(method: str, seed: int, accuracy: float, gf: float) -> dict[str, object]:
         figures = {"accuracy": accuracy, "gf": gf, "eo": -0.5}
-        return {"status": "ok", "method": method, "epsilon": 2.0, "seed": seed, "balanced": figures}
+        cell = {"dataset": "digits", "method": method, "epsilon": 2.0, "seed": seed}
+        return {"status": "ok", "cell": cell, "balanced": figures}
 
     records = [
         record("irdp", 0, 0.9, 0.5), record("irdp", 1, 0.5, 0.9),
@@ -267,14 +266,8 @@ def test_where_all_of_theta_adapts_the_rate_is_half() -> None:
 
 def test_figures_of_an_own_folder_stay_in_out_and_claim_no_colours(tmp_path: Path) -> None:
     figures = {"accuracy": 0.5, "gf": 1.0, "eo": 0.0}
-    record = {"key": "k", "status": "ok", "cell": {"dataset": str(tmp_path / "mine")}}
-    record |= {
-        "method": "pf_ld",
-        "epsilon": 8.0,
-        "seed": 0,
-        "balanced": figures,
-        "natural": figures,
-    }
+    cell = {"dataset": str(tmp_path / "mine"), "method": "pf_ld", "epsilon": 8.0, "seed": 0}
+    record = {"key": "k", "status": "ok", "cell": cell, "balanced": figures, "natural": figures}
     files = write([record], tmp_path / "out")
     assert {path.parent for path in files} == {tmp_path / "out"}
     assert "colours" not in (tmp_path / "out" / "mine.svg").read_text()

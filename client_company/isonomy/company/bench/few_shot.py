@@ -18,7 +18,6 @@ depend on them.
 
 from __future__ import annotations
 
-import json as json_format
 import tempfile
 import threading
 import time
@@ -31,7 +30,6 @@ from statistics import median
 import numpy as np
 import psutil
 from rich.console import Console
-from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
@@ -44,16 +42,13 @@ from isonomy.common.few_shot.rounds.serving import serve_rounds
 from isonomy.common.few_shot.rounds.session import RoundSummary, train
 from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.few_shot.rounds.state import CompanyState
-from isonomy.common.keys.certificates import TlsFiles
-from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.privacy.accounting import units_for
-from isonomy.common.session.connection import Session
-from isonomy.common.session.tickets import Ticket
+from isonomy.company.bench.relay import open_session, party_keys, show, start_relay
 from isonomy.company.demo.federation import START_S
 from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout, Settings
 from isonomy.company.demo.prepare import prepare
-from isonomy.company.demo.processes import Processes, Running
+from isonomy.company.demo.processes import Processes
 
 SCHEMA = 1
 ROUNDS, WARM_UP = 9, 2
@@ -68,13 +63,7 @@ def few_shot(json: bool) -> None:
     console = Console(stderr=True)
     console.print("measuring rounds of Conv-4, plain and encrypted in turns …", style="dim")
     result = measure()
-    if json:
-        Console(soft_wrap=True).print(json_format.dumps(result), markup=False, highlight=False)
-        return
-    table = Table("", "", title="A few-shot round, on this machine", show_header=False)
-    for name, value in result.items():
-        table.add_row(name, f"{value:g}")
-    Console().print(table)
+    show(result, "A few-shot round, on this machine", json=json)
 
 
 def measure(settings: FewShotSettings = SETTINGS) -> dict[str, float]:
@@ -87,7 +76,9 @@ def measure(settings: FewShotSettings = SETTINGS) -> dict[str, float]:
         layout = Layout.make(Path(folder) / "parties")
         prepare(layout, Settings(people=400), processes)  # keys and certificates of all three
         federation = _Federation(layout, settings)
-        relay = federation.start_relay(processes)
+        public = layout.root / "public.json"
+        public.write_bytes(federation.plan.public().to_json())
+        relay = start_relay(layout, public, processes)
         return _turns(federation, settings, psutil.Process(relay.process.pid))
 
 
@@ -128,9 +119,10 @@ def _turns(
         plain.add(start, now())
         began[0] = now()
 
-    with federation.regulator(), federation.session(COMPANY) as session:
+    layout = federation.layout
+    with federation.regulator(), open_session(layout, COMPANY, federation.plan) as session:
         session.generation(REGULATOR)
-        state = CompanyState(federation.root / "few-shot")
+        state = CompanyState(layout.company.folder)
         began[0] = now()
         train(session, CompanyLearner(settings, federation.pool), state, on_round=next_turn)
     (plain_s, plain_cpu), (wall, cpu) = plain.medians(), encrypted.medians()
@@ -152,7 +144,7 @@ class _Federation:
     """The prepared parties under a few-shot plan, with random images on both sides."""
 
     def __init__(self, layout: Layout, settings: FewShotSettings) -> None:
-        self._layout, self.root = layout, layout.root
+        self.layout = layout
         images = np.random.default_rng(0).random(
             (CLASSES * EACH, *settings.input_shape), np.float32
         )
@@ -160,8 +152,8 @@ class _Federation:
         self.plan = FewShotPlan.of(
             {
                 "name": "bench",
-                "companies": [self._keys(COMPANY).card()],
-                "regulator": self._keys(REGULATOR).card(),
+                "companies": [party_keys(layout, COMPANY).card()],
+                "regulator": party_keys(layout, REGULATOR).card(),
                 "relay_name": "localhost",
                 "parameters": DEFAULT_PARAMETERS.name,
                 "pool": "random",
@@ -172,21 +164,6 @@ class _Federation:
             }
         )
 
-    def start_relay(self, processes: Processes) -> Running:
-        """A relay process with tickets for both."""
-        public, config = self.root / "public.json", str(self._layout.server_config)
-        public.write_bytes(self.plan.public().to_json())
-        tickets = ("--tickets", str(self.root / "tickets"))
-        command = ["isonomy-server", "relay", str(public), *tickets, "-c", config]
-        relay = processes.start("relay", command)
-        processes.until(lambda: relay.says('"ready"'), "the relay", START_S)
-        return relay
-
-    def session(self, name: str) -> Session:
-        ticket = Ticket.from_json((self.root / "tickets" / f"{name}.ticket").read_bytes())
-        tls = TlsFiles.of(self.root / name / "tls")
-        return Session(ticket, tls, self._keys(name), self.plan)
-
     @contextmanager
     def regulator(self) -> Iterator[None]:
         """A regulator that serves in a thread while the block lasts, with a ledger on disk."""
@@ -196,7 +173,7 @@ class _Federation:
         thread.join(START_S)
 
     def _serve(self) -> None:
-        plan, folder = self.plan, self.root / "rounds"
+        plan, folder = self.plan, self.layout.root / "rounds"
         members = [number.to_bytes(16, "big") for number in range(plan.samples)]
         folder.mkdir()
         with Ledger.create(
@@ -210,11 +187,8 @@ class _Federation:
                 members=members,
                 member_key_tag=bytes(32),
             )
-            with self.session(REGULATOR) as session:
+            with open_session(self.layout, REGULATOR, plan) as session:
                 serve_rounds(session, desk)
-
-    def _keys(self, name: str) -> PartyKeys:
-        return PartyKeys.load(self.root / name / "keys")
 
 
 __all__ = ["few_shot", "measure"]

@@ -25,16 +25,12 @@ from statistics import median
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.keys.certificates import TlsFiles
-from isonomy.common.keys.party import PartyKeys
 from isonomy.common.node.node import free_port
-from isonomy.common.session.connection import Session
 from isonomy.common.session.links import Parcel
-from isonomy.common.session.tickets import Ticket
 from isonomy.common.sums.local import LocalOracle
+from isonomy.company.bench.relay import open_session, show, start_relay
 from isonomy.company.demo.federation import START_S
 from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout, Settings
 from isonomy.company.demo.population import Population
@@ -84,13 +80,7 @@ def session(json: bool, people: int = 20_000) -> None:
     """Measure and print: a table, or one JSON object."""
     console = Console(stderr=True)
     result = measure(people, lambda what: console.print(f"measuring {what} …", style="dim"))
-    if json:
-        Console(soft_wrap=True).print(json_format.dumps(result), markup=False, highlight=False)
-        return
-    table = Table("", "", title="Session, on this machine", show_header=False)
-    for name, value in result.items():
-        table.add_row(name, f"{value:g}")
-    Console().print(table)
+    show(result, "Session, on this machine", json=json)
 
 
 def _local_seconds(layout: Layout, settings: Settings) -> float:
@@ -116,15 +106,9 @@ def _local_seconds(layout: Layout, settings: Settings) -> float:
 
 def _relay_leg(layout: Layout, processes: Processes) -> float:
     """Median milliseconds of a leg, regulator → company, through a relay process."""
-    tickets = layout.root / "tickets"
-    public = str(PlanFiles.beside(layout.plan).public)
-    config = str(layout.server_config)
-    relay = processes.start(
-        "relay", ["isonomy-server", "relay", public, "--tickets", str(tickets), "-c", config]
-    )
-    processes.until(lambda: relay.says('"ready"'), "the relay", START_S)
-    company = _session(layout, tickets, COMPANY, layout.company.keys_folder)
-    regulator = _session(layout, tickets, REGULATOR, layout.regulator / "keys")
+    relay = start_relay(layout, PlanFiles.beside(layout.plan).public, processes)
+    plan = Plan.load(layout.plan)
+    company, regulator = (open_session(layout, name, plan) for name in (COMPANY, REGULATOR))
     payload, sent, times = os.urandom(LEG_BYTES), [0.0], []
     turn = threading.Semaphore(0)
 
@@ -147,12 +131,6 @@ def _relay_leg(layout: Layout, processes: Processes) -> float:
         sender.join()
     processes.end(relay)
     return 1000 * median(times[WARM_UP:])
-
-
-def _session(layout: Layout, tickets: Path, name: str, keys: Path) -> Session:
-    ticket = Ticket.from_json((tickets / f"{name}.ticket").read_bytes())
-    tls = TlsFiles.of(layout.root / name / "tls")
-    return Session(ticket, tls, PartyKeys.load(keys), Plan.load(layout.plan))
 
 
 def _flower_leg(layout: Layout, processes: Processes) -> float:

@@ -83,7 +83,7 @@ def rehearse(
     with progress_bar() as progress:
         bar = progress.add_task(dataset, total=len(listed))
         for cell in listed:
-            progress.update(bar, description=str(cell))
+            progress.update(bar, description=cell.key)
             outcome = rehearsals.outcome(cell)
             records.append(record_of(cell, outcome))
             progress.advance(bar)
@@ -170,7 +170,7 @@ def experiment(
     failed: list[tuple[FewShotCell, str]] = []
     dataset, listed = cells_of(name, seeds, _numbers(epsilon) if epsilon else EPSILONS)
     if not figures_only:
-        rehearsals = Rehearsals(RECIPES[dataset], data_dir, out)
+        rehearsals = Rehearsals(RECIPES[dataset], data_dir)
         with progress_bar() as progress:
             bar = progress.add_task(name, total=len(listed))
             try:
@@ -178,7 +178,7 @@ def experiment(
                     listed,
                     rehearsals,
                     out,
-                    lambda cell: progress.update(bar, advance=1, description=str(cell)),
+                    lambda cell: progress.update(bar, advance=1, description=cell.key),
                 )
             except KeyboardInterrupt as error:
                 typer.echo(f"interrupted; the same command goes on in {out}", err=True)
@@ -190,7 +190,7 @@ def experiment(
     title = f"{name}, query sets in both colours"
     Console().print(report.rich_table(report.summarise(records), title))
     for cell, reason in failed:
-        typer.echo(f"failed: {cell}: {reason}", err=True)
+        typer.echo(f"failed: {cell.key}: {reason}", err=True)
     if failed:
         raise typer.Exit(1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
@@ -72,8 +72,7 @@ def read_settings(path: Path) -> FewShotSettings:
     """Settings from a JSON object; fields that are left out have their defaults."""
     try:
         with path.open("rb") as file:
-            raw: Any = json.loads(file.read(MAX_SETTINGS_BYTES + 1))
-        return FewShotSettings.model_validate_json(json.dumps(raw))
+            return FewShotSettings.model_validate_json(file.read(MAX_SETTINGS_BYTES))
     except OSError as error:
         raise ConfigError(f"cannot read the settings {path}: {error.strerror}") from None
     except ValidationError as error:
@@ -81,5 +80,3 @@ def read_settings(path: Path) -> FewShotSettings:
             f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors()
         )
         raise ConfigError(f"{path}: {reasons}") from None
-    except ValueError:
-        raise ConfigError(f"{path} is not a JSON object") from None

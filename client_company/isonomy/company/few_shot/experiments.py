@@ -19,9 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import ConfigError, IsonomyError
-from isonomy.common.few_shot.learning.pool_file import read_arrays
 from isonomy.company.compare.benchmark.store import Store
 from isonomy.company.few_shot.data import Pools, load
 from isonomy.company.few_shot.rehearse import (
@@ -94,9 +92,6 @@ class FewShotCell:
     def key(self) -> str:
         return f"{self.dataset}/{self.method}/{self.epsilon:g}/{self.seed}"
 
-    def __str__(self) -> str:
-        return self.key
-
 
 def cells(
     dataset: str, methods: Sequence[str], epsilons: Iterable[float], seeds: Iterable[int]
@@ -132,16 +127,10 @@ def experiment(
 
 
 class Rehearsals:
-    """Runs the cells of one data set; keeps the data and the warm start of one seed at a time.
+    """Runs the cells of one data set; keeps the data and the warm start of one seed at a time."""
 
-    With a folder, warm starts are stored there, so that a resumed experiment need not train them
-    again.
-    """
-
-    def __init__(
-        self, recipe: RehearsalRecipe, data_dir: Path | None, folder: Path | None = None
-    ) -> None:
-        self._recipe, self._data_dir, self._folder = recipe, data_dir, folder
+    def __init__(self, recipe: RehearsalRecipe, data_dir: Path | None) -> None:
+        self._recipe, self._data_dir = recipe, data_dir
         self._seed: int | None = None
         self._pools: Pools
         self._start: NDArray[np.float32]
@@ -150,26 +139,11 @@ class Rehearsals:
         """Run one cell."""
         if cell.seed != self._seed:
             self._pools = load(cell.dataset, cell.seed, self._data_dir)
-            self._start = self._warm_start(cell)
+            self._start = warm_start(self._pools, self._recipe, cell.seed)
             self._seed = cell.seed
         return rehearse(
             self._pools, self._recipe, cell.method, cell.epsilon, cell.seed, start=self._start
         )
-
-    def _warm_start(self, cell: FewShotCell) -> NDArray[np.float32]:
-        if self._folder is None:
-            return warm_start(self._pools, self._recipe, cell.seed)
-        what = repr((sorted(self._recipe.base.items()), self._recipe.warm_rounds))
-        tag = hash_bytes("isonomy/few-shot/warm", what.encode()).hex()[:12]
-        path = self._folder / f"warm-{cell.dataset}-{cell.seed}-{tag}.npz"
-        if path.is_file():
-            return np.asarray(read_arrays(path)["theta"], np.float32)
-        theta = warm_start(self._pools, self._recipe, cell.seed)
-        partial = path.with_suffix(".partial")
-        with partial.open("wb") as file:
-            np.savez(file, theta=theta)
-        partial.replace(path)  # a run killed while writing leaves no half file under this name
-        return theta
 
 
 def record_of(cell: FewShotCell, outcome: RehearsalOutcome) -> dict[str, Any]:

@@ -66,18 +66,8 @@ class FewShotModel:
         if self.theta.shape != (size,) or not np.isfinite(self.theta).all():
             raise DataError(f"θ must be {size} finite numbers for this model")
 
-    def adapt(
-        self,
-        inputs: NDArray[Any],
-        labels: NDArray[Any],
-        *,
-        steps: int | None = None,
-        rate: float | None = None,
-    ) -> AdaptedClassifier:
-        """A classifier for the task of these examples: 2 to `ways` classes, K examples of each.
-
-        `steps` and `rate` of adaptation are those of the training by default.
-        """
+    def adapt(self, inputs: NDArray[Any], labels: NDArray[Any]) -> AdaptedClassifier:
+        """A classifier for the task of these examples: 2 to `ways` classes, K examples of each."""
         settings, network = self.settings, Network.of(self.settings)
         images, labels = _checked(inputs, network.input_shape), np.asarray(labels)
         if labels.shape != (len(images),):
@@ -92,8 +82,8 @@ class FewShotModel:
             network.unflatten(torch.from_numpy(self.theta)),
             images,
             torch.from_numpy(places.astype(np.int64)),
-            steps=settings.inner_steps if steps is None else steps,
-            rate=settings.real("inner_rate") if rate is None else rate,
+            steps=settings.inner_steps,
+            rate=settings.real("inner_rate"),
             part=settings.inner_part,
         )
         return AdaptedClassifier(network, moved, classes)

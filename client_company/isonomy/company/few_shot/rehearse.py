@@ -60,14 +60,11 @@ class RehearsalOutcome:
 
     def to_json(self) -> dict[str, Any]:
         """Everything but θ."""
+        plain = ("method", "epsilon", "seed", "samples", "dropped")
         return {
-            "method": self.method,
-            "epsilon": self.epsilon,
-            "seed": self.seed,
+            **{name: getattr(self, name) for name in plain},
             **asdict(self.evaluation),
             "seconds": round(self.seconds, 2),
-            "samples": self.samples,
-            "dropped": self.dropped,
             "spent": round(self.spent, 4),
             "settings": self.settings.model_dump(mode="json"),
         }

@@ -1,16 +1,16 @@
-"""Results of many runs as a table, as CSV and as figures, with standard errors over the seeds."""
+"""Results of many runs as a table, as CSV and as figures, with standard errors over the seeds.
+
+A summary is a data frame with one row per data set, ε and method: `seeds`, the mean of each measure
+and its standard error (`accuracy_se`, …; 0 with one seed).
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
+import pandas as pd
 from rich.table import Table
 
 from isonomy.common.base.errors import StorageError
@@ -19,8 +19,15 @@ from isonomy.company.compare.benchmark.svg import Panel, Series, figure
 from isonomy.company.few_shot.data import NAMES as DATASETS
 from isonomy.company.few_shot.variants import VARIANTS
 
-MEASURES = ("accuracy", "gf", "eo")
+MEASURES = ["accuracy", "gf", "eo"]
 NAMES = {"accuracy": "accuracy", "gf": "GF (1 is fair)", "eo": "EO (0 is fair)"}
+PAIRS = (
+    ("irdp", "dp_sgd"),
+    ("pf_ld", "irdp"),
+    ("pf_ld", "dp_sgd"),
+    ("pf_ld", "l_d"),
+    ("pf_ld", "sc_reptile"),
+)
 _STYLE = {
     "alone": (palette.BROWN, "cross"),
     "none": (palette.INK, "circle"),
@@ -33,38 +40,19 @@ _STYLE = {
 }
 
 
-@dataclass(frozen=True)
-class Line:
-    """One method at one ε: means and standard errors over seeds."""
-
-    dataset: str
-    method: str
-    epsilon: float
-    seeds: int
-    means: Mapping[str, float]
-    errors: Mapping[str, float]  # 0 with one seed
-
-    def show(self, name: str) -> str:
-        digits = 4 if name == "accuracy" else 3
-        text = f"{self.means[name]:.{digits}f}"
-        return f"{text} ± {self.errors[name]:.{digits}f}" if self.seeds > 1 else text
+def _frame(records: Iterable[Mapping[str, Any]], reading: str) -> pd.DataFrame:
+    """One row per finished run. `reading` of the query sets: "balanced" or "natural"."""
+    done = [{**r["cell"], **r[reading]} for r in records if r["status"] == "ok"]
+    return pd.DataFrame(done, columns=["dataset", "epsilon", "method", "seed", *MEASURES])
 
 
-def summarise(records: Iterable[Mapping[str, Any]], reading: str = "balanced") -> list[Line]:
-    """Finished records by data set, ε and method. `reading`: "balanced" or "natural"."""
-    grouped: dict[tuple[str, float, str], list[Mapping[str, Any]]] = {}
-    for record in records:
-        if record.get("status") == "ok":
-            key = (record["cell"]["dataset"], float(record["epsilon"]), record["method"])
-            grouped.setdefault(key, []).append(record)
-    lines = []
-    for (dataset, epsilon, method), group in grouped.items():
-        values = {name: [float(r[reading][name]) for r in group] for name in MEASURES}
-        errors = {n: stdev(v) / math.sqrt(len(v)) if len(v) > 1 else 0.0 for n, v in values.items()}
-        means = {name: mean(v) for name, v in values.items()}
-        lines.append(Line(dataset, method, epsilon, len(group), means, errors))
-    order = list(VARIANTS)
-    return sorted(lines, key=lambda one: (one.dataset, one.epsilon, order.index(one.method)))
+def summarise(records: Iterable[Mapping[str, Any]], reading: str = "balanced") -> pd.DataFrame:
+    """Means and standard errors over the seeds, ordered by data set, ε and method."""
+    groups = _frame(records, reading).groupby(["dataset", "epsilon", "method"])
+    errors = groups[MEASURES].sem().fillna(0.0).add_suffix("_se")
+    summary = groups[MEASURES].mean().join(errors).assign(seeds=groups.size()).reset_index()
+    order = summary["method"].map(list(VARIANTS).index)
+    return summary.assign(order=order).sort_values(["dataset", "epsilon", "order"])
 
 
 def reading_of(dataset: str) -> str:
@@ -72,129 +60,108 @@ def reading_of(dataset: str) -> str:
     return "query sets in both colours" if dataset in DATASETS else "query sets of test.npz"
 
 
-def rich_table(lines: Sequence[Line], title: str) -> Table:
+def _text(row: pd.Series[Any], name: str) -> str:
+    digits = 4 if name == "accuracy" else 3
+    mean = f"{row[name]:.{digits}f}"
+    return f"{mean} ± {row[f'{name}_se']:.{digits}f}" if row["seeds"] > 1 else mean
+
+
+def _rows(summary: pd.DataFrame) -> list[list[str]]:
+    """A heading and one line per row, as text."""
+    lines = [["ε", "method", "seeds", *NAMES.values()]]
+    for _, row in summary.iterrows():
+        epsilon = f"{row['epsilon']:g}" if row["epsilon"] else "–"
+        figures = [_text(row, name) for name in MEASURES]
+        lines.append([epsilon, VARIANTS[row["method"]].label, str(row["seeds"]), *figures])
+    return lines
+
+
+def rich_table(summary: pd.DataFrame, title: str) -> Table:
     """For a terminal."""
-    table = Table(title=title)
-    for column in ("ε", "method", "seeds", *(NAMES[name] for name in MEASURES)):
+    (heading, *lines), table = _rows(summary), Table(title=title)
+    for column in heading:
         table.add_column(column, justify="left" if column == "method" else "right")
-    for one in lines:
-        table.add_row(*_cells(one))
+    for line in lines:
+        table.add_row(*line)
     return table
 
 
-def markdown(lines: Sequence[Line]) -> str:
-    """The form of Table 5."""
-    head = "| ε | method | seeds | " + " | ".join(NAMES[name] for name in MEASURES) + " |\n"
-    body = "".join(f"| {' | '.join(_cells(one))} |\n" for one in lines)
-    return head + "|---|---|---|---|---|---|\n" + body
-
-
-def _cells(one: Line) -> list[str]:
-    epsilon = f"{one.epsilon:g}" if one.epsilon else "–"
-    label = VARIANTS[one.method].label
-    return [epsilon, label, str(one.seeds), *(one.show(name) for name in MEASURES)]
-
-
-PAIRS = (
-    ("irdp", "dp_sgd"),
-    ("pf_ld", "irdp"),
-    ("pf_ld", "dp_sgd"),
-    ("pf_ld", "l_d"),
-    ("pf_ld", "sc_reptile"),
-)
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    """The first row is the heading."""
+    heading, *lines = ("| " + " | ".join(row) + " |\n" for row in rows)
+    return heading + "|---" * len(rows[0]) + "|\n" + "".join(lines)
 
 
 def differences(records: Iterable[Mapping[str, Any]], reading: str = "balanced") -> str:
     """Paired by seed, because seeds differ more than methods: first minus second, mean ± SE.
 
     Accuracy as it is; unfairness as distances |GF − 1| and |EO|, so that below 0 is fairer.
+    Returns a table in Markdown, of the pairs that share two seeds or more.
     """
-    by_seed: dict[tuple[float, str], dict[int, Mapping[str, float]]] = {}
-    for record in records:
-        if record.get("status") == "ok":
-            cell = by_seed.setdefault((float(record["epsilon"]), record["method"]), {})
-            cell[int(record["seed"])] = record[reading]
-    rows = [
-        "| ε | methods | seeds | accuracy | \\|GF − 1\\| | \\|EO\\| |\n|---|---|---|---|---|---|\n"
-    ]
-    for epsilon in sorted({epsilon for epsilon, _ in by_seed if epsilon}):
+    frame = _frame(records, reading)
+    frame = frame.assign(gf=(frame["gf"] - 1).abs(), eo=frame["eo"].abs())
+    rows = [["ε", "methods", "seeds", "accuracy", "\\|GF − 1\\|", "\\|EO\\|"]]
+    for _, runs in frame[frame["epsilon"] > 0].groupby(["dataset", "epsilon"]):
+        epsilon = f"{runs['epsilon'].iloc[0]:g}"
+        by_method = {name: run.set_index("seed")[MEASURES] for name, run in runs.groupby("method")}
         for first, second in PAIRS:
-            one, two = by_seed.get((epsilon, first), {}), by_seed.get((epsilon, second), {})
-            seeds = sorted(one.keys() & two.keys())
-            if len(seeds) < 2:
+            if first not in by_method or second not in by_method:
                 continue
-            pairs = [(_distances(one[seed]), _distances(two[seed])) for seed in seeds]
-            cells = [[x[k] - y[k] for x, y in pairs] for k in range(3)]
-            texts = [f"{mean(v):+.3f} ± {stdev(v) / math.sqrt(len(v)):.3f}" for v in cells]
-            names = f"{VARIANTS[first].label} − {VARIANTS[second].label}"
-            rows.append(f"| {epsilon:g} | {names} | {len(seeds)} | {' | '.join(texts)} |\n")
-    return "".join(rows)
+            gaps = (by_method[first] - by_method[second]).dropna()
+            if len(gaps) > 1:
+                means, errors = gaps.mean(), gaps.sem()
+                texts = [f"{means[name]:+.3f} ± {errors[name]:.3f}" for name in MEASURES]
+                names = f"{VARIANTS[first].label} − {VARIANTS[second].label}"
+                rows.append([epsilon, names, str(len(gaps)), *texts])
+    return _markdown(rows)
 
 
-def _distances(figures: Mapping[str, float]) -> tuple[float, float, float]:
-    return figures["accuracy"], abs(figures["gf"] - 1), abs(figures["eo"])
-
-
-def to_csv(lines: Sequence[Line]) -> str:
-    """One line per method and ε."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    errors = [f"{name}_se" for name in MEASURES]
-    writer.writerow(["dataset", "epsilon", "method", "seeds", *MEASURES, *errors])
-    for one in lines:
-        values = [f"{one.means[n]:.6f}" for n in MEASURES]
-        values += [f"{one.errors[n]:.6f}" for n in MEASURES]
-        writer.writerow([one.dataset, f"{one.epsilon:g}", one.method, one.seeds, *values])
-    return out.getvalue()
-
-
-def plot(lines: Sequence[Line], title: str, measures: Sequence[str] = MEASURES) -> str:
+def plot(summary: pd.DataFrame, title: str) -> str:
     """One panel per measure over ε; bars are one standard error; no privacy: a dashed line."""
-    epsilons = sorted({one.epsilon for one in lines if one.epsilon})
-    panels = [_panel(lines, name, epsilons) for name in measures]
-    seeds = max((one.seeds for one in lines), default=0)
-    kind = {reading_of(one.dataset) for one in lines}
+    epsilons = sorted(summary.loc[summary["epsilon"] > 0, "epsilon"].unique())
+    panels = [_panel(summary, name, epsilons) for name in MEASURES]
+    seeds = int(summary["seeds"].max())
     note = f"Mean over {seeds} seed{'s' if seeds != 1 else ''}, bars ± one standard error"
-    note += "".join(f"; {text}" for text in sorted(kind)) + "."
+    note += "".join(f"; {text}" for text in sorted(set(summary["dataset"].map(reading_of)))) + "."
     return figure(title, panels, note=note, columns=len(panels))
 
 
-def _panel(lines: Sequence[Line], name: str, epsilons: Sequence[float]) -> Panel:
+def _panel(summary: pd.DataFrame, name: str, epsilons: Sequence[float]) -> Panel:
     """One measure: a series per method, and a bar per point."""
     series: list[Series] = []
-    present = [method for method in VARIANTS if any(one.method == method for one in lines)]
-    for number, method in enumerate(present):
-        method_lines = [one for one in lines if one.method == method]
-        colour, mark = _STYLE[method]
-        label = VARIANTS[method].label
-        if not method_lines[0].epsilon:
-            level = method_lines[0].means[name]
+    methods = [method for method in VARIANTS if method in set(summary["method"])]
+    for number, method in enumerate(methods):
+        rows = summary[summary["method"] == method]
+        (colour, mark), label = _STYLE[method], VARIANTS[method].label
+        if not rows["epsilon"].iloc[0]:
+            level = rows[name].iloc[0]
             margin = 0.0 if len(epsilons) > 1 else 0.5  # a line needs two ends
             span = (epsilons[0] - margin, epsilons[-1] + margin) if epsilons else (0.0, 1.0)
-            ends = [(e, level) for e in span]
-            series.append(Series(label, colour, "", ends, dash=True))
+            series.append(Series(label, colour, "", [(e, level) for e in span], dash=True))
             continue
-        shift = 0.08 * (number - len(present) / 2)  # so that bars do not hide each other
-        points = [(one.epsilon + shift, one.means[name]) for one in method_lines]
-        texts = [f"{label}, ε = {one.epsilon:g}: {one.show(name)}" for one in method_lines]
-        for (x, y), one in zip(points, method_lines, strict=True):
-            error = one.errors[name]
+        shift = 0.08 * (number - len(methods) / 2)  # so that bars do not hide each other
+        points = list(zip(rows["epsilon"] + shift, rows[name], strict=True))
+        for (x, y), error in zip(points, rows[f"{name}_se"], strict=True):
             if error:
                 series.append(Series("", colour, "", [(x, y - error), (x, y + error)], line=True))
+        texts = [
+            f"{label}, ε = {row['epsilon']:g}: {_text(row, name)}" for _, row in rows.iterrows()
+        ]
         series.append(Series(label, colour, mark, points, texts, line=True))
     return Panel(NAMES[name], "ε", NAMES[name], series, y_span=0.05, x_ticks=epsilons)
 
 
 def write(records: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
-    """results.csv, tables, and one figure per data set."""
-    lines = summarise(records)
-    files = {"results.csv": to_csv(lines), "table.md": markdown(lines)}
-    files["table-natural.md"] = markdown(summarise(records, "natural"))
+    """Write results.csv, tables, and one figure per data set; returns their paths."""
+    summary = summarise(records)
+    columns = ["dataset", "epsilon", "method", "seeds", *MEASURES, *(f"{n}_se" for n in MEASURES)]
+    files = {"results.csv": summary[columns].to_csv(index=False, float_format="%.6g")}
+    files["table.md"] = _markdown(_rows(summary))
+    files["table-natural.md"] = _markdown(_rows(summarise(records, "natural")))
     files["differences.md"] = differences(records)
-    for dataset in sorted({one.dataset for one in lines}):
-        selected = [one for one in lines if one.dataset == dataset]
-        short = Path(dataset).name or "data"  # a user's folder: never a path out of `folder`
-        files[f"{short}.svg"] = plot(selected, f"{short}: {reading_of(dataset)}")
+    for dataset, rows in summary.groupby("dataset"):
+        short = Path(str(dataset)).name or "data"  # a user's folder: never a path out of `folder`
+        files[f"{short}.svg"] = plot(rows, f"{short}: {reading_of(str(dataset))}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
@@ -204,4 +171,4 @@ def write(records: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
     return [folder / name for name in files]
 
 
-__all__ = ["Line", "differences", "markdown", "plot", "rich_table", "summarise", "to_csv", "write"]
+__all__ = ["differences", "plot", "reading_of", "rich_table", "summarise", "write"]

@@ -1,0 +1,54 @@
+"""What the benches of sessions and of few-shot rounds share: a relay, sessions, printing."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from isonomy.common.agreements.agreement import Agreement
+from isonomy.common.keys.certificates import TlsFiles
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.session.connection import Session
+from isonomy.common.session.tickets import Ticket
+from isonomy.company.demo.federation import START_S
+from isonomy.company.demo.layout import Layout
+from isonomy.company.demo.processes import Processes, Running
+
+
+def start_relay(layout: Layout, public: Path, processes: Processes) -> Running:
+    """A relay process for an agreement's public part; its tickets are in ROOT/tickets."""
+    tickets = ("--tickets", str(layout.root / "tickets"))
+    command = ["isonomy-server", "relay", str(public), *tickets, "-c", str(layout.server_config)]
+    relay = processes.start("relay", command)
+    processes.until(lambda: relay.says('"ready"'), "the relay", START_S)
+    return relay
+
+
+def open_session(layout: Layout, name: str, agreement: Agreement) -> Session:
+    """A party's session with that relay, not started yet."""
+    ticket = Ticket.from_json((layout.root / "tickets" / f"{name}.ticket").read_bytes())
+    tls = TlsFiles.of(layout.root / name / "tls")
+    return Session(ticket, tls, party_keys(layout, name), agreement)
+
+
+def party_keys(layout: Layout, name: str) -> PartyKeys:
+    """The keys of "company" or "regulator", as the demonstration prepared them."""
+    return PartyKeys.load(layout.root / name / "keys")
+
+
+def show(result: Mapping[str, float], title: str, *, json: bool) -> None:
+    """Print the figures on stdout: a table, or one JSON object."""
+    if json:
+        Console(soft_wrap=True).print(json_format.dumps(result), markup=False, highlight=False)
+        return
+    table = Table("", "", title=title, show_header=False)
+    for name, value in result.items():
+        table.add_row(name, f"{value:g}")
+    Console().print(table)
+
+
+__all__ = ["open_session", "party_keys", "show", "start_relay"]
