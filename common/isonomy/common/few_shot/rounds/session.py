@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ from isonomy.common.base.errors import (
     PeerRestarted,
     ProtocolError,
 )
+from isonomy.common.base.logs import logger
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.few_shot.rounds.messages import RoundReceipt, parse_receipt
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
@@ -70,22 +72,26 @@ def train(
     """
     plan = few_shot_plan(session)
     plan.check_model(side.fingerprint, side.size)
+    log = logger("company", least="warning").bind(plan=plan.hash.hex()[:16])
     number, saved = state.load(plan)
     if saved is not None:
         side.restore(saved)
+    log.info("rounds resumed" if number else "rounds started", round=number)
     if number == 0:
         state.save(plan, 0, side.state())
     link = _RegulatorLink(session, plan)
     while number < plan.settings.rounds:
         try:
-            total, receipt, attempts = _sum_of_round(link, number, side)
-        except BudgetExceeded:
+            total, receipt, attempts = _sum_of_round(link, number, side, log)
+        except BudgetExceeded as error:
+            log.warning("round refused", round=number, reason=str(error))
             if number == 0:
                 raise
             break
         side.step(number, total)
         number += 1
         state.save(plan, number, side.state(), receipt)
+        log.info("round stored", round=number - 1, attempts=attempts)
         if on_round is not None:
             on_round(RoundSummary(number, link.bytes, attempts))
         link.bytes = 0
@@ -93,15 +99,15 @@ def train(
 
 
 def _sum_of_round(
-    link: _RegulatorLink, number: int, side: CompanySide
+    link: _RegulatorLink, number: int, side: CompanySide, log: Any
 ) -> tuple[NDArray[np.int64], RoundReceipt, int]:
     """g_c + g_r, the regulator's receipt, and how many attempts they took."""
     contribution = cache(lambda: side.contribute(number))  # the same in every attempt
     for attempts in range(1, MAX_ATTEMPTS + 1):
         try:
             return *link.attempt(number, side.theta(), contribution), attempts
-        except (PeerRestarted, AttemptLost):
-            continue
+        except (PeerRestarted, AttemptLost) as error:
+            log.warning("round sent again", round=number, reason=type(error).__name__)
     raise ProtocolError(f"round {number} was lost {MAX_ATTEMPTS} times")
 
 
