@@ -33,6 +33,7 @@ from isonomy.common.pooled.oracle import JointOracle
 from isonomy.common.pooled.serving import serve_joint
 from isonomy.common.remote.remote import RemoteOracle, serve_queries
 from isonomy.common.session.connection import Session
+from isonomy.common.session.mailbox import Mailbox
 from isonomy.common.session.tickets import Ticket
 from isonomy.common.sums.openings import FolderOpenings
 from isonomy.server.relay.relay import RelayServer
@@ -43,11 +44,11 @@ SCENARIO_S = 40
 EVENTS = {
     "company": [
         (Session, "on_message"),
-        (Session, "_put"),
+        (Mailbox, "_put"),
         (FolderOpenings, "save"),
         (FolderOpenings, "acknowledge"),
     ],
-    "regulator": [(Session, "on_message"), (Session, "_put"), (Ledger, "debit")],
+    "regulator": [(Session, "on_message"), (Mailbox, "_put"), (Ledger, "debit")],
     "relay": [(RelayState, "admit"), (RelayState, "pass_on"), (RelayStore, "save")],
 }
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -101,10 +102,13 @@ class Federation:
         state = self.folder / "server" / "state"
         return RelayServer(address, self.tls("server"), self.plan.public(), key, state, **options)
 
-    def session(self, ticket: Ticket, *, timing: Timing = FAST, state: bool = True) -> Session:
+    def session(
+        self, ticket: Ticket, *, timing: Timing = FAST, state: bool = True, log: Any = None
+    ) -> Session:
         name = ticket.party
         folder = self.folder / name / "state" if state else None
-        return Session(ticket, self.tls(name), self.keys(name), self.plan, folder, timing=timing)
+        keys = self.keys(name)
+        return Session(ticket, self.tls(name), keys, self.plan, folder, timing=timing, log=log)
 
     def half(self) -> tuple[RegulatorHalf, Ledger]:
         path = self.folder / "regulator" / "ledger.jsonl"

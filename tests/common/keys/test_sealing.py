@@ -143,7 +143,7 @@ class TestSealed:
         forged = changed(raw, payload=b"another", digest=payload_digest(b"another"))
         with pytest.raises(VerificationError):
             take(regulator, forged)
-        with pytest.raises(ProtocolError, match="carries a hash"):
+        with pytest.raises(ProtocolError, match="must carry its hash"):
             take(regulator, changed(raw, payload=b"another", digest=b""))
 
     def test_unsigned_sum(self) -> None:

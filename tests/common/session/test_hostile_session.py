@@ -28,7 +28,7 @@ from isonomy.common.base.errors import (
 from isonomy.common.node.attendance import Attendance
 from isonomy.common.node.bridge import Message
 from isonomy.common.remote.remote import serve_queries
-from isonomy.common.session import core as session_core
+from isonomy.common.session import mailbox
 from isonomy.common.session.connection import Session, _closed_error
 from isonomy.common.session.links import Parcel
 from isonomy.common.session.stream import RelayStream, channel_options
@@ -168,7 +168,7 @@ def test_after_junk_the_old_ticket_is_good_again(
     with federation.relay() as relay:
         mine = relay.issue_ticket("company", "company")
         session = federation.session(mine).start()
-    assert until(lambda: session._outbox is None)
+    assert until(lambda: not session._mailbox.connected)
     session.renew(replace(mine, **change))
     with federation.relay(relay.address), session:
         assert until(lambda: session.reconnects == 1), session._error
@@ -304,7 +304,7 @@ def test_only_a_message_too_large_is_hopeless(federation: Federation, relay: Rel
 def test_a_peer_that_ignores_the_window(
     federation: Federation, relay: RelayServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_core, "MAX_INBOX_BYTES", 10_000)
+    monkeypatch.setattr(mailbox, "MAX_INBOX_BYTES", 10_000)
     with federation.session(relay.issue_ticket("regulator", "regulator")) as regulator:
         company = federation.session(relay.issue_ticket("company", "company"), timing=BRIEF).start()
         company.generation("regulator")
@@ -318,7 +318,7 @@ def test_a_peer_that_ignores_the_window(
 def test_what_was_read_makes_room(
     federation: Federation, relay: RelayServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_core, "MAX_INBOX_BYTES", 10_000)
+    monkeypatch.setattr(mailbox, "MAX_INBOX_BYTES", 10_000)
     with (
         federation.session(relay.issue_ticket("regulator", "regulator")) as regulator,
         federation.session(relay.issue_ticket("company", "company")) as company,
@@ -327,7 +327,7 @@ def test_what_was_read_makes_room(
         for number in range(20):
             company.send("regulator", Parcel("", "query", "q", number, 0, True, b"x" * 5000))
             assert len(regulator.receive("company").payload) == 5000
-        assert regulator._waiting == {"company": 0}
+        assert regulator._mailbox.inbox_bytes == {"company": 0}
 
 
 def test_a_relay_is_not_advertised_as_a_file(federation: Federation) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from session_kit import FAST, RELAY_NAME, Federation, people, raw_exchange, serving
+from structlog.testing import CapturingLogger
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import (
@@ -343,16 +344,16 @@ def test_others_are_told_that_a_party_was_cut_off(
     federation: Federation, relay: RelayServer
 ) -> None:
     mine, theirs = tickets(relay)
-    events: list[str] = []
-    session = federation.session(theirs)
-    session._on_event = events.append
-    with session:
+    log = CapturingLogger()
+    with federation.session(theirs, log=log):
         raw_exchange(federation, "company", relay.address, [hello(federation, mine), b"\xff"])
         deadline = time.monotonic() + 3
-        while len(events) < 2 and time.monotonic() < deadline:
+        while len(log.calls) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert events[0] == "connected"
-    assert events[1].startswith("the relay ended company's stream: a message could not be parsed")
+    assert log.calls[0].args == ("session connected",)
+    assert log.calls[1].method_name == "warning"
+    text = log.calls[1].kwargs["text"]
+    assert text.startswith("the relay ended company's stream: a message could not be parsed")
 
 
 def test_tampering_on_the_way_ends_the_session(

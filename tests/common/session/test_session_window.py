@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from session_kit import CuttableProxy, Federation
 
-from isonomy.common.session import core as session_core
-from isonomy.common.session import links
+from isonomy.common.session import links, mailbox
 from isonomy.common.session.connection import Session
 from isonomy.common.session.links import Parcel
 
@@ -39,8 +38,8 @@ def test_inbox_stays_bounded_over_many_reconnections(
 ) -> None:
     """Neither agreements on new streams nor data of its own (`chatty`) let the other send on."""
     monkeypatch.setattr(links, "WINDOW_BYTES", WINDOW)
-    monkeypatch.setattr(session_core, "WINDOW_BYTES", WINDOW)
-    monkeypatch.setattr(session_core, "MAX_INBOX_BYTES", 2 * WINDOW + 2 * SIZE)
+    monkeypatch.setattr(mailbox, "WINDOW_BYTES", WINDOW)
+    monkeypatch.setattr(mailbox, "MAX_INBOX_BYTES", 2 * WINDOW + 2 * SIZE)
     federation = Federation.create(tmp_path)
     with federation.relay() as relay:
         proxy = CuttableProxy(relay.address)
@@ -52,7 +51,8 @@ def test_inbox_stays_bounded_over_many_reconnections(
         with regulator, company:
             sender = threading.Thread(target=send_all, args=(regulator,), daemon=True)
             sender.start()
-            until(lambda: company._waiting["regulator"] > WINDOW, "the inbox never filled")
+            inbox = company._mailbox.inbox_bytes
+            until(lambda: inbox["regulator"] > WINDOW, "the inbox never filled")
             for number in range(RECONNECTS):
                 proxy.cut()
                 proxy.heal()
@@ -65,7 +65,7 @@ def test_inbox_stays_bounded_over_many_reconnections(
                     )
                     assert regulator.receive("company", timeout_s=20).exchange == number
                 time.sleep(0.1)
-            assert company._waiting["regulator"] <= 2 * WINDOW + SIZE
+            assert inbox["regulator"] <= 2 * WINDOW + SIZE
             assert sender.is_alive(), "the other should wait"
             got = [company.receive("regulator", timeout_s=20).index for _ in range(FRAMES)]
             assert got == list(range(FRAMES)), "each frame once, in order"

@@ -104,7 +104,7 @@ def test_the_log_names_each_step_and_no_number(tmp_path: Path) -> None:
         assert served.result(30) == {"answered": 1, "reconnects": 0}
         assert daemon.officer({"type": "status"})["sessions"] == []
     lines = [json.loads(line) for line in (config.home / "daemon.jsonl").read_text().splitlines()]
-    events = [line["event"] for line in lines if line["event"] != "session note"]
+    events = [line["event"] for line in lines if line["event"] != "peer joined"]
     assert events == [
         "session connected", "session opened", "query received", "query answered",
         "session closed",
@@ -112,6 +112,7 @@ def test_the_log_names_each_step_and_no_number(tmp_path: Path) -> None:
     assert {line["plan"] for line in lines} == {plan.hash.hex()[:16]}
     assert len({line["session"] for line in lines if "session" in line}) == 1
     assert {line["query"][:16] for line in lines if "query" in line} == {plan.hash.hex()[:16]}
-    allowed = {"event", "level", "role", "timestamp", "plan", "session", "query", "kind", "text"}
+    allowed = {"event", "level", "role", "timestamp", "plan", "session", "query", "kind"}
+    allowed |= {"peer", "code"}
     assert {key for line in lines for key in line} <= allowed
     assert not any(person in json.dumps(lines) for person in ids)

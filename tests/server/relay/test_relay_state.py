@@ -375,11 +375,11 @@ class TestSums:
         before, after = parse(raw).body, parse(passed).body
         assert isinstance(before, Data)
         assert after == replace(before, payload=b"", summed=True)
-        found = joint.peers["regulator", "company"]
-        found._received = 1  # the header
-        frame = found.on_sequenced(parse(passed), 1)
-        assert frame is not None
-        assert frame.digest == before.digest
+        peer = joint.peers["regulator", "company"]
+        peer._last_received = 1  # the header
+        parcel = peer.on_sequenced(parse(passed), 1)
+        assert parcel is not None
+        assert parcel.digest == before.digest
 
     def test_attempts_are_not_mixed(self, joint: Bench) -> None:
         self.send_sum(joint, "company", 5, b"a" * 16)

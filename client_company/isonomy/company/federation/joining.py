@@ -65,10 +65,10 @@ class CountingSession(Session):
 
     bytes = 0
 
-    def send(self, recipient: str, frame: Parcel, **options: Any) -> None:
+    def send(self, recipient: str, parcel: Parcel, **options: Any) -> None:
         """Send, and count."""
-        self.bytes += len(frame.payload)
-        super().send(recipient, frame, **options)
+        self.bytes += len(parcel.payload)
+        super().send(recipient, parcel, **options)
 
     def receive(self, sender: str | None = None, **options: Any) -> Parcel:
         """Receive, and count."""

@@ -41,7 +41,6 @@ _EVENTS = {
     "answer": "query answered",
     "refusal": "query refused",
 }
-_CONNECTIONS = {"connected": "session connected", "connected again": "session resumed"}
 
 
 @dataclass
@@ -108,14 +107,6 @@ class Sessions:
     def open(self, ticket: Ticket) -> Session:
         """Open the session of a ticket; PlanNotApproved unless the officer approved its plan."""
         agreement = self._agreement(ticket.plan_hash)
-        log = self._log.bind(plan=_short(agreement))
-
-        def on_event(text: str) -> None:
-            if text in _CONNECTIONS:
-                log.info(_CONNECTIONS[text])
-            else:
-                log.info("session note", text=text)
-
         return Session(
             ticket,
             self._config.tls,
@@ -123,13 +114,12 @@ class Sessions:
             agreement,
             self._config.state_folder / agreement.hash.hex(),
             timing=Timing(absence_s=REJOIN_S),
-            on_event=on_event,
+            log=self._log.bind(plan=_short(agreement), session=secrets.token_hex(4)),
         )
 
     def serve(self, session: Session) -> Message:
         """Serve a session to its end. Returns what the Flower node may know of it."""
-        agreement = session.agreement
-        log = self._log.bind(plan=_short(agreement), session=secrets.token_hex(4))
+        agreement, log = session.agreement, session.log
         try:
             if isinstance(agreement, AlignmentPlan):
                 log.info("session opened", kind="alignment")
@@ -142,7 +132,6 @@ class Sessions:
         except Exception as error:
             log.warning("session broken off", error=type(error).__name__)
             raise
-        log.info("session closed")
         return {**reply, "reconnects": max(session.reconnects, 0)} if reply else {}
 
     def _agreement(self, agreement_hash: bytes) -> Agreement:

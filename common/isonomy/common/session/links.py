@@ -2,14 +2,15 @@
 
 A *link* is a pair of incarnations: both parties' fresh keys. While neither process restarts, the
 link outlives every broken stream: numbers go on, and what was not acknowledged is sent again, byte
-for byte. When the other process restarts it comes with another fresh key; then a new link begins at
-number 1, what was under way is dropped, and `generation` rises, so that the caller asks again.
+for byte. When the other process restarts, it comes with another fresh key. Then a new link begins
+at number 1, what was under way is dropped, and `generation` rises, so that the caller asks again.
 
 Order on a fresh stream (the relay enforces it):
 
-    (1) each side sends a PlanAgreement that asks for a reply (the other may be away: it is lost)
-    (2) who receives one that asks replies with its own, and sends again what the other lacks
-    (3) who receives a reply without having heard before does the same
+    (1) each side sends a PlanAgreement that wants a reply (if the other is away, it is lost)
+    (2) whoever receives such a one replies with a PlanAgreement, and sends again what the other
+        side lacks
+    (3) whoever receives a reply on a fresh stream also sends again what the other side lacks
     (4) only then does new data flow
 
 Guarantees: every frame is delivered at most once, in order, or the link's generation has changed.
@@ -77,19 +78,19 @@ class Peer:
     """This party's side of its link with one other party."""
 
     def __init__(
-        self, own: PartyKeys, fresh: X25519PrivateKey, card: Card, plan: bytes, *, summing: bool
+        self, party: PartyKeys, fresh: X25519PrivateKey, card: Card, plan: bytes, *, summing: bool
     ) -> None:
-        self.card, self._own, self._fresh, self._plan = card, own, fresh, plan
-        self._summing = summing  # may the relay take payloads out?
-        self._keys: LinkKeys | None = None
+        self.card, self._party, self._fresh, self._plan = card, party, fresh, plan
+        self._summing = summing  # the relay may take payloads out and add them up
+        self._link_keys: LinkKeys | None = None
         self._peer_fresh = b""
-        self._seen: set[bytes] = set()  # fresh keys of the peer's incarnations
+        self._incarnations: set[bytes] = set()  # every fresh key that the peer has used
         self.generation = 0
         self.synced = False
-        self.hold = False  # the caller's inbox is full: nothing more is acknowledged
-        self._sent = self._received = self._told = 0
-        self._unacked: deque[tuple[int, bytes]] = deque()
-        self._unacked_bytes = self._untold_bytes = 0
+        self.inbox_full = False  # set by the caller: nothing more is acknowledged
+        self._last_sent = self._last_received = self._last_acknowledged = 0
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._waiting_bytes = self._unacknowledged_bytes = 0
         self._chunks: list[Envelope] = []
         self.closed: Close | None = None
 
@@ -100,58 +101,61 @@ class Peer:
 
     def agreement(self, *, reply_wanted: bool) -> Envelope:
         public = self._fresh.public_key().public_bytes_raw()
-        signed = _agreement_bytes(self._plan, self._own.card(), self.card.name, public)
-        signature = self._own.identity.sign(AGREEMENT_DOMAIN, signed)
+        signed = _agreement_bytes(self._plan, self._party.card(), self.card.name, public)
+        signature = self._party.identity.sign(AGREEMENT_DOMAIN, signed)
         body = PlanAgreement(public, reply_wanted, signature)
-        return replace(self._envelope(body), ack=self._tell())
+        return replace(self._envelope(body), ack=self._acknowledgement())
 
     def on_agreement(self, envelope: Envelope, body: PlanAgreement) -> list[bytes]:
-        """Learn or confirm the peer's incarnation; what to send in return."""
+        """Learn or confirm the peer's incarnation. Returns what to send in reply."""
         if envelope.plan != self._plan:
             raise PlanMismatch(
                 f"{self.card.name} works under plan {envelope.plan.hex()[:16]}…, approved here is "
                 f"{self._plan.hex()[:16]}…; both owners must approve the same file"
             )
-        signed = _agreement_bytes(self._plan, self.card, self._own.name, body.ephemeral)
+        signed = _agreement_bytes(self._plan, self.card, self._party.name, body.ephemeral)
         verify_signature(self.card.signing_key, AGREEMENT_DOMAIN, signed, body.signature)
-        known = body.ephemeral == self._peer_fresh
-        if not known:
-            if body.ephemeral in self._seen:
-                # An old incarnation's message, kept back or replayed. Going back to its keys would
-                # number from 1 again under them: a nonce twice. Never.
+        same = body.ephemeral == self._peer_fresh
+        if not same:
+            if body.ephemeral in self._incarnations:
+                # A message of an old incarnation, delayed or replayed. Going back to its keys would
+                # begin again at number 1 under them, and so use a nonce twice.
                 return []
             self._begin(body.ephemeral)
         self._on_ack(envelope)
-        if known and self.synced and not body.reply_wanted:
+        if same and self.synced and not body.reply_wanted:
             return []
         self.synced = True
         replies = [dump(self.agreement(reply_wanted=False))] if body.reply_wanted else []
-        return replies + [raw for _, raw in self._unacked]
+        return replies + [raw for _, raw in self._waiting]
 
     def _begin(self, peer_fresh: bytes) -> None:
-        self._keys = derive_link(self._own, self._fresh, self.card, peer_fresh, self._plan)
+        self._link_keys = derive_link(self._party, self._fresh, self.card, peer_fresh, self._plan)
         self._peer_fresh = peer_fresh
-        self._seen.add(peer_fresh)
+        self._incarnations.add(peer_fresh)
         self.generation += 1
-        self._sent = self._received = self._told = 0
-        self._unacked.clear()
-        self._unacked_bytes = self._untold_bytes = 0
+        self._last_sent = self._last_received = self._last_acknowledged = 0
+        self._waiting.clear()
+        self._waiting_bytes = self._unacknowledged_bytes = 0
         self._chunks.clear()
         self.closed = None
-        self.hold = False
+        self.inbox_full = False
 
     # --- Sending ---------------------------------------------------------------------------------
 
     @property
     def has_room(self) -> bool:
-        return self.synced and self._unacked_bytes < WINDOW_BYTES
+        return self.synced and self._waiting_bytes < WINDOW_BYTES
 
     @property
     def all_acknowledged(self) -> bool:
-        return not self._unacked
+        return not self._waiting
 
     def pack_chunk(self, frame: Parcel, chunk: int) -> bytes:
-        """Number and seal (or sign) one chunk of an outgoing frame; keep it until acknowledged."""
+        """Number one chunk of an outgoing frame, and seal or sign it.
+
+        Returns the bytes to send. A copy stays here until the peer acknowledges it.
+        """
         pieces = chunk_count(len(frame.payload))
         view = memoryview(frame.payload)[chunk * CHUNK_BYTES : (chunk + 1) * CHUNK_BYTES]
         place = Data(frame.exchange, frame.index, frame.last, chunk, pieces, b"")
@@ -159,7 +163,7 @@ class Peer:
         header = envelope.header()
         if frame.purpose in SIGNED_PURPOSES:
             digest = payload_digest(bytes(view))
-            signature = self._own.identity.sign(CLEAR_DOMAIN, header + digest)
+            signature = self._party.identity.sign(CLEAR_DOMAIN, header + digest)
             body = replace(place, payload=bytes(view), digest=digest, signature=signature)
         else:
             sealed = self._link().seal(envelope.sequence, header, view)
@@ -174,78 +178,84 @@ class Peer:
     def pack_close(self, code: str, text: str) -> bytes:
         envelope = self._numbered(Close(code, text), "", "")
         signed = _close_bytes(envelope.header(), code, text)
-        signature = self._own.identity.sign(CLOSE_DOMAIN, signed)
+        signature = self._party.identity.sign(CLOSE_DOMAIN, signed)
         return self._keep(replace(envelope, body=Close(code, text, signature)))
 
     def _numbered(
         self, body: Data | DualUpdate | Close, query_id: str, purpose: Purpose
     ) -> Envelope:
-        self._sent += 1
+        self._last_sent += 1
         return replace(
             self._envelope(body),
-            sequence=self._sent,
-            ack=self._tell(),
+            sequence=self._last_sent,
+            ack=self._acknowledgement(),
             query_id=query_id,
             purpose=purpose,
         )
 
     def _keep(self, envelope: Envelope) -> bytes:
         raw = dump(envelope)
-        self._unacked.append((envelope.sequence, raw))
-        self._unacked_bytes += len(raw)
+        self._waiting.append((envelope.sequence, raw))
+        self._waiting_bytes += len(raw)
         return raw
 
     def _envelope(self, body: Data | DualUpdate | Close | PlanAgreement) -> Envelope:
-        link = b"" if self._keys is None else self._keys.link
-        return Envelope(self._own.name, self.card.name, self._plan, body, link=link)
+        link = b"" if self._link_keys is None else self._link_keys.link
+        return Envelope(self._party.name, self.card.name, self._plan, body, link=link)
 
     # --- Receiving -------------------------------------------------------------------------------
 
     def on_sequenced(self, envelope: Envelope, size: int) -> Parcel | None:
-        """A frame, once it is whole; None for a part of one, and for what was received before."""
-        if self._keys is None or envelope.link != self._keys.link:
-            return None  # from another incarnation, still under way when that ended
+        """Take a numbered message.
+
+        Returns a parcel once its frame is complete, None for a part of one and for a repetition.
+        """
+        if self._link_keys is None or envelope.link != self._link_keys.link:
+            return None  # an earlier incarnation sent it just before it ended
         self._on_ack(envelope)
-        if envelope.sequence <= self._received:
+        if envelope.sequence <= self._last_received:
             return None  # sent again because our acknowledgement was lost
-        if envelope.sequence != self._received + 1:
+        if envelope.sequence != self._last_received + 1:
             raise OrderViolation(
-                f"expected message {self._received + 1} from {self.card.name}, got "
+                f"expected message {self._last_received + 1} from {self.card.name}, got "
                 f"{envelope.sequence}: something was left out on the way"
             )
         frame = self._open(envelope)
-        # Only now: a message that does not open was not received.
-        self._received = envelope.sequence
-        self._untold_bytes += size
+        # Not earlier: a message that does not open counts as not received.
+        self._last_received = envelope.sequence
+        self._unacknowledged_bytes += size
         return frame
 
     def on_ack_only(self, envelope: Envelope) -> None:
         self._on_ack(envelope)
 
     def ack_due(self, limit: int) -> bool:
-        """Is it time to say how far we are?"""
-        return not self.hold and self._received > self._told and self._untold_bytes >= limit
+        """Say whether enough has come in since the last acknowledgement."""
+        new = self._last_received > self._last_acknowledged
+        return new and not self.inbox_full and self._unacknowledged_bytes >= limit
 
     def ack(self, body: Envelope) -> Envelope:
         """Put the acknowledgement on an envelope that is not numbered itself."""
-        return replace(body, ack=self._tell(), link=self._link().link)
+        return replace(body, ack=self._acknowledgement(), link=self._link().link)
 
-    def _tell(self) -> int:
-        """How far we say that we are: on every envelope, data and agreements included.
+    def _acknowledgement(self) -> int:
+        """Return the number up to which this side has everything. It is in every envelope.
 
-        While the caller's inbox is full we say what we said before. Each acknowledgement allows
-        the other a window more, so one that slips out with every reconnection would let the inbox
-        grow without end. What is then sent again was received, and is dropped.
+        While the caller's inbox is full, the number stays. Each acknowledgement lets the other side
+        send one window more, so a new one with every reconnection would let the inbox grow without
+        end. What the other side then sends again is dropped as a repetition.
         """
-        if not self.hold:
-            self._told, self._untold_bytes = self._received, 0
-        return self._told
+        if not self.inbox_full:
+            self._last_acknowledged, self._unacknowledged_bytes = self._last_received, 0
+        return self._last_acknowledged
 
     def _on_ack(self, envelope: Envelope) -> None:
-        if self._keys is None or envelope.link != self._keys.link or envelope.ack > self._sent:
+        if self._link_keys is None or envelope.link != self._link_keys.link:
             return
-        while self._unacked and self._unacked[0][0] <= envelope.ack:
-            self._unacked_bytes -= len(self._unacked.popleft()[1])
+        if envelope.ack > self._last_sent:
+            return  # nobody can acknowledge what was never sent
+        while self._waiting and self._waiting[0][0] <= envelope.ack:
+            self._waiting_bytes -= len(self._waiting.popleft()[1])
 
     def _open(self, envelope: Envelope) -> Parcel | None:
         body, header = envelope.body, envelope.header()
@@ -269,13 +279,13 @@ class Peer:
         return self._assemble(replace(envelope, body=replace(body, payload=payload)))
 
     def _check_clear(self, body: Data) -> None:
-        """The relay may take out or add up only where the agreement says that it does."""
+        """The relay may take out and add up payloads only where the agreement allows sums."""
         if not body.digest:
-            raise ProtocolError("what travels in the clear carries a hash, and its signature")
+            raise ProtocolError("a payload in the clear must carry its hash and a signature")
         if (body.summed or body.total) and not self._summing:
-            raise ProtocolError("the relay put something into a message of a plan without sums")
+            raise ProtocolError("the relay changed a message of a plan that has no sums")
         if body.summed and (body.payload or body.chunks != 1):
-            raise ProtocolError("what the relay takes out is one whole chunk")
+            raise ProtocolError("the relay may only take out a payload that is one whole chunk")
 
     def _assemble(self, envelope: Envelope) -> Parcel | None:
         data = _data(envelope)
@@ -307,13 +317,13 @@ class Peer:
         )
 
     def _link(self) -> LinkKeys:
-        if self._keys is None:
+        if self._link_keys is None:
             raise ProtocolError(f"no keys are agreed with {self.card.name} yet")
-        return self._keys
+        return self._link_keys
 
 
 def chunk_count(size: int) -> int:
-    """Chunks of a frame; an empty frame still is one."""
+    """Return the number of chunks of a frame of that size; an empty frame has one."""
     return max(1, -(-size // CHUNK_BYTES))
 
 

@@ -26,7 +26,7 @@ class Presence:
         """Our own stream is new: perhaps the relay's is, and the others need time to come back."""
         self._seen_at = dict.fromkeys(self._seen_at, now)
 
-    def told(self, names: Iterable[str], now: float) -> None:
+    def reported(self, names: Iterable[str], now: float) -> None:
         """The relay says who is connected."""
         self.here = frozenset(names) & self._seen_at.keys()
         for name in self.here:
