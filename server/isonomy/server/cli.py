@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.agreements.plan import PlanPublic
+from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.command_line import CommandLine
 from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.keys.certificates import (

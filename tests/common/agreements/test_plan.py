@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from session_kit import plan_fields
 
+from isonomy.common.agreements.agreement import MAX_PLAN_BYTES, PlanPublic
 from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS
-from isonomy.common.agreements.plan import MAX_PLAN_BYTES, Plan, PlanPublic
+from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import CertificateError, ConfigError, ProtocolError
 from isonomy.common.keys.certificates import TlsFiles, issue, key_fingerprint, make_authority, renew
 from isonomy.common.keys.party import Card, PartyKeys, fingerprint

@@ -27,7 +27,7 @@ from isonomy.common.base.errors import (
     StorageError,
 )
 from isonomy.common.base.merkle import merkle_root
-from isonomy.common.ledger.file import read_ledger
+from isonomy.common.ledger.file import replay_lines
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
 from isonomy.common.ledger.lines import seal, subset_root, unseal
 from isonomy.common.ledger.records import Reserve, Sealed
@@ -671,12 +671,12 @@ def test_the_summary_of_an_honest_ledger(rich):
     found = verify_ledger(rich)
     assert (found.records, found.people, found.debits, found.torn) == (8 + 1, 6, 3, False)
     assert (found.cap_units, found.delta, found.max_person_units) == (100, 1e-5, 22)
-    assert [(each.units, each.spent_units, each.is_open) for each in found.plans] == [
+    assert [(each.units, each.spent_units, each.is_open) for each in found.plans()] == [
         (40, 12, False),
         (10, 10, True),
     ]
     with Ledger.open(rich) as ledger:
-        assert (ledger.head, ledger.plans()) == (found.head, found.plans)
+        assert (ledger.head, ledger.plans()) == (found.head, found.plans())
 
 
 def test_every_flipped_byte_is_found(rich):
@@ -687,7 +687,7 @@ def test_every_flipped_byte_is_found(rich):
         changed[at] ^= 1 << source.randrange(8)
         line = honest[:at].count(b"\n") + 1
         with pytest.raises(LedgerTampered, match=f"line {line}:"):
-            read_ledger(rich, io.BytesIO(changed))  # what both open and verify do
+            replay_lines(rich, io.BytesIO(changed))  # what both open and verify do
         if at % 29 == 0 or at > len(honest) - 5:
             assert_tampered(rich, bytes(changed), line)
 

@@ -38,6 +38,6 @@ def test_a_joint_audit_and_its_report(tmp_path: Path, monkeypatch: pytest.Monkey
     told = {found[0].receipt.query_id: [millionths(total) for total in found[0].totals]}
     (unsaid,) = build_report(plan, history, created=0, software="test").audits
     assert "not handed over" in unsaid.problem
-    (shown,) = build_report(plan, history, created=0, software="test", told=told).audits
+    (shown,) = build_report(plan, history, created=0, software="test", totals=told).audits
     assert shown.problem == ""
     assert shown.people == SIZE

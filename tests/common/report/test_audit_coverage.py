@@ -132,7 +132,7 @@ def test_tables_by_one_attribute_of_a_crossed_release_cover_too() -> None:
         noise = rng.normal(0.0, 9.0, (5, 2))
         counts = np.column_stack([300 - hits, hits]) + np.vstack([noise, -noise.sum(axis=0)])
         for table in NoisedCounts("sex*race", groups, "d", counts, 9.0).tables(1)[:2]:
-            rates, true = Rates(MEASURES["d"][0], table.given), truth[table.attribute]
+            rates, true = Rates(MEASURES["d"][0], table.counts), truth[table.attribute]
             for g, own in enumerate(rates.estimates()):
                 assert own is not None
                 tally[f"rate by {table.attribute}"].append(own.low <= true[g] <= own.high)

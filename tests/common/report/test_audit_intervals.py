@@ -103,10 +103,10 @@ def test_coarser_tables_are_sums_of_the_finest() -> None:
         own.attribute: own for own in NoisedCounts("sex*race", groups, "yd", counts, 2.0).tables(1)
     }
     assert list(tables) == ["sex", "race", "sex*race"]
-    assert tables["sex"].given.counts == pytest.approx(
+    assert tables["sex"].counts.counts == pytest.approx(
         np.stack([counts[:3].sum(axis=0), counts[3:].sum(axis=0)])
     )
-    assert tables["race"].given.counts == pytest.approx(counts[:3] + counts[3:])
+    assert tables["race"].counts.counts == pytest.approx(counts[:3] + counts[3:])
     assert [own.label for own in tables["sex*race"].groups][-1] == "m × c"
 
 

@@ -18,12 +18,12 @@ from report_kit import GROUPS, Audited, audited_run
 
 from isonomy.common.base.errors import ConfigError, VerificationError
 from isonomy.common.keys.party import PartyKeys
-from isonomy.common.ledger.records import Debit
+from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.report.audit_unknowns import release_unknowns
-from isonomy.common.report.from_ledger import Answered, plan_history
+from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report
-from isonomy.common.report.schema import ReportFile, Settings
-from isonomy.common.report.sign import Signatures, countersign, save_signatures, sign_report
+from isonomy.common.report.schema import ReportFile, ReportSettings
+from isonomy.common.report.sign import Signatures, countersign, sign_report
 from isonomy.common.report.tables import audit_of
 from isonomy.common.report.verify import Check, ReportPaths, Verification, require
 from isonomy.company.federation.auditing import AuditResult, audit
@@ -62,7 +62,7 @@ def written(run: Audited, folder: Path, report: ReportFile | None = None) -> Rep
     paths = ReportPaths(folder / "report.json")
     paths.html.write_bytes(page)
     paths.report.write_bytes(pinned.to_json())
-    save_signatures(sign_report(pinned.to_json(), run.regulator), paths.signatures)
+    sign_report(pinned.to_json(), run.regulator).save(paths.signatures)
     return paths
 
 
@@ -76,7 +76,7 @@ def states(checks: list[Check]) -> dict[int, str]:
 def test_the_regulator_rebuilds_from_its_ledger_what_the_company_was_told(
     run: Audited, audits: dict[str, AuditResult]
 ) -> None:
-    report = built(run, settings=Settings(smallest_group=50))
+    report = built(run, settings=ReportSettings(smallest_group=50))
     assert [own.name for own in report.audits] == ["before", "after"]
     for shown in report.audits:
         told = audits[shown.name]
@@ -107,7 +107,7 @@ def test_the_privacy_account_is_the_ledgers(run: Audited, audits: dict[str, Audi
     privacy = built(run).privacy
     assert privacy.spent_units == run.ledger.spent_units(run.plan.hash)
     assert privacy.answers == 3
-    assert sum(own.units for own in privacy.asked) == privacy.spent_units
+    assert sum(own.units for own in privacy.questions) == privacy.spent_units
     assert privacy.spent_epsilon <= privacy.cap_epsilon == 2_000_000
 
 
@@ -142,7 +142,7 @@ def test_totals_of_several_companies_come_by_statement(tmp_path: Path) -> None:
     assert told.receipt is not None
     assert "not handed over" in built(run).audits[0].problem
     totals = [int(n) * 1_000_000 for n in rows.sum(axis=0)]
-    report = built(run, told={told.receipt.query_id: totals})
+    report = built(run, totals={told.receipt.query_id: totals})
     assert len(report.audits[0].tables) == 1
     paths = written(run, tmp_path, report)
     assert states(Verification(paths, plan=run.plan, ledger=run.ledger_path).run())[9] == "ok"
@@ -170,8 +170,9 @@ def test_whatever_a_company_asks_the_report_can_be_written(
         "people": sum(totals) % 10**9,
         "noise": 1 << 20,
     }
-    debit = Debit(bytes(32), "q", bytes(32), bytes(32), 1, "attribute", event, answer)
-    found = audit_of(Answered(1, 1, debit), GROUPS, 1 << 20, Settings(), {})
+    terms = (bytes(32), "q", bytes(32), bytes(32), 1, "attribute", event, answer)
+    debit = DebitRecord(*terms, seq=1, time=1, hash=bytes(32))
+    found = audit_of(debit, GROUPS, 1 << 20, ReportSettings(), {})
     assert found is None or bool(found.problem) != bool(found.tables)
 
 
@@ -301,7 +302,7 @@ def resigned(run: Audited, folder: Path, change: Any) -> list[Check]:
     change(raw)
     data = ReportFile.model_validate_json(json.dumps(raw)).to_json()
     paths.report.write_bytes(data)
-    save_signatures(sign_report(data, run.regulator), paths.signatures)
+    sign_report(data, run.regulator).save(paths.signatures)
     return Verification(paths, plan=run.plan, ledger=run.ledger_path).run()
 
 
@@ -355,7 +356,7 @@ def test_another_key_another_plan_another_ledger(
     found = Verification(paths, plan=run.plan, ledger=other.ledger_path).run()
     assert states(found)[9] == "failed"
     data = paths.report.read_bytes()
-    save_signatures(sign_report(data, stranger), paths.signatures)
+    sign_report(data, stranger).save(paths.signatures)
     assert states(Verification(paths).run())[2] == "failed"
     other.ledger.close()
 
@@ -389,17 +390,16 @@ def test_a_company_countersigns_once_and_only_a_party_may(
     data = paths.report.read_bytes()
     signed = Signatures.from_json(paths.signatures.read_bytes())
     both = countersign(data, signed, run.company)
-    save_signatures(both, paths.signatures)
+    both.save(paths.signatures)
     assert states(Verification(paths).run())[3] == "ok"
     with pytest.raises(ConfigError):
         countersign(data, both, run.company)
-    save_signatures(
-        countersign(data, signed, PartyKeys.generate("stranger", "company")), paths.signatures
-    )
+    stranger = PartyKeys.generate("stranger", "company")
+    countersign(data, signed, stranger).save(paths.signatures)
     assert states(Verification(paths).run())[3] == "failed"
     # A signature made as the regulator's cannot pass for a company's.
     swapped = signed.model_copy(update={"signatures": both.signatures[::-1]})
-    save_signatures(swapped, paths.signatures)
+    swapped.save(paths.signatures)
     assert states(Verification(paths).run())[2] == "failed"
 
 

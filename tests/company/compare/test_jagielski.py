@@ -299,7 +299,7 @@ class TestRuleAsAFile:
         )  # fmt: skip
         raw = rule.to_json()
         assert old in raw
-        with pytest.raises(ConfigError, match="not a decision rule"):
+        with pytest.raises(ConfigError, match="decision rule"):
             DecisionRule.from_json(raw.replace(old, new))
 
 

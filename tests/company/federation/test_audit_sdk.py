@@ -11,7 +11,7 @@ from report_kit import Audited, audited_run
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.common.report.audit_cells import AuditPurpose
-from isonomy.common.report.statement import Statement
+from isonomy.common.report.schema import Statement
 from isonomy.common.sums.local import LocalOracle
 from isonomy.company.federation.auditing import audit, price
 from isonomy.company.federation.decisions import read_decisions
@@ -160,7 +160,7 @@ def test_a_statement_grows_by_audits_and_fits_one_plan(run: Audited, tmp_path: P
     assert set(made.decisions) == {"before", "after"}
     assert made.model == "a model"
     assert len(made.model_sha256) == 64
-    assert made.word().reason == "because"
+    assert made.reason == "because"
     with pytest.raises(ConfigError, match="another"):
         add_to_statement(path, run.plan, "other", [first])
     path.write_bytes(b"{}")

@@ -46,7 +46,7 @@ class TestApproval:
         assert fingerprint(COMPANY.card()) in done.stderr
         assert done.json["schema"] == "isonomy-regulator/approve/v1"
         assert done.json["epsilon_set_aside"] == pytest.approx(0.5, abs=1e-6)
-        (plan,) = verify_ledger(regulator.config.ledger_path).plans
+        (plan,) = verify_ledger(regulator.config.ledger_path).plans()
         assert plan.plan.hex() == done.json["approved"]
         assert (plan.people, plan.is_open) == (40, True)
 
@@ -82,7 +82,7 @@ class TestApproval:
         done = regulator.run("approve", regulator.plan_file(name="two", epsilon="1.9"), "--yes")
         assert done.code == 51
         assert "above the total of 2" in done.stderr
-        assert len(verify_ledger(regulator.config.ledger_path).plans) == 1
+        assert len(verify_ledger(regulator.config.ledger_path).plans()) == 1
         assert len(Approvals(regulator.config.plans_folder).hashes()) == 1
 
     def test_a_total_that_was_lowered_is_heeded(self, regulator: Regulator) -> None:
@@ -160,7 +160,7 @@ class TestRejection:
         regulator.approve(plan)
         prefix = regulator.plan(epsilon="1.5")[0].hash.hex()[:10]
         assert regulator.run("reject", prefix, "--yes").code == 0
-        (closed,) = verify_ledger(regulator.config.ledger_path).plans
+        (closed,) = verify_ledger(regulator.config.ledger_path).plans()
         assert not closed.is_open
         assert not list(regulator.config.plans_folder.glob("*.people"))
         done = regulator.run("approve", plan, "--yes")

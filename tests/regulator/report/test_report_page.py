@@ -13,7 +13,7 @@ from report_kit import audited_run
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report
-from isonomy.common.report.schema import CompanyWord, OfficerWord, ReportFile, Settings
+from isonomy.common.report.schema import OfficerWord, ReportFile, ReportSettings, Statement
 from isonomy.company.federation.auditing import audit
 from isonomy.regulator.report import svg
 from isonomy.regulator.report.appendix import Appendix
@@ -76,8 +76,8 @@ def test_names_and_words_from_others_are_escaped(report: ReportFile) -> None:
         update={
             "run": report.run.model_copy(update={"name": HOSTILE}),
             "officer": OfficerWord(reason=HOSTILE),
-            "company": CompanyWord(
-                sha256="0" * 64,
+            "company": Statement(
+                plan="0" * 64,
                 company="company",
                 model=HOSTILE,
                 model_sha256="",
@@ -97,13 +97,13 @@ def test_a_run_without_audits_says_so(tmp_path: Path) -> None:
     run = audited_run(tmp_path, people=500, groups=1)
     run.ledger.close()
     history = plan_history(run.ledger_path, run.plan.hash)
-    empty = build_report(run.plan, history, created=0, software="test", settings=Settings())
+    empty = build_report(run.plan, history, created=0, software="test", settings=ReportSettings())
     assert "makes no statement" in render(empty).decode()
 
 
 def test_the_screening_signal_is_the_regulators_to_set(report: ReportFile) -> None:
     def page(limit: int) -> str:
-        settings = Settings(smallest_group=50, four_fifths=limit)
+        settings = ReportSettings(smallest_group=50, four_fifths=limit)
         return render(report.model_copy(update={"settings": settings})).decode()
 
     assert "No shown group has an impact ratio below 0.10" in page(100_000)

@@ -151,7 +151,7 @@ def test_a_model_that_differs_sets_no_budget_aside(
     monkeypatch.setattr(few_shot, "learner", lambda plan, tasks: other)
     path = scene.plan()
     assert scene.approve(path).code == 45
-    assert not verify_ledger(scene.config.ledger_path).plans
+    assert not verify_ledger(scene.config.ledger_path).plans()
     assert not few_shot_approvals(scene.config).hashes()
     plan, home = FewShotPlan.load(path), Home(scene.folder / "company")
     home.few_shot.approve(plan, home.keys())
@@ -339,7 +339,7 @@ def test_a_plan_about_tasks_that_are_not_there(scene: Scene) -> None:
     assert "tasks add" in " ".join(done.stderr.split())
     scene.add()
     assert scene.approve(scene.plan(samples=SAMPLES - 1)).code == 12
-    assert not verify_ledger(scene.config.ledger_path).plans
+    assert not verify_ledger(scene.config.ledger_path).plans()
 
 
 def test_the_kit_s_model_is_the_plan_s(scene: Scene) -> None:

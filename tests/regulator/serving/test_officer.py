@@ -73,7 +73,7 @@ def test_people_who_come_and_go_meanwhile(regulator: Regulator) -> None:
         assert done.code == 0, done.stderr
         assert daemon.plans._table is None
         assert daemon.plans._halves == {}
-    (plan,) = verify_ledger(regulator.config.ledger_path).plans
+    (plan,) = verify_ledger(regulator.config.ledger_path).plans()
     assert not plan.is_open
 
 

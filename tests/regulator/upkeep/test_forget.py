@@ -57,7 +57,7 @@ def test_a_run(regulator: Regulator) -> None:
     assert not list(regulator.config.plans_folder.glob("*.json"))
     assert (regulator.config.closed_folder / f"{plan}.json").exists()  # the terms, for reports
     assert len(regulator.vault.read()) == 40  # people may be in other runs
-    (closed,) = verify_ledger(regulator.config.ledger_path).plans
+    (closed,) = verify_ledger(regulator.config.ledger_path).plans()
     assert not closed.is_open
 
 
@@ -73,7 +73,7 @@ def test_a_cohort_and_every_run_with_one_of_its_people(regulator: Regulator) -> 
     assert (done.json["people"], len(done.json["plans_closed"])) == (2, 1)
     table = regulator.vault.read()
     assert (len(table), table.cohort_names) == (40, ("everybody",))
-    assert sorted(own.is_open for own in verify_ledger(regulator.config.ledger_path).plans) == [
+    assert sorted(own.is_open for own in verify_ledger(regulator.config.ledger_path).plans()) == [
         False,
         True,
     ]

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from isonomy.common.agreements.plan import PlanPublic
+from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.errors import PartyTimeout
 from isonomy.common.base.logs import logger
+from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.session.tickets import SessionRole, Ticket
 
@@ -28,11 +29,11 @@ with warnings.catch_warnings():
     from isonomy.server.flower.server_app import Conductor
 
 PLAN = PlanPublic(
-    b"p" * 32,
-    (PartyKeys.generate("company", "company").card(),),
-    PartyKeys.generate("regulator", "regulator").card(),
-    "localhost",
-    "n8192",
+    hash=b"p" * 32,
+    companies=(PartyKeys.generate("company", "company").card(),),
+    regulator=PartyKeys.generate("regulator", "regulator").card(),
+    relay_name="localhost",
+    parameters=DEFAULT_PARAMETERS.name,
 )
 
 

@@ -102,17 +102,11 @@ def countersign(
     Examples:
     isonomy-company countersign reports/spring --home company
     """
-    from isonomy.common.report.schema import MAX_REPORT_BYTES
-    from isonomy.common.report.sign import (
-        MAX_SIGNATURE_BYTES,
-        Signatures,
-        save_signatures,
-    )
+    from isonomy.common.report.sign import Signatures
     from isonomy.common.report.sign import countersign as add_signature
-    from isonomy.common.report.verify import ReportPaths, Verification, read_bounded, require
+    from isonomy.common.report.verify import ReportPaths, Verification, require
 
     paths, own = ReportPaths.of(report), Home(home)
-    data = read_bounded(paths.report, MAX_REPORT_BYTES)
     checked = Verification(paths)
     require(checked.run())
     plan, _ = own.approvals.require(bytes.fromhex(checked.report.run.plan))
@@ -121,6 +115,6 @@ def countersign(
     plan.card(keys.name)  # a party of this plan
     if not yes and not typer.confirm(f"Countersign as {keys.name}?", err=True):
         raise typer.Exit(1)
-    old = Signatures.from_json(read_bounded(paths.signatures, MAX_SIGNATURE_BYTES))
-    save_signatures(add_signature(data, old, keys), paths.signatures)
+    old = Signatures.load(paths.signatures)
+    add_signature(checked.report.to_json(), old, keys).save(paths.signatures)
     typer.echo(json.dumps({"countersigned": str(paths.signatures), "company": keys.name}))

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
+from isonomy.common.agreements.agreement import kind_of
 from isonomy.common.agreements.approvals import read_people
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.alignment.alignment import AlignmentPlan, is_alignment
+from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.command_line import CommandLine
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.few_shot.rounds.plan import FewShotPlan, is_few_shot
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.certificates import Request, authority_fingerprint, install, make_request
 from isonomy.common.keys.party import Card, PartyKeys, fingerprint
 from isonomy.common.node.node import flower_environment, make_node_key, supernode_command
@@ -185,7 +186,7 @@ def approve(
     yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
 ) -> None:
     """Approve a plan of any kind: sessions of this one may then begin, and of no other."""
-    if is_few_shot(plan_file):
+    if kind_of(plan_file) == "few-shot":
         training = FewShotPlan.load(plan_file)
         typer.echo(training.describe(), err=True)
         typer.echo(f"  {training.regulator.name}: {fingerprint(training.regulator)}", err=True)
@@ -194,7 +195,7 @@ def approve(
         Home(home).few_shot.approve(training, Home(home).keys())
         typer.echo(json.dumps({"approved": training.hash.hex()}))
         return
-    if is_alignment(plan_file):
+    if kind_of(plan_file) == "alignment":
         aligning = AlignmentPlan.load(plan_file)
         typer.echo(aligning.describe(), err=True)
         typer.echo(f"  {aligning.regulator.name}: {fingerprint(aligning.regulator)}", err=True)

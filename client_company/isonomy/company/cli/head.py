@@ -14,9 +14,10 @@ from typing import Annotated
 
 import typer
 
+from isonomy.common.agreements.agreement import kind_of
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError, IsonomyError
-from isonomy.common.few_shot.rounds.plan import FewShotPlan, is_few_shot
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.keys.identity import verify_signature
 from isonomy.common.sums.openings import cut_chunks
@@ -39,7 +40,7 @@ def head(
     Examples:
     isonomy-company head plan.json --home company
     """
-    if is_few_shot(plan):
+    if kind_of(plan) == "few-shot":
         _few_shot(FewShotPlan.load(plan), Home(home))
         return
     loaded = Plan.load(plan)

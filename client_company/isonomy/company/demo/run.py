@@ -57,7 +57,7 @@ def collect(
     after = population.score(company["after"], settings.notion)
     exchanges = _exchanges(layout)
     ledger = verify_ledger(layout.ledger)
-    (entry,) = [own for own in ledger.plans if own.plan == plan.hash]
+    (entry,) = [own for own in ledger.plans() if own.plan == plan.hash]
     spent = epsilon_of(entry.spent_units, plan.delta_value)
     if spent < company["epsilon_spent"]:
         raise VerificationError("the ledger shows less than the company was answered")

@@ -22,7 +22,7 @@ from isonomy.common.people.cohort import INTERSECTION
 from isonomy.common.pooled.oracle import JointOracle
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.privacy.queries import cost_of, noise_deviation
-from isonomy.common.report.audit import SMALLEST_GROUP, NoisedCounts, Table, check_shown
+from isonomy.common.report.audit import SMALLEST_GROUP, AuditTable, NoisedCounts, check_shown
 from isonomy.common.report.audit_cells import CELL_NAMES, AuditPurpose, Cells
 from isonomy.common.report.audit_intervals import Estimate
 from isonomy.common.sums.oracle import Budget, GroupOracle, Receipt
@@ -87,13 +87,13 @@ class AuditResult:
     name: str
     selected: str
     counts: NoisedCounts
-    tables: tuple[Table, ...]
+    tables: tuple[AuditTable, ...]
     totals: tuple[float, ...]
     decisions_sha256: str
     receipt: Receipt
     price: Price
 
-    def table(self, attribute: str | None = None) -> Table:
+    def table(self, attribute: str | None = None) -> AuditTable:
         """The table of one attribute or intersection; None: the finest."""
         for own in self.tables:
             if own.attribute == (attribute or self.counts.expression):
@@ -240,11 +240,11 @@ def _fingerprint(oracle: GroupOracle, positions: Ints, rows: NDArray[np.float64]
     return digest.hexdigest()
 
 
-def _table_lines(table: Table) -> list[str]:
+def _table_lines(table: AuditTable) -> list[str]:
     found = table.findings()
     lines = []
     for number, group in enumerate(table.groups):
-        size = float(table.given.people()[number])
+        size = float(table.counts.people()[number])
         shown = [f"{_words(name)} {_show(own[number])}" for name, own in found.rates.items()]
         shown.append(f"impact ratio {_show(found.impact_ratios[number])}")
         lines.append(f"  {group.label} (about {size:,.0f} people): " + "; ".join(shown))
@@ -255,8 +255,8 @@ def _table_lines(table: Table) -> list[str]:
     return lines
 
 
-def _table_fields(table: Table) -> dict[str, object]:
-    found, people = table.findings(), table.given.people()
+def _table_fields(table: AuditTable) -> dict[str, object]:
+    found, people = table.findings(), table.counts.people()
     return {
         "attribute": table.attribute,
         "withheld": list(table.withheld),

@@ -6,13 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.report.schema import millionths
-from isonomy.common.report.sign import write_whole
-from isonomy.common.report.statement import Statement
+from isonomy.common.report.schema import Statement, millionths
 from isonomy.company.federation.auditing import AuditResult
 
 _CHUNK = 1 << 20
@@ -34,29 +30,20 @@ def add_to_statement(
         raise ConfigError(f"{path} is a statement about another plan, or of another company")
     joint = len(plan.companies) > 1
     totals = {a.receipt.query_id: [millionths(t) for t in a.totals] for a in audits if joint}
-    try:
-        made = Statement.model_validate(
-            {
-                "plan": plan.hash.hex(),
-                "company": company,
-                "model": model or (old.model if old else ""),
-                "model_sha256": _sha256(file) or (old.model_sha256 if old else ""),
-                "decisions": {
-                    **(old.decisions if old else {}),
-                    **{a.name: a.decisions_sha256 for a in audits},
-                },
-                "totals": {
-                    **(old.totals if old else {}),
-                    **{query: tuple(own) for query, own in totals.items()},
-                },
-                "reason": reason or (old.reason if old else ""),
-            }
-        )
-    except ValidationError as error:
-        places = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()}))
-        raise ConfigError(f"the statement cannot be written: look at {places}") from None
-    write_whole(path, made.to_json())
-    return made
+    decisions = {a.name: a.decisions_sha256 for a in audits}
+    statement = Statement.of(
+        {
+            "plan": plan.hash.hex(),
+            "company": company,
+            "model": model or (old.model if old else ""),
+            "model_sha256": _sha256(file) or (old.model_sha256 if old else ""),
+            "decisions": {**(old.decisions if old else {}), **decisions},
+            "totals": {**(old.totals if old else {}), **totals},
+            "reason": reason or (old.reason if old else ""),
+        }
+    )
+    statement.save(path)
+    return statement
 
 
 def _sha256(path: Path | None) -> str:

@@ -11,8 +11,9 @@ import typer
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.ledger.entries import LedgerEntry, read_entries
-from isonomy.common.ledger.ledger import LedgerSummary, verify_ledger
+from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.ledger.records import SCHEMA
+from isonomy.common.ledger.state import LedgerState
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.regulator.cli.output import (
     Home,
@@ -65,7 +66,7 @@ def ledger(
         entries = [entry for entry in entries if entry.plan and entry.plan.hex().startswith(plan)]
     fields = _summary(summary)
     if not verify:
-        plans = {entry.plan: plan_status(config, entry, summary.delta) for entry in summary.plans}
+        plans = {entry.plan: plan_status(config, entry, summary.delta) for entry in summary.plans()}
         companies = {key: status.companies for key, status in plans.items()}
         fields["plans"] = [asdict(status) for status in plans.values()]
         fields["entries"] = [_entry(entry, companies, summary.delta) for entry in entries]
@@ -107,7 +108,7 @@ def forget(
     emit("forget", asdict(deletion), text, as_json=as_json)
 
 
-def _summary(summary: LedgerSummary) -> dict[str, Any]:
+def _summary(summary: LedgerState) -> dict[str, Any]:
     return {
         "verified": True,
         "ledger_schema": SCHEMA,
@@ -143,7 +144,7 @@ def _entry(
     return {**fields, "event": dict(entry.event)}
 
 
-def _for_people(summary: LedgerSummary, fields: dict[str, Any]) -> str:
+def _for_people(summary: LedgerState, fields: dict[str, Any]) -> str:
     lines = [
         f"The ledger holds: {summary.records} records, {summary.debits} answers about "
         f"{summary.people:,} people; head {summary.head.hex()[:16]}…",

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from isonomy.common.agreements.agreement import kind_of
 from isonomy.common.agreements.approvals import check_people, check_promises
 from isonomy.common.agreements.plan import MILLION, Plan
-from isonomy.common.alignment.alignment import AlignmentPlan, is_alignment
-from isonomy.common.few_shot.rounds.plan import FewShotPlan, is_few_shot
+from isonomy.common.alignment.alignment import AlignmentPlan
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.party import fingerprint
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.regulator.cli.output import Home, Json, UnlockFile, Yes, agree, emit, open_vault, say
@@ -42,10 +43,10 @@ def approve(
     isonomy-regulator approve plan.json --home /srv/regulator
     """
     config = RegulatorConfig.load(home)
-    if is_alignment(plan):
+    if kind_of(plan) == "alignment":
         _approve_alignment(config, AlignmentPlan.load(plan), yes=yes, as_json=as_json)
         return
-    if is_few_shot(plan):
+    if kind_of(plan) == "few-shot":
         few_shot_plan = FewShotPlan.load(plan)
         _approve_few_shot(config, few_shot_plan, unlock_file, yes=yes, as_json=as_json)
         return
@@ -125,7 +126,7 @@ def reject(
     isonomy-regulator reject 3f9c21ab
     """
     config = RegulatorConfig.load(home)
-    if Path(plan).is_file() and is_alignment(Path(plan)):
+    if Path(plan).is_file() and kind_of(Path(plan)) == "alignment":
         aligning = AlignmentPlan.load(Path(plan))
         alignments(config).require(aligning.hash)
         agree("Withdraw the approval of this alignment?", yes=yes)
@@ -153,7 +154,7 @@ def reject(
 def _few_shot_named(config: RegulatorConfig, text: str) -> FewShotPlan | None:
     """Return a few-shot plan by its file or by the beginning of the hash of an approved one."""
     if Path(text).is_file():
-        return FewShotPlan.load(Path(text)) if is_few_shot(Path(text)) else None
+        return FewShotPlan.load(Path(text)) if kind_of(Path(text)) == "few-shot" else None
     if len(text) < plan_files.MIN_PREFIX:
         return None
     approved = plan_files.few_shot_approvals(config).all()

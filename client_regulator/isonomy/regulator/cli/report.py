@@ -49,8 +49,7 @@ def report(
     isonomy-regulator report 3f0c91ab --home /srv/regulator -o reports/spring
     isonomy-regulator report 3f0c91ab -o reports/spring --statement statement.json --unknowns 0.01
     """
-    from isonomy.common.report.schema import OfficerWord
-    from isonomy.common.report.statement import Statement
+    from isonomy.common.report.schema import OfficerWord, Statement
     from isonomy.regulator.config.config import RegulatorConfig
     from isonomy.regulator.report.appendix import Appendix
     from isonomy.regulator.report.reporting import Words, find_run, write_report

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from isonomy.common.agreements.decision_rule import DecisionRule
 from isonomy.common.agreements.plan import MILLION
 from isonomy.common.base.errors import ConfigError
 from isonomy.regulator.cli.output import Home, Json, UnlockFile, Yes, agree, emit, open_vault, say
@@ -15,7 +16,6 @@ from isonomy.regulator.report.rule_application import apply_rule as decide
 from isonomy.regulator.report.rule_application import (
     check_allowed,
     read_base_decisions,
-    read_rule,
     write_decisions,
 )
 from isonomy.regulator.serving.officer import ask
@@ -42,7 +42,7 @@ def apply_rule(
     """
     config = RegulatorConfig.load(home)
     check_allowed(config)
-    rule, base = read_rule(rule_file), read_base_decisions(decisions)
+    rule, base = DecisionRule.load(rule_file), read_base_decisions(decisions)
     if out.exists():
         raise ConfigError(f"{out} exists already; name a new file")
     vault = open_vault(config, unlock_file)

@@ -16,7 +16,7 @@ from isonomy.common.agreements.approvals import ApprovalStore
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
-from isonomy.common.ledger.file import read_ledger, storage_errors
+from isonomy.common.ledger.file import read_ledger
 from isonomy.common.ledger.state import LedgerState
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
@@ -82,10 +82,7 @@ def rejection_path(config: RegulatorConfig, plan: Plan) -> Path:
 
 def ledger_state(path: Path) -> LedgerState:
     """Return what a ledger file says. It takes no lock, so a daemon may be writing meanwhile."""
-    if not path.exists():
-        return LedgerState()
-    with storage_errors(path), path.open("rb") as file:
-        return read_ledger(path, file).state
+    return read_ledger(path) if path.exists() else LedgerState()
 
 
 def most_spent(config: RegulatorConfig, cohort: Cohort) -> int:

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from isonomy.common.agreements.notions import NOTIONS
 from isonomy.common.keys.party import fingerprint
 from isonomy.common.report.audit_cells import MEASURES
-from isonomy.common.report.schema import Audit, Limits, ReportFile, ShownTable
+from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
 from isonomy.regulator.report import svg, words
 from isonomy.regulator.report.appendix import Appendix
 
@@ -60,7 +60,7 @@ def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
     return page.encode("utf-8")
 
 
-def _summary(report: ReportFile, usable: Sequence[Audit]) -> list[dict[str, Any]]:
+def _summary(report: ReportFile, usable: Sequence[ReportedAudit]) -> list[dict[str, Any]]:
     """One line per audit and attribute: the largest difference and the smallest impact ratio."""
     notion, lines = words.main_notion(report), []
     for audit in usable:
@@ -79,20 +79,20 @@ def _summary(report: ReportFile, usable: Sequence[Audit]) -> list[dict[str, Any]
     return lines
 
 
-def _overall_accuracy(audit: Audit) -> int | None:
+def _overall_accuracy(audit: ReportedAudit) -> int | None:
     """Accuracy over all people, from the company's totals: no noise, the company's word."""
     if audit.cells != "yd" or not audit.totals:
         return None
     return round(1_000_000 * (audit.totals[0] + audit.totals[3]) / max(sum(audit.totals), 1))
 
 
-def _figures(usable: Sequence[Audit]) -> list[dict[str, Any]]:
+def _figures(usable: Sequence[ReportedAudit]) -> list[dict[str, Any]]:
     """Per attribute: a plot of each rate, and of impact ratios, all audits side by side."""
     attributes = list(dict.fromkeys(t.attribute for own in usable for t in own.tables))
     return [_figure(attribute, usable) for attribute in attributes]
 
 
-def _figure(attribute: str, usable: Sequence[Audit]) -> dict[str, Any]:
+def _figure(attribute: str, usable: Sequence[ReportedAudit]) -> dict[str, Any]:
     shown = [(own, t) for own in usable for t in own.tables if t.attribute == attribute]
     labels = list(dict.fromkeys(g.label for _, table in shown for g in table.groups))
     plots = []
@@ -125,7 +125,7 @@ def _mark(found: Limits | None) -> svg.Mark | None:
     return None if found is None else svg.Mark(found[0] / 1e6, found[1] / 1e6, found[2] / 1e6)
 
 
-def _law144(audit: Audit) -> list[dict[str, Any]]:
+def _law144(audit: ReportedAudit) -> list[dict[str, Any]]:
     """Number of people, selected, selection rate and impact ratio, for each table."""
     selected = next(m for m in MEASURES[audit.cells] if m.name == "selection_rate").hits
     return [

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import write_whole
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report
-from isonomy.common.report.schema import OfficerWord, ReportFile, Settings
-from isonomy.common.report.sign import save_signatures, sign_report, write_whole
-from isonomy.common.report.statement import Statement
+from isonomy.common.report.schema import OfficerWord, ReportFile, ReportSettings, Statement
+from isonomy.common.report.sign import sign_report
 from isonomy.common.report.verify import ReportPaths
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.plan_files import named_plan
@@ -48,9 +48,9 @@ def find_run(config: RegulatorConfig, run: str) -> Plan:
     return named_plan(config, run)
 
 
-def settings_of(config: RegulatorConfig) -> Settings:
+def settings_of(config: RegulatorConfig) -> ReportSettings:
     """The policy's rules for reports."""
-    return Settings(
+    return ReportSettings(
         smallest_group=config.policy.smallest_group,
         four_fifths=int(Decimal(config.policy.screening_ratio) * MILLION),
     )
@@ -76,8 +76,8 @@ def write_report(
         software=f"isonomy {version('isonomy')}",
         settings=settings_of(config),
         officer=said.officer,
-        company=said.statement.word() if said.statement else None,
-        told=said.statement.totals if said.statement else None,
+        company=said.statement,
+        totals=said.statement.totals if said.statement else None,
     )
     page = render(report, said.appendix)
     report = report.model_copy(update={"html_sha256": hashlib.sha256(page).hexdigest()})
@@ -89,5 +89,5 @@ def write_report(
     paths = ReportPaths(out / "report.json")
     write_whole(paths.html, page)
     write_whole(paths.report, data)
-    save_signatures(sign_report(data, keys), paths.signatures)
+    sign_report(data, keys).save(paths.signatures)
     return paths, report

@@ -29,7 +29,6 @@ from isonomy.common.base.errors import ConfigError, DataError, PolicyRefused, St
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.vault.vault import VaultTable
 
-MAX_RULE_BYTES = 1 << 20
 _DOMAIN = b"isonomy/rule-coin/v1\0"
 
 
@@ -48,15 +47,6 @@ def check_allowed(config: RegulatorConfig) -> None:
             "the regulator's policy does not allow decisions by attribute: they reveal the "
             "attribute outside any budget (policy.apply_rules in regulator.toml)"
         )
-
-
-def read_rule(path: Path) -> DecisionRule:
-    """A rule as the company's `export_rule().to_json()` wrote it."""
-    try:
-        raw = path.read_bytes()[: MAX_RULE_BYTES + 1]
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    return DecisionRule.from_json(raw)
 
 
 def read_base_decisions(path: Path) -> BaseDecisions:
@@ -129,6 +119,5 @@ __all__ = [
     "check_allowed",
     "coins",
     "read_base_decisions",
-    "read_rule",
     "write_decisions",
 ]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from isonomy.common.report.audit_cells import AuditPurpose
 from isonomy.common.report.audit_unknowns import unknowns_attribute
-from isonomy.common.report.schema import Audit, Limits, ReportFile, ShownTable
+from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
 
 NOTION_WORDS = {
     "demographic_parity": "shares of people selected",
@@ -58,7 +58,7 @@ def main_notion(report: ReportFile) -> str:
     return report.run.notion if report.run.notion in NOTION_WORDS else "demographic_parity"
 
 
-def single_tables(audit: Audit) -> list[ShownTable]:
+def single_tables(audit: ReportedAudit) -> list[ShownTable]:
     """The tables that the summary speaks of: by one attribute each."""
     return [own for own in audit.tables if "*" not in own.attribute]
 
@@ -108,7 +108,7 @@ def _tolerance_sentence(tolerance: int, found: Limits, attribute: str, name: str
     )
 
 
-def four_fifths(report: ReportFile, audit: Audit) -> list[str]:
+def four_fifths(report: ReportFile, audit: ReportedAudit) -> list[str]:
     """What the screening signal says of each group, plainly."""
     limit = report.settings.four_fifths
     if not limit:

@@ -47,7 +47,7 @@ def read_status(config: RegulatorConfig) -> Status:
     delta = float(config.ledger.delta)
     cap = min(config.ledger.cap_units, ledger.cap_units) if ledger else config.ledger.cap_units
     spent = ledger.max_held_units if ledger else 0
-    plans = tuple(plan_status(config, entry, delta) for entry in ledger.plans) if ledger else ()
+    plans = tuple(plan_status(config, entry, delta) for entry in ledger.plans()) if ledger else ()
     vault = config.vault_path
     return Status(
         name=config.name,

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from isonomy.common.ledger.file import read_ledger
+from isonomy.common.ledger.file import replay_lines
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultTampered
 from isonomy.regulator.upkeep.backup_list import add_backup
@@ -63,7 +63,7 @@ def _write(config: RegulatorConfig, file: Path, secret: Secret) -> Backup:
             raw = config.ledger_path.read_bytes()
             raw = raw[: raw.rfind(b"\n") + 1]
             # Count and head are taken from these bytes, because the file may have grown since.
-            state = read_ledger(config.ledger_path, io.BytesIO(raw)).state
+            state = replay_lines(config.ledger_path, io.BytesIO(raw)).state
             _add(archive, config.ledger_path.relative_to(config.home), raw)
             records, head, count = state.records, state.head.hex(), count + 1
     header = Vault.header(config.vault_path)

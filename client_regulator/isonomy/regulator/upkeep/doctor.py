@@ -192,7 +192,7 @@ def _ledger(config: RegulatorConfig) -> Findings:
 
 def _clock(config: RegulatorConfig) -> Findings:
     now = datetime.now(UTC)
-    last = verify_ledger(config.ledger_path).last_time if config.ledger_path.exists() else 0
+    last = verify_ledger(config.ledger_path).time if config.ledger_path.exists() else 0
     lag = last - int(now.timestamp())
     if lag > CLOCK_TOLERANCE_S:
         text = f"the clock is {lag} s before the ledger's last record: no answers"

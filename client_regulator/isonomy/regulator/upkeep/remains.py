@@ -20,7 +20,7 @@ from pathlib import Path
 from isonomy.common.agreements.approvals import Approvals, read_lines
 from isonomy.common.base.errors import DataError
 from isonomy.common.ledger.file import read_ledger
-from isonomy.common.ledger.records import People, Sealed, Subset
+from isonomy.common.ledger.records import PeopleList, Sealed, Subset
 from isonomy.common.ledger.state import LedgerState
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.plan_files import few_shot_approvals
@@ -84,11 +84,10 @@ def _plans_without(config: RegulatorConfig, members: set[bytes]) -> set[str]:
 
     def on_record(sealed: Sealed, state: LedgerState) -> None:
         match sealed.body:
-            case People() as people if not members.isdisjoint(people.split()):
+            case PeopleList() as people if not members.isdisjoint(people.split()):
                 about.add(people.root)
             case Subset() as subset if subset.parent in about:
                 about.add(subset.root)  # perhaps none of them is in it; in doubt they are
 
-    with config.ledger_path.open("rb") as file:
-        plans = read_ledger(config.ledger_path, file, on_record=on_record).state.plans()
+    plans = read_ledger(config.ledger_path, on_record).plans()
     return {plan.plan.hex() for plan in plans if plan.root not in about}

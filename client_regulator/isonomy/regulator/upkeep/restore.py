@@ -92,10 +92,8 @@ class _Chain:
 
 def _read(path: Path) -> _Chain:
     heads: set[bytes] = set()
-    with path.open("rb") as file:
-        state = read_ledger(path, file, on_record=lambda sealed, _: heads.add(sealed.hash)).state
-    ledger_id = state.opening.ledger_id if state.opening else b""
-    return _Chain(ledger_id, state.records, state.head, frozenset(heads))
+    state = read_ledger(path, lambda sealed, _: heads.add(sealed.hash))
+    return _Chain(state.ledger_id, state.records, state.head, frozenset(heads))
 
 
 def _present(home: Path) -> RegulatorConfig | None:

@@ -49,7 +49,7 @@ def rotate_identity(config: RegulatorConfig) -> Rotated:
         raise ConfigError("the daemon holds the old keys in memory; stop it first")
     finish_rotation(config)
     if config.ledger_path.exists():
-        open_plans = [plan for plan in verify_ledger(config.ledger_path).plans if plan.is_open]
+        open_plans = [plan for plan in verify_ledger(config.ledger_path).plans() if plan.is_open]
         if open_plans:
             raise ConfigError(
                 f"{len(open_plans)} open plans name the old identity; close them with "

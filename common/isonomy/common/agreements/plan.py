@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from isonomy.common.agreements.agreement import MAX_PLAN_BYTES, Agreement, PlanPublic, Word
+from isonomy.common.agreements.agreement import Agreement, Word
 from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS
 from isonomy.common.base.canonical import MAX_INTEGER
 from isonomy.common.crypto.params import parameter_set
@@ -175,6 +175,3 @@ class Plan(Agreement):
             f"{'before' if waits else 'and looked at after'} they are answered; later openings "
             f"until {self.inspection_deadline}"
         )
-
-
-__all__ = ["MAX_PLAN_BYTES", "MILLION", "Plan", "PlanPublic", "Share"]

@@ -21,13 +21,12 @@ from __future__ import annotations
 import secrets
 import unicodedata
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from isonomy.common.agreements.agreement import MAX_PLAN_BYTES, Agreement
-from isonomy.common.base.errors import ConfigError, DataError, ProtocolError
+from isonomy.common.agreements.agreement import Agreement
+from isonomy.common.base.errors import DataError, ProtocolError
 from isonomy.common.crypto.ristretto import (
     POINT_BYTES,
     hash_to_points,
@@ -80,15 +79,6 @@ class AlignmentPlan(Agreement):
                 f"  Hash {self.hash.hex()}",
             ]
         )
-
-
-def is_alignment(path: Path) -> bool:
-    """Whether a file is an alignment rather than a plan, by its `kind`; full checks come after."""
-    try:
-        with path.open("rb") as file:
-            return b'"kind":"alignment"' in file.read(MAX_PLAN_BYTES)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
 
 
 def checked_ids(ids: Sequence[object], *, limit: int = MAX_PEOPLE) -> Cohort:
@@ -159,6 +149,3 @@ class Aligner:
     def _multiply(self, stage: str, points: bytes) -> bytes:
         total = len(points) // POINT_BYTES
         return multiply(self._secret, points, lambda done: self._progress(stage, done, total))
-
-
-__all__ = ["Aligner", "AlignmentPlan", "checked_ids", "is_alignment"]

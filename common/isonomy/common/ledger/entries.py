@@ -1,4 +1,4 @@
-"""The ledger as a story: every record that a reader wants to see, with what was left after it.
+"""The ledger as a story: every record that a reader wants to see, and what remained after it.
 
 Reading recomputes the chain and replays the rules, as verifying does; nothing is shown of a ledger
 that does not hold. Needs no key and names nobody.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from isonomy.common.ledger.file import read_ledger, storage_errors
+from isonomy.common.ledger.file import read_ledger
 from isonomy.common.ledger.records import (
     ClosePlan,
     Debit,
@@ -41,17 +41,9 @@ class LedgerEntry:
 
 def read_entries(path: Path) -> list[LedgerEntry]:
     """Read all entries, oldest first; LedgerTampered as `verify_ledger` raises it."""
-    entries: list[LedgerEntry] = []
-
-    def take(sealed: Sealed, state: LedgerState) -> None:
-        entry = _entry(sealed, state)
-        if entry is not None:
-            entries.append(entry)
-
-    path = Path(path)
-    with storage_errors(path), path.open("rb") as file:
-        read_ledger(path, file, on_record=take)
-    return entries
+    entries: list[LedgerEntry | None] = []
+    read_ledger(path, lambda sealed, state: entries.append(_entry(sealed, state)))
+    return [entry for entry in entries if entry is not None]
 
 
 def _entry(sealed: Sealed, state: LedgerState) -> LedgerEntry | None:
@@ -61,8 +53,8 @@ def _entry(sealed: Sealed, state: LedgerState) -> LedgerEntry | None:
         case Open(_, cap_units, delta):
             return LedgerEntry(*at, units=cap_units, left_units=cap_units, event={"delta": delta})
         case Reserve(plan, root, units):
-            left = state.remaining_units(plan, root)
-            return LedgerEntry(*at, plan, "", state.members(root), units, 0, left)
+            remaining = state.remaining_units(plan, root)
+            return LedgerEntry(*at, plan, "", state.members(root), units, 0, remaining)
         case ClosePlan(plan):
             return LedgerEntry(*at, plan, spent_units=state.spent_units(plan))
         case Debit() as debit:

@@ -24,39 +24,17 @@ from isonomy.common.base.errors import (
 )
 from isonomy.common.base.private_files import fsync_folder
 from isonomy.common.ledger.lines import MAX_LINE_BYTES, unseal
-from isonomy.common.ledger.records import Open, Sealed
-from isonomy.common.ledger.state import LedgerState, PlanSummary
+from isonomy.common.ledger.records import Sealed
+from isonomy.common.ledger.state import LedgerState
 
 OnRecord = Callable[[Sealed, LedgerState], None]
 
 
-def see_nothing(sealed: Sealed, state: LedgerState) -> None:
-    """For who wants the end result only."""
-
-
-@dataclass(frozen=True)
-class LedgerSummary:
-    """What `verify_ledger` found. `torn` says that a record at the end was written in part."""
-
-    records: int
-    people: int
-    debits: int
-    head: bytes
-    cap_units: int
-    delta: float
-    max_person_units: int
-    max_held_units: int  # spent, or set aside in an open plan
-    torn: bool
-    plans: tuple[PlanSummary, ...]
-    ledger_id: bytes
-    last_time: int  # of the last record, in Unix seconds
-
-
-def verify_ledger(path: Path, *, known_head: bytes | None = None) -> LedgerSummary:
+def verify_ledger(path: Path, *, known_head: bytes | None = None) -> LedgerState:
     """Check a whole ledger without lock and without changing it; LedgerTampered names the line.
 
-    The checks, for each line:
-        (1) the first record, and no other, opens the ledger, in a schema that is known;
+    Returns what the ledger says. The checks, for each line:
+        (1) the first record, and no other, opens the ledger, in the schema that is known;
         (2) the line is one record in canonical JSON, with exactly the fields of its type;
         (3) `seq` counts from 0 without a gap;
         (4) `prev` is the hash of the record before;
@@ -68,57 +46,42 @@ def verify_ledger(path: Path, *, known_head: bytes | None = None) -> LedgerSumma
         (9) each debit holds an answer;
         (10) inspections go step by step, and no demanded request was answered without opening;
         (11) at the end, `known_head` (from a signed answer), if given, is one of the records.
-    The numbers stand at the lines that check them, here and in ledger_records and ledger_state.
+    The numbers stand at the lines that check them, here, in lines.py, records.py and state.py.
     """
-    path = Path(path)
-    with storage_errors(path), path.open("rb") as file:
-        found = read_ledger(path, file, known_head=known_head)  # (1) … (9)
-    if known_head is not None and not found.has_known_head:  # (11) no rollback
+    heads = set()
+    state = read_ledger(path, lambda sealed, _: heads.add(sealed.hash))  # (1) … (10)
+    if known_head is not None and known_head not in heads:  # (11) no rollback
         raise LedgerTampered(f"{path} lacks a record that it once had: it was rolled back")
-    opening = opening_of(found.state)
-    return LedgerSummary(
-        records=found.state.records,
-        people=found.state.people,
-        debits=found.state.debits,
-        head=found.state.head,
-        cap_units=opening.cap_units,
-        delta=float(opening.delta),
-        max_person_units=found.state.max_person_units,
-        max_held_units=found.state.max_held_units,
-        torn=bool(found.tail),
-        plans=found.state.plans(),
-        ledger_id=opening.ledger_id,
-        last_time=found.state.time,
-    )
+    return state
+
+
+def read_ledger(path: Path, on_record: OnRecord | None = None) -> LedgerState:
+    """Return what a ledger says, verified but for (11), without lock and without changing it.
+
+    `on_record` gets each record with the state right after it.
+    """
+    with storage_errors(path), Path(path).open("rb") as file:
+        return replay_lines(path, file, on_record).state
 
 
 @dataclass(frozen=True)
-class Found:
-    """A ledger file that was read to its end."""
+class LedgerLines:
+    """What the lines of a ledger say, and where the last one stands."""
 
     state: LedgerState
     size: int  # of all complete lines
     last_line: bytes
     tail: bytes  # a torn line, or nothing
-    has_known_head: bool
 
 
-def read_ledger(
-    path: Path,
-    file: BinaryIO,
-    known_head: bytes | None = None,
-    on_record: OnRecord = see_nothing,
-) -> Found:
-    """Replay all complete lines under the rules; anything broken but a torn tail is tampering.
-
-    `on_record` is shown each record with the state right after it.
-    """
-    state, size, last, tail, known = LedgerState(), 0, b"", b"", False
+def replay_lines(path: Path, file: BinaryIO, on_record: OnRecord | None = None) -> LedgerLines:
+    """Replay all complete lines under the rules; anything broken but a torn tail is tampering."""
+    state, size, last, tail = LedgerState(), 0, b"", b""
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), start=1):
         if not line.endswith(b"\n"):
             if len(line) > MAX_LINE_BYTES or _has_more_than_a_record(line):
                 raise LedgerTampered(f"{path}, line {number}: not a record, nor the start of one")
-            tail = line
+            tail, state.torn = line, True
             break
         try:
             sealed = unseal(line[:-1])
@@ -128,11 +91,11 @@ def read_ledger(
         except IsonomyError as error:
             raise LedgerTampered(f"{path}, line {number}: {error}") from None
         size, last = size + len(line), line
-        known = known or state.head == known_head
-        on_record(sealed, state)
-    if state.opening is None:
+        if on_record is not None:
+            on_record(sealed, state)
+    if not state.records:
         raise LedgerTampered(f"{path}, line 1: no record opens this ledger")  # (1)
-    return Found(state, size, last, tail, known)
+    return LedgerLines(state, size, last, tail)
 
 
 def _has_more_than_a_record(tail: bytes) -> bool:
@@ -163,13 +126,6 @@ def write_all(fd: int, data: bytes, offset: int) -> None:
     """Write in one call; a short write is a failure (the next call would only say why)."""
     if os.pwrite(fd, data, offset) != len(data):
         raise OSError(0, "short write, the disk is probably full")
-
-
-def opening_of(state: LedgerState) -> Open:
-    """Return the terms that the first record set."""
-    if state.opening is None:
-        raise LedgerTampered("the ledger has no first record")
-    return state.opening
 
 
 @contextlib.contextmanager

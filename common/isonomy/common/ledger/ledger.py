@@ -25,10 +25,11 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,17 +45,14 @@ from isonomy.common.base.errors import (
 from isonomy.common.base.merkle import merkle_root
 from isonomy.common.base.private_files import fsync_folder
 from isonomy.common.ledger.file import (
-    LedgerSummary,
     OnRecord,
     keep_torn,
-    read_ledger,
-    see_nothing,
+    replay_lines,
     storage_errors,
     verify_ledger,
     write_all,
 )
 from isonomy.common.ledger.lines import seal, subset_root
-from isonomy.common.ledger.questions import LedgerQuestions
 from isonomy.common.ledger.records import (
     NO_RECORD,
     Body,
@@ -65,7 +63,7 @@ from isonomy.common.ledger.records import (
     Key,
     Note,
     Open,
-    People,
+    PeopleList,
     Reserve,
     Subset,
 )
@@ -73,11 +71,40 @@ from isonomy.common.ledger.state import LedgerState, PlanSummary
 
 CLOCK_TOLERANCE_S = 120  # clocks are set back by seconds all the time
 
-__all__ = ["DebitRecord", "Ledger", "LedgerSummary", "PlanSummary", "verify_ledger"]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+__all__ = ["DebitRecord", "Ledger", "PlanSummary", "verify_ledger"]
 
 
-class Ledger(LedgerQuestions):
+def _locked(
+    question: Callable[Concatenate[LedgerState, P], T],
+) -> Callable[Concatenate[Ledger, P], T]:
+    """Put a question to the ledger's state while no other thread writes."""
+
+    @wraps(question)
+    def ask(self: Ledger, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._mutex:
+            return question(self._ready(), *args, **kwargs)
+
+    return ask
+
+
+class Ledger:
     """An open ledger. One process holds it at a time; its threads may share this object."""
+
+    # What it can be asked is explained in LedgerState.
+    members = _locked(LedgerState.members)
+    find = _locked(LedgerState.find)
+    debits_of = _locked(LedgerState.debits_of)
+    inspections = _locked(LedgerState.inspections)
+    check = _locked(LedgerState.check_debit)
+    spent_units = _locked(LedgerState.spent_units)
+    answers = _locked(LedgerState.answers)
+    remaining_units = _locked(LedgerState.remaining_units)
+    person_units = _locked(LedgerState.person_units)
+    held_units = _locked(LedgerState.held_units)
+    plans = _locked(LedgerState.plans)
 
     def __init__(self, path: Path, fd: int, state: LedgerState, size: int) -> None:
         """Use `create` or `open`."""
@@ -119,7 +146,7 @@ class Ledger(LedgerQuestions):
         return cls(path, fd, state, len(line))
 
     @classmethod
-    def open(cls, path: Path, *, on_record: OnRecord = see_nothing) -> Ledger:
+    def open(cls, path: Path, *, on_record: OnRecord | None = None) -> Ledger:
         """Hold an existing ledger: lock, verify every record, cut a torn tail off, fsync."""
         path = Path(path)
         with storage_errors(path), contextlib.ExitStack() as on_failure:
@@ -133,17 +160,18 @@ class Ledger(LedgerQuestions):
                     f"another isonomy-regulator command (`fuser {path}` names it); stop it first"
                 ) from None
             with open(fd, "rb", closefd=False) as file:
-                found = read_ledger(path, file, on_record=on_record)
-            if found.tail:
-                keep_torn(path, found.tail)
-                os.ftruncate(fd, found.size)
+                lines = replay_lines(path, file, on_record)
+            if lines.tail:
+                keep_torn(path, lines.tail)
+                os.ftruncate(fd, lines.size)
+                lines.state.torn = False
             # The last record may sit in the page cache only: its writer died before the fsync, or
             # the fsync failed and the kernel now calls the page clean. `find` may hand its answer
             # out, so it is written again, byte for byte, and synced. All before it were synced.
-            write_all(fd, found.last_line, found.size - len(found.last_line))
+            write_all(fd, lines.last_line, lines.size - len(lines.last_line))
             os.fsync(fd)
             on_failure.pop_all()
-        return cls(path, fd, found.state, found.size)
+        return cls(path, fd, lines.state, lines.size)
 
     def close(self) -> None:
         """Let the file and its lock go. Closing twice is harmless."""
@@ -163,6 +191,31 @@ class Ledger(LedgerQuestions):
     ) -> None:
         self.close()
 
+    @property
+    def head(self) -> bytes:
+        return self._ready().head
+
+    @property
+    def records(self) -> int:
+        return self._ready().records
+
+    @property
+    def last_time(self) -> int:
+        """When the last record was written, in Unix seconds."""
+        return self._ready().time
+
+    @property
+    def ledger_id(self) -> bytes:
+        return self._ready().ledger_id
+
+    @property
+    def cap_units(self) -> int:
+        return self._ready().cap_units
+
+    @property
+    def delta(self) -> float:
+        return self._ready().delta
+
     # ---- what is written -----------------------------------------------------------------------
 
     def bind_key(self, tag: bytes) -> None:
@@ -174,7 +227,7 @@ class Ledger(LedgerQuestions):
         if any(type(each) is not bytes or len(each) != MEMBER_BYTES for each in members):
             raise DataError(f"people must be hashes of {MEMBER_BYTES} bytes each")
         root = merkle_root(members)
-        self._append(People(root, b"".join(members)))
+        self._append(PeopleList(root, b"".join(members)))
         return root
 
     def add_subset(self, parent: bytes, positions: NDArray[np.integer]) -> bytes:

@@ -20,7 +20,7 @@ from isonomy.common.base.merkle import merkle_root
 from isonomy.common.ledger.records import (
     Body,
     Open,
-    People,
+    PeopleList,
     Sealed,
     Subset,
     check_schema,
@@ -79,7 +79,7 @@ def _body(kind: object, values: dict[str, Any]) -> Body:
     if record is None or values.keys() != {each.name for each in fields(record)}:
         raise ProtocolError("a record of an unknown type, or with other fields than its type has")
     body = record(**{name: _from_json(name, value) for name, value in values.items()})
-    if isinstance(body, People) and merkle_root(body.split()) != body.root:  # (6) lists' roots
+    if isinstance(body, PeopleList) and merkle_root(body.split()) != body.root:  # (6) lists' roots
         raise VerificationError("the people do not match their Merkle root")
     if isinstance(body, Subset) and subset_root(body.parent, body.positions) != body.root:  # (6)
         raise VerificationError("the positions do not match the subset's root")

@@ -50,7 +50,7 @@ class Open:
 
 
 @dataclass(frozen=True)
-class People:
+class PeopleList:
     """A membership, stored once: the concatenated 16-byte keyed hashes of ids, in row order."""
 
     TYPE: ClassVar[str] = "people"
@@ -187,7 +187,7 @@ class Note:
         object.__setattr__(self, "event", _checked_event(self.event))
 
 
-Body = Open | Key | People | Subset | Reserve | ClosePlan | Debit | Inspection | Note
+Body = Open | Key | PeopleList | Subset | Reserve | ClosePlan | Debit | Inspection | Note
 
 
 @dataclass(frozen=True)

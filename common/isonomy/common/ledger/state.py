@@ -39,6 +39,7 @@ from isonomy.common.base.errors import (
     BudgetExceeded,
     ConfigError,
     DataError,
+    LedgerTampered,
     ReplayRefused,
     VerificationError,
 )
@@ -53,7 +54,7 @@ from isonomy.common.ledger.records import (
     Inspection,
     Key,
     Open,
-    People,
+    PeopleList,
     Reserve,
     Sealed,
     Subset,
@@ -87,6 +88,7 @@ class LedgerState:
 
     def __init__(self) -> None:
         self.opening: Open | None = None
+        self.torn = False  # whether the file that was read ends in a record written in part
         self.key: bytes | None = None
         self.records = 0
         self.time = 0  # of the last record, in Unix seconds
@@ -119,7 +121,7 @@ class LedgerState:
                         "would look new and get a second budget. Restore the old key."
                     )
                 return True
-            case People() | Subset():
+            case PeopleList() | Subset():
                 return body.root in self._people
             case Reserve() if body.plan in self._plans:
                 if self._plans[body.plan].terms != body:
@@ -148,7 +150,7 @@ class LedgerState:
         if self.repeats(body):
             raise ReplayRefused("the ledger already holds this record")
         match body:
-            case People():
+            case PeopleList():
                 if len(set(body.split())) != len(body.members) // 16:  # (6) distinct
                     raise DataError("the same person twice in one list of people")
             case Subset():
@@ -171,7 +173,7 @@ class LedgerState:
                 self.opening = opening
             case Key(tag):
                 self.key = tag
-            case People(root, _) as people:
+            case PeopleList(root, _) as people:
                 self._people.add_list(root, people.split())
                 more = np.zeros(len(self._people) - len(self._set_aside), np.int64)
                 self._set_aside = np.concatenate([self._set_aside, more])
@@ -227,7 +229,7 @@ class LedgerState:
 
     def _check_reserve(self, body: Reserve) -> None:
         set_aside = int(self._set_aside[self._people.numbers(body.root)].max())
-        cap = self.opening.cap_units if self.opening else 0
+        cap = self.cap_units
         if set_aside + body.units > cap:  # (7) reservations within the cap
             raise BudgetExceeded(
                 f"plan {_short(body.plan)} asks for {body.units} units; somebody among the people "
@@ -235,6 +237,18 @@ class LedgerState:
             )
 
     # ---- answers to questions ------------------------------------------------------------------
+
+    @property
+    def ledger_id(self) -> bytes:
+        return self._terms.ledger_id
+
+    @property
+    def cap_units(self) -> int:
+        return self._terms.cap_units
+
+    @property
+    def delta(self) -> float:
+        return float(self._terms.delta)
 
     @property
     def people(self) -> int:
@@ -316,6 +330,12 @@ class LedgerState:
         )
 
     # ---- inner parts ---------------------------------------------------------------------------
+
+    @property
+    def _terms(self) -> Open:
+        if self.opening is None:
+            raise LedgerTampered("the ledger has no first record")
+        return self.opening
 
     def _plan(self, plan: bytes) -> _Plan:
         if plan not in self._plans:

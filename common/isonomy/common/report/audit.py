@@ -43,16 +43,16 @@ class ShownGroup:
 
 
 @dataclass(frozen=True)
-class Table:
+class AuditTable:
     """One attribute or intersection as it is shown."""
 
     attribute: str
     groups: tuple[ShownGroup, ...]
     withheld: tuple[str, ...]
-    given: GroupCounts
+    counts: GroupCounts
 
     def findings(self) -> Findings:
-        return findings_of(self.given)
+        return findings_of(self.counts)
 
 
 @dataclass(frozen=True)
@@ -79,45 +79,47 @@ class NoisedCounts:
     def labels(self) -> tuple[str, ...]:
         return group_labels(self.expression, self.groups)
 
-    def tables(self, smallest_group: float = SMALLEST_GROUP) -> list[Table]:
+    def tables(self, smallest_group: float = SMALLEST_GROUP) -> list[AuditTable]:
         """Every attribute, then every intersection, of the released expression."""
         names = split_expression(self.expression, self.groups)
         check_shown(self.expression, self.groups)
-        wanted = [own for size in range(1, len(names) + 1) for own in combinations(names, size)]
-        return [self._table(INTERSECTION.join(own), smallest_group) for own in wanted]
+        sizes = range(1, len(names) + 1)
+        crossings = [crossed for size in sizes for crossed in combinations(names, size)]
+        return [self._table(INTERSECTION.join(crossed), smallest_group) for crossed in crossings]
 
-    def _table(self, attribute: str, smallest_group: float) -> Table:
-        whole = self._sets(attribute)
-        size = [float(self.counts[list(own.members)].sum()) for own in whole]
-        small = [own for own, people in zip(whole, size, strict=True) if people < smallest_group]
-        shown = [own for own in whole if own not in small]
-        pooled = ShownGroup(
-            " or ".join(own.label for own in small),
-            tuple(sorted(member for own in small for member in own.members)),
+    def _table(self, attribute: str, smallest_group: float) -> AuditTable:
+        large, small = list[ShownGroup](), list[ShownGroup]()
+        for group in self._sets(attribute):
+            (large if self._people(group) >= smallest_group else small).append(group)
+        pool = ShownGroup(
+            " or ".join(group.label for group in small),
+            tuple(sorted(member for group in small for member in group.members)),
         )
-        if len(small) > 1 and self.counts[list(pooled.members)].sum() >= smallest_group:
-            shown, small = [*shown, pooled], []
-        return Table(
+        if len(small) > 1 and self._people(pool) >= smallest_group:
+            large, small = [*large, pool], []
+        return AuditTable(
             attribute,
-            tuple(shown),
-            tuple(own.label for own in small),
-            self.given([own.members for own in shown]),
+            tuple(large),
+            tuple(group.label for group in small),
+            self._counts_of([group.members for group in large]),
         )
 
-    def given(self, sets: Sequence[Sequence[int]]) -> GroupCounts:
+    def _people(self, group: ShownGroup) -> float:
+        return float(self.counts[list(group.members)].sum())
+
+    def _counts_of(self, sets: Sequence[Sequence[int]]) -> GroupCounts:
         """The counts of sets of released groups, with the covariance of their noise."""
-        counts = np.array([self.counts[list(own)].sum(axis=0) for own in sets])
+        counts = np.array([self.counts[list(members)].sum(axis=0) for members in sets])
         counts = np.round(counts.reshape(len(sets), self.counts.shape[1]) * MILLION) / MILLION
         return GroupCounts(self.cells, counts, noise_covariance(sets, len(self.counts)), self.sigma)
 
     def _sets(self, attribute: str) -> list[ShownGroup]:
         """The groups of a coarser attribute as sets of the released ones."""
         names = split_expression(self.expression, self.groups)
-        kept = split_expression(attribute, self.groups)
         shape = [len(self.groups[name]) for name in names]
         index = np.indices(shape).reshape(len(names), -1)  # (names, k): the code per attribute
         code = np.zeros(index.shape[1], dtype=np.int64)
-        for name in kept:
+        for name in split_expression(attribute, self.groups):
             code = code * len(self.groups[name]) + index[names.index(name)]
         return [
             ShownGroup(label, tuple(np.flatnonzero(code == number).tolist()))
@@ -141,8 +143,8 @@ def check_shown(expression: str, groups: Mapping[str, Sequence[str]]) -> None:
 def noise_covariance(sets: Sequence[Sequence[int]], released: int) -> Floats:
     """(sets, sets) a_S·a_T, see the module's docstring."""
     rows = np.zeros((len(sets), released - 1))
-    for row, own in zip(rows, sets, strict=True):
-        row[[member for member in own if member < released - 1]] = 1.0
-        if released - 1 in own:
+    for row, members in zip(rows, sets, strict=True):
+        row[[member for member in members if member < released - 1]] = 1.0
+        if released - 1 in members:
             row -= 1.0
     return rows @ rows.T

@@ -10,66 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isonomy.common.base.errors import ConfigError, VerificationError
-from isonomy.common.ledger.file import opening_of, read_ledger, storage_errors
-from isonomy.common.ledger.records import Debit, Inspection, Note, Sealed
+from isonomy.common.ledger.file import read_ledger
+from isonomy.common.ledger.records import DebitRecord, Inspection, Note, Sealed
 from isonomy.common.ledger.state import LedgerState
 
 
 @dataclass(frozen=True)
-class Answered:
-    """A debit with its place in the chain."""
-
-    sequence: int
-    time: int
-    debit: Debit
-
-
-@dataclass(frozen=True)
 class PlanHistory:
-    """One plan in the ledger, up to `head`."""
+    """One plan in the ledger, up to `head`. Inspections stand with their last step."""
 
     ledger_id: bytes
     head: bytes
     records: int
-    delta: float
     reserved_units: int
     spent_units: int
-    answers: tuple[Answered, ...]
+    answers: tuple[DebitRecord, ...]
     inspections: tuple[Inspection, ...]
     notes: tuple[tuple[int, Note], ...]
-
-
-class _Reader:
-    """Follows a replay and keeps what concerns the plan; stands still after `until`."""
-
-    def __init__(self, plan: bytes, until: bytes | None) -> None:
-        self._plan, self._until = plan, until
-        self.reached = False
-        self.head, self.records, self.reserved, self.spent = b"", 0, -1, 0
-        self.answers: list[Answered] = []
-        self.inspections: dict[tuple[str, bytes], Inspection] = {}
-        self.notes: list[tuple[int, Note]] = []
-
-    def __call__(self, sealed: Sealed, state: LedgerState) -> None:
-        if self.reached:
-            return
-        body = sealed.body
-        if isinstance(body, Debit) and body.plan == self._plan:
-            self.answers.append(Answered(sealed.seq, sealed.time, body))
-        elif isinstance(body, Inspection) and body.plan == self._plan:
-            self.inspections[body.query_id, body.request_hash] = body  # its last step counts
-        elif isinstance(body, Note):
-            self.notes.append((sealed.time, body))
-        self.head, self.records = sealed.hash, state.records
-        self.reached = sealed.hash == self._until
-        if self.reached:
-            self.settle(state)
-
-    def settle(self, state: LedgerState) -> None:
-        """Take the plan's standing over; right after the last record that counts."""
-        for own in state.plans():
-            if own.plan == self._plan:
-                self.reserved, self.spent = own.units, own.spent_units
 
 
 def plan_history(path: Path, plan: bytes, *, until: bytes | None = None) -> PlanHistory:
@@ -77,29 +34,42 @@ def plan_history(path: Path, plan: bytes, *, until: bytes | None = None) -> Plan
 
     LedgerTampered if the chain is broken, VerificationError if `until` is not in it.
     """
-    reader = _Reader(plan, until)
-    with storage_errors(path), path.open("rb") as file:
-        found = read_ledger(path, file, on_record=reader)
+    notes: list[tuple[int, Note]] = []
+    history: PlanHistory | None = None
+
+    def take(sealed: Sealed, state: LedgerState) -> None:
+        nonlocal history
+        if isinstance(sealed.body, Note):
+            notes.append((sealed.time, sealed.body))
+        if sealed.hash == until:  # later records are replayed, but no part of this history
+            history = _history(path, plan, state, notes)
+
+    state = read_ledger(path, take)
     if until is None:
-        reader.settle(found.state)
-    elif not reader.reached:
+        return _history(path, plan, state, notes)
+    if history is None:
         raise VerificationError(
             f"the ledger {path} does not hold the head {until.hex()[:16]}…: it is another ledger, "
             "or it was rolled back"
         )
-    if reader.reserved < 0:
+    return history
+
+
+def _history(
+    path: Path, plan: bytes, state: LedgerState, notes: list[tuple[int, Note]]
+) -> PlanHistory:
+    terms = next((each for each in state.plans() if each.plan == plan), None)
+    if terms is None:
         raise ConfigError(
             f"the ledger {path} knows no plan {plan.hex()[:16]}…; nothing was reserved for it"
         )
-    opening = opening_of(found.state)
     return PlanHistory(
-        ledger_id=opening.ledger_id,
-        head=reader.head,
-        records=reader.records,
-        delta=float(opening.delta),
-        reserved_units=reader.reserved,
-        spent_units=reader.spent,
-        answers=tuple(reader.answers),
-        inspections=tuple(reader.inspections.values()),
-        notes=tuple(reader.notes),
+        ledger_id=state.ledger_id,
+        head=state.head,
+        records=state.records,
+        reserved_units=terms.units,
+        spent_units=terms.spent_units,
+        answers=tuple(state.debits_of(plan)),
+        inspections=state.inspections(plan),
+        notes=tuple(notes),
     )

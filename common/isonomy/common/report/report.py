@@ -14,20 +14,21 @@ from collections.abc import Mapping, Sequence
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.crypto.params import parameter_set
+from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.report.from_ledger import PlanHistory
 from isonomy.common.report.schema import (
     MAX_LINES,
-    Asked,
-    CompanyWord,
     Deletion,
     Inspections,
     LedgerPoint,
     OfficerWord,
     Privacy,
+    Questions,
     ReportFile,
-    Run,
-    Settings,
+    ReportSettings,
+    RunTerms,
+    Statement,
 )
 from isonomy.common.report.tables import audit_of, unknowns_of
 
@@ -40,39 +41,42 @@ def build_report(
     *,
     created: int,
     software: str,
-    settings: Settings | None = None,
+    settings: ReportSettings | None = None,
     officer: OfficerWord | None = None,
-    company: CompanyWord | None = None,
-    told: Mapping[str, Sequence[int]] | None = None,
+    company: Statement | None = None,
+    totals: Mapping[str, Sequence[int]] | None = None,
 ) -> ReportFile:
-    """The whole report, without its HTML's hash. A pure function of its arguments."""
+    """The whole report, without its HTML's hash. A pure function of its arguments.
+
+    `totals` are people per cell by query id, for audits whose query could not carry them.
+    """
     if history.reserved_units > plan.cap_units:
         raise ConfigError("the ledger reserved more for this plan than the plan allows")
-    wanted = settings or Settings()
+    settings, answers = settings or ReportSettings(), history.answers
     row_bound = parameter_set(plan.parameters).row_bound
-    audits = [audit_of(own, plan.groups, row_bound, wanted, told or {}) for own in history.answers]
-    unknowns = [unknowns_of(own, plan.groups, row_bound) for own in history.answers]
+    audits = [audit_of(each, plan.groups, row_bound, settings, totals or {}) for each in answers]
+    unknowns = [unknowns_of(each, plan.groups, row_bound) for each in answers]
     return ReportFile(
         created=created,
         software=software,
         run=run_of(plan),
-        settings=wanted,
+        settings=settings,
         privacy=privacy_of(plan, history),
         ledger=LedgerPoint(
             ledger_id=history.ledger_id.hex(), head=history.head.hex(), records=history.records
         ),
         inspections=inspections_of(plan, history),
-        audits=tuple(own for own in audits if own is not None),
-        unknowns=tuple(own for own in unknowns if own is not None),
+        audits=tuple(audit for audit in audits if audit is not None),
+        unknowns=tuple(share for share in unknowns if share is not None),
         company=company,
         officer=officer or OfficerWord(),
         deletions=deletions_of(plan, history),
     )
 
 
-def run_of(plan: Plan) -> Run:
+def run_of(plan: Plan) -> RunTerms:
     """The plan's terms."""
-    return Run(
+    return RunTerms(
         plan=plan.hash.hex(),
         name=plan.name,
         strategy=plan.strategy,
@@ -90,22 +94,25 @@ def run_of(plan: Plan) -> Run:
 
 def privacy_of(plan: Plan, history: PlanHistory) -> Privacy:
     """Cap, spending, and what it was spent on."""
-    asked: dict[tuple[str, str, str], Asked] = {}
-    for own in history.answers:
-        event = own.debit.event
+    lines: dict[tuple[str, str, str], list[DebitRecord]] = {}
+    for debit in history.answers:
+        event = debit.event
         key = (str(event["purpose"]), str(event["kind"]), str(event["attributes"]))
-        if key not in asked and len(asked) >= MAX_LINES - 1:
+        if key not in lines and len(lines) >= MAX_LINES - 1:
             key = ("other purposes", "", "")
-        old = asked.get(key)
-        asked[key] = Asked(
-            purpose=key[0],
-            kind=key[1],
-            attributes=key[2],
-            queries=1 + (old.queries if old else 0),
-            units=own.debit.units + (old.units if old else 0),
-            first=min(own.time, old.first) if old else own.time,
-            last=max(own.time, old.last) if old else own.time,
+        lines.setdefault(key, []).append(debit)
+    questions = tuple(
+        Questions(
+            purpose=purpose,
+            kind=kind,
+            attributes=attributes,
+            queries=len(debits),
+            units=sum(debit.units for debit in debits),
+            first=min(debit.time for debit in debits),
+            last=max(debit.time for debit in debits),
         )
+        for (purpose, kind, attributes), debits in lines.items()
+    )
     return Privacy(
         delta=plan.delta,
         cap_units=plan.cap_units,
@@ -115,7 +122,7 @@ def privacy_of(plan: Plan, history: PlanHistory) -> Privacy:
         individual_filter=plan.individual_filter,
         record_privacy=plan.record_privacy,
         answers=len(history.answers),
-        asked=tuple(asked.values()),
+        questions=questions,
     )
 
 
@@ -126,7 +133,7 @@ def rounded_epsilon(units: int, delta: str) -> int:
 
 def inspections_of(plan: Plan, history: PlanHistory) -> Inspections:
     """How far each inspected request came, by the ledger: drawn while it ran, or opened later."""
-    steps = Counter(own.step for own in history.inspections)
+    steps = Counter(inspection.step for inspection in history.inspections)
     return Inspections(
         rate=plan.inspection_millionths,
         auditor=plan.auditor,
@@ -140,13 +147,13 @@ def inspections_of(plan: Plan, history: PlanHistory) -> Inspections:
 
 def deletions_of(plan: Plan, history: PlanHistory) -> tuple[Deletion, ...]:
     """Deletions of this run or of a whole cohort, as the ledger notes them."""
-    own_run = f"run {plan.hash.hex()}"
-    found = []
+    this_run = f"run {plan.hash.hex()}"
+    deletions = []
     for time, note in history.notes:
         target = str(note.event.get("target", ""))
-        if note.kind != DELETION or not (target == own_run or target.startswith("cohort ")):
+        if note.kind != DELETION or not (target == this_run or target.startswith("cohort ")):
             continue
-        what = "the people of this run" if target == own_run else target
+        what = "the people of this run" if target == this_run else target
         record = str(note.event.get("record_sha256", ""))
-        found.append(Deletion(time=time, what=f"{what} (record {record[:16]}…)"))
-    return tuple(found)
+        deletions.append(Deletion(time=time, what=f"{what} (record {record[:16]}…)"))
+    return tuple(deletions)

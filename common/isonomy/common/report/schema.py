@@ -9,19 +9,19 @@ The report pins its own HTML (`html_sha256`), so one signature over report.json 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from isonomy.common.base.canonical import MAX_INTEGER, canonical_json, parse_canonical
-from isonomy.common.base.errors import ConfigError, ProtocolError
-from isonomy.common.keys.party import Card, Hex32
+from isonomy.common.base.canonical import MAX_INTEGER
+from isonomy.common.base.documents import Document
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.keys.party import Card, Hex32, PartyName
 from isonomy.common.report.audit import MAX_SHOWN_GROUPS
 from isonomy.common.report.audit_cells import Cells
 
-SCHEMA: Literal["isonomy/report/v1"] = "isonomy/report/v1"
-MAX_REPORT_BYTES = 1 << 24
 MAX_LINES = 200
 
 Whole = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
@@ -34,15 +34,15 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Settings(_Part):
-    """How the officer wanted the numbers read. `four_fifths` 0 turns the screening signal off."""
+class ReportSettings(_Part):
+    """How the officer wants the numbers read. `four_fifths` 0 turns the screening signal off."""
 
     smallest_group: Whole = 50  # people, judged by noised counts
     four_fifths: Annotated[int, Field(ge=0, le=1_000_000)] = 800_000
     confidence: Literal[950_000] = 950_000
 
 
-class Run(_Part):
+class RunTerms(_Part):
     """What was agreed: from the plan, whose hash binds all of it."""
 
     plan: Hex32
@@ -59,7 +59,7 @@ class Run(_Part):
     inspection_deadline: str
 
 
-class Asked(_Part):
+class Questions(_Part):
     """Questions of one kind that the regulator answered."""
 
     purpose: str
@@ -82,7 +82,7 @@ class Privacy(_Part):
     individual_filter: bool
     record_privacy: bool
     answers: Whole
-    asked: tuple[Asked, ...] = Field(max_length=MAX_LINES)
+    questions: tuple[Questions, ...] = Field(max_length=MAX_LINES)
 
 
 class LedgerPoint(_Part):
@@ -127,7 +127,7 @@ class ShownTable(_Part):
     differences: Mapping[str, Limits | None]
 
 
-class Audit(_Part):
+class ReportedAudit(_Part):
     """One audit, rebuilt from one ledger record. `problem` says why an audit has no tables."""
 
     name: str
@@ -158,15 +158,28 @@ class Unknowns(_Part):
     share: Limits
 
 
-class CompanyWord(_Part):
-    """What the company says about model and decisions. The regulator checked none of it."""
+class Statement(Document):
+    """statement.json: what only the company can say about model and decisions.
 
-    sha256: Hex32  # of the statement as it was handed over
-    company: str
-    model: Text
-    model_sha256: str
-    decisions: Mapping[str, Hex32]  # audit name -> SHA-256 of ids, labels and decisions
-    reason: Text
+    It is handed over as a file and shown as the company's word: the regulator checked none of it.
+    Totals per cell are in it only where a query could not carry them (several companies).
+    """
+
+    word: ClassVar[str] = "company's statement"
+
+    schema_version: Literal["isonomy/statement/v1"] = "isonomy/statement/v1"
+    plan: Hex32
+    company: PartyName
+    model: Text = ""
+    model_sha256: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64})?$")] = ""
+    decisions: Mapping[str, Hex32] = {}  # audit name -> fingerprint of the audited decisions
+    totals: Mapping[str, tuple[Whole, ...]] = {}  # query id -> people per cell, in millionths
+    reason: Text = ""
+
+    @property
+    def sha256(self) -> str:
+        """Of the file as it was handed over."""
+        return hashlib.sha256(self.to_json()).hexdigest()
 
 
 class OfficerWord(_Part):
@@ -185,39 +198,26 @@ class Deletion(_Part):
     what: str
 
 
-class ReportFile(_Part):
+class ReportFile(Document):
     """A whole report.json."""
 
-    schema_version: Literal["isonomy/report/v1"] = SCHEMA
+    word: ClassVar[str] = "report"
+    max_bytes: ClassVar[int] = 1 << 24
+
+    schema_version: Literal["isonomy/report/v1"] = "isonomy/report/v1"
     created: Whole
     software: str
     html_sha256: str = ""
-    run: Run
-    settings: Settings
+    run: RunTerms
+    settings: ReportSettings
     privacy: Privacy
     ledger: LedgerPoint
     inspections: Inspections
-    audits: tuple[Audit, ...]
+    audits: tuple[ReportedAudit, ...]
     unknowns: tuple[Unknowns, ...]
-    company: CompanyWord | None
+    company: Statement | None
     officer: OfficerWord
     deletions: tuple[Deletion, ...]
-
-    def to_json(self) -> bytes:
-        """Canonical bytes: what is signed and saved."""
-        return canonical_json(self.model_dump(mode="json"))
-
-    @classmethod
-    def from_json(cls, data: bytes) -> ReportFile:
-        """Total: whatever the bytes are, a report or a ProtocolError."""
-        parse_canonical(data, max_bytes=MAX_REPORT_BYTES)
-        try:
-            return cls.model_validate_json(data)
-        except ValidationError as error:
-            places = sorted({".".join(map(str, e["loc"])) or "report" for e in error.errors()})
-            raise ProtocolError(
-                f"not a report of schema {SCHEMA}: look at {', '.join(places[:5])}"
-            ) from None
 
 
 def millionths(value: float) -> int:
@@ -226,30 +226,3 @@ def millionths(value: float) -> int:
     if abs(scaled) > MAX_INTEGER:
         raise ConfigError("a number is too large for a report")
     return scaled
-
-
-def plain(limits: Limits | None) -> tuple[float, float, float] | None:
-    """Fixed point back to floats."""
-    return None if limits is None else (limits[0] / 1e6, limits[1] / 1e6, limits[2] / 1e6)
-
-
-__all__: list[Any] = [
-    "SCHEMA",
-    "Asked",
-    "Audit",
-    "CompanyWord",
-    "Deletion",
-    "Group",
-    "Inspections",
-    "LedgerPoint",
-    "Limits",
-    "OfficerWord",
-    "Privacy",
-    "ReportFile",
-    "Run",
-    "Settings",
-    "ShownTable",
-    "Unknowns",
-    "millionths",
-    "plain",
-]

@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.people.cohort import group_count
 from isonomy.common.report.audit import NoisedCounts, noise_covariance
 from isonomy.common.report.audit_cells import CELL_NAMES, AuditPurpose, Cells
 from isonomy.common.report.audit_intervals import Estimate, NoisedRate, rate_interval
 from isonomy.common.report.audit_rates import GroupCounts, findings_of
 from isonomy.common.report.audit_unknowns import released_attribute
-from isonomy.common.report.from_ledger import Answered
 from isonomy.common.report.schema import (
-    Audit,
     Group,
     Limits,
-    Settings,
+    ReportedAudit,
+    ReportSettings,
     ShownTable,
     Unknowns,
     millionths,
@@ -33,42 +33,42 @@ Groups = Mapping[str, Sequence[str]]
 
 
 def audit_of(
-    answered: Answered,
+    debit: DebitRecord,
     groups: Groups,
     row_bound: int,
-    settings: Settings,
-    told: Mapping[str, Sequence[int]],
-) -> Audit | None:
+    settings: ReportSettings,
+    stated_totals: Mapping[str, Sequence[int]],
+) -> ReportedAudit | None:
     """The audit that a ledger record is, or None if it is none.
 
-    `told` are totals in millionths by query id, from the company's statement: only for audits of
+    `stated_totals` are in millionths by query id, from the company's statement: only for audits of
     several companies, whose purpose cannot carry them.
     """
-    event = answered.debit.event
+    event = debit.event
     purpose = AuditPurpose.parse(str(event.get("purpose", "")))
     if purpose is None:
         return None
     totals = tuple(millionths(total) for total in purpose.totals or ())
-    totals = totals or tuple(told.get(answered.debit.query_id, ()))
+    totals = totals or tuple(stated_totals.get(debit.query_id, ()))
     problem, tables = "", list[ShownTable]()
     try:
-        problem = _problem(answered, purpose, groups)
+        problem = _problem(debit, purpose, groups)
         if not problem:
-            noised = _counts(answered, purpose, groups, row_bound, totals)
+            noised = _counts(debit, purpose, groups, row_bound, totals)
             problem = _contradiction(noised, totals, int(event["people"]))
             tables = [] if problem else _tables(noised, settings)
     except ConfigError as error:
         problem = str(error)
-    return Audit(
+    return ReportedAudit(
         name=purpose.name,
         selected=purpose.selected,
         cells=purpose.cells,
         attribute=str(event["attributes"]),
-        query_id=answered.debit.query_id,
-        sequence=answered.sequence,
-        time=answered.time,
-        request_hash=answered.debit.request_hash.hex(),
-        units=answered.debit.units,
+        query_id=debit.query_id,
+        sequence=debit.seq,
+        time=debit.time,
+        request_hash=debit.request_hash.hex(),
+        units=debit.units,
         noise=int(event["noise"]),
         people=int(event["people"]),
         totals=totals,
@@ -87,49 +87,50 @@ def shown_table(
     sigma: float,
 ) -> ShownTable:
     """Everything that follows from a table's counts; a pure function of them."""
-    counts = np.array([own.counts for own in groups], dtype=np.float64) / 1e6
-    given = GroupCounts(
-        cells,
-        counts.reshape(len(groups), len(CELL_NAMES[cells])),
-        noise_covariance([own.members for own in groups], released),
-        sigma,
+    counts = np.array([group.counts for group in groups], dtype=np.float64) / 1e6
+    findings = findings_of(
+        GroupCounts(
+            cells,
+            counts.reshape(len(groups), len(CELL_NAMES[cells])),
+            noise_covariance([group.members for group in groups], released),
+            sigma,
+        )
     )
-    found = findings_of(given)
     return ShownTable(
         attribute=attribute,
         groups=tuple(groups),
         withheld=tuple(withheld),
-        rates={name: tuple(_limits(own) for own in rates) for name, rates in found.rates.items()},
-        impact_ratios=tuple(_limits(own) for own in found.impact_ratios),
-        differences={notion: _limits(own) for notion, own in found.differences.items()},
+        rates={name: tuple(map(_limits, rates)) for name, rates in findings.rates.items()},
+        impact_ratios=tuple(map(_limits, findings.impact_ratios)),
+        differences={notion: _limits(gap) for notion, gap in findings.differences.items()},
     )
 
 
-def unknowns_of(answered: Answered, groups: Groups, row_bound: int) -> Unknowns | None:
+def unknowns_of(debit: DebitRecord, groups: Groups, row_bound: int) -> Unknowns | None:
     """The released share of people without a value, if the record is the regulator's release."""
-    event, attribute = answered.debit.event, released_attribute(answered.debit)
+    event, attribute = debit.event, released_attribute(debit)
     if attribute is None or attribute not in groups:
         return None
     people, noise = int(event["people"]), int(event["noise"])
-    count = int(np.frombuffer(answered.debit.answer, "<i8")[0]) / row_bound
+    count = int(np.frombuffer(debit.answer, "<i8")[0]) / row_bound
     rate = NoisedRate(count, float(people), (noise / row_bound) ** 2, 0.0, 0.0)
     share = _limits(rate_interval(rate))
     if share is None:
         return None
     return Unknowns(
         attribute=attribute,
-        query_id=answered.debit.query_id,
-        sequence=answered.sequence,
+        query_id=debit.query_id,
+        sequence=debit.seq,
         people=people,
         noise=noise,
-        units=answered.debit.units,
+        units=debit.units,
         share=share,
     )
 
 
-def _problem(answered: Answered, purpose: AuditPurpose, groups: Groups) -> str:
+def _problem(debit: DebitRecord, purpose: AuditPurpose, groups: Groups) -> str:
     """Why the record cannot be read as the audit that it says it is; empty if it can."""
-    event = answered.debit.event
+    event = debit.event
     expected = {
         "kind": "open",
         "shape": "groups",
@@ -141,13 +142,13 @@ def _problem(answered: Answered, purpose: AuditPurpose, groups: Groups) -> str:
     if wrong:
         return f"the query calls itself an audit but is none: {', '.join(wrong)}"
     free = group_count(str(event["attributes"]), groups) - 1  # ConfigError: unknown attribute
-    if len(answered.debit.answer) != 8 * free * len(CELL_NAMES[purpose.cells]):
+    if len(debit.answer) != 8 * free * len(CELL_NAMES[purpose.cells]):
         return "the stored answer does not have the size of its question"
     return ""
 
 
 def _counts(
-    answered: Answered,
+    debit: DebitRecord,
     purpose: AuditPurpose,
     groups: Groups,
     row_bound: int,
@@ -158,14 +159,14 @@ def _counts(
         raise ConfigError(
             "the totals per cell were not handed over, so the last group cannot be told"
         )
-    released = np.frombuffer(answered.debit.answer, "<i8").reshape(-1, columns) / row_bound
+    released = np.frombuffer(debit.answer, "<i8").reshape(-1, columns) / row_bound
     last = np.array(totals, dtype=np.float64) / 1e6 - released.sum(axis=0)
     return NoisedCounts(
-        str(answered.debit.event["attributes"]),
+        str(debit.event["attributes"]),
         groups,
         purpose.cells,
         np.vstack([released, last]),
-        int(answered.debit.event["noise"]) / row_bound,
+        int(debit.event["noise"]) / row_bound,
     )
 
 
@@ -179,17 +180,17 @@ def _contradiction(noised: NoisedCounts, totals: Sequence[int], people: int) -> 
     return ""
 
 
-def _tables(noised: NoisedCounts, settings: Settings) -> list[ShownTable]:
+def _tables(noised: NoisedCounts, settings: ReportSettings) -> list[ShownTable]:
     return [
         shown_table(
             table.attribute,
             [
                 Group(
-                    label=own.label,
-                    members=own.members,
+                    label=group.label,
+                    members=group.members,
                     counts=tuple(millionths(float(value)) for value in row),
                 )
-                for own, row in zip(table.groups, table.given.counts, strict=True)
+                for group, row in zip(table.groups, table.counts.counts, strict=True)
             ],
             table.withheld,
             cells=noised.cells,
@@ -200,7 +201,7 @@ def _tables(noised: NoisedCounts, settings: Settings) -> list[ShownTable]:
     ]
 
 
-def _limits(found: Estimate | None) -> Limits | None:
-    if found is None:
+def _limits(estimate: Estimate | None) -> Limits | None:
+    if estimate is None:
         return None
-    return millionths(found.value), millionths(found.low), millionths(found.high)
+    return millionths(estimate.value), millionths(estimate.low), millionths(estimate.high)

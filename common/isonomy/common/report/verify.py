@@ -11,18 +11,20 @@
     (9) the ledger holds, reaches the report's head, and gives the same numbers  (needs a ledger)
 
 A signature proves that the owner of the key in the report signed it. Whose key that is, only (7)
-or comparing the fingerprint by telephone can tell. All failures are VerificationErrors.
+or comparing the fingerprint by telephone can tell.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from isonomy.common.agreements.plan import MILLION, Plan
+from isonomy.common.base.documents import read_bounded
 from isonomy.common.base.errors import ConfigError, IsonomyError, VerificationError
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.keys.party import Card, fingerprint
@@ -30,14 +32,15 @@ from isonomy.common.people.cohort import group_count
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report, rounded_epsilon
-from isonomy.common.report.schema import MAX_REPORT_BYTES, Audit, Limits, ReportFile, ShownTable
-from isonomy.common.report.sign import MAX_SIGNATURE_BYTES, Signatures, check_signatures
+from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
+from isonomy.common.report.sign import Signatures, check_companies, check_regulator
 from isonomy.common.report.tables import shown_table
 
 MAX_HTML_BYTES = 1 << 25
 _ROUNDING = 2  # millionths: another machine's last bit may round the other way
 
 State = Literal["ok", "failed", "not given"]
+Outcome = tuple[State, str]
 
 
 @dataclass(frozen=True)
@@ -82,14 +85,18 @@ class Verification:
         ledger: Path | None = None,
     ) -> None:
         self._paths, self._card, self._plan, self._ledger = paths, card, plan, ledger
-        self._data = read_bounded(paths.report, MAX_REPORT_BYTES)
-        self._report: ReportFile | None = None
+        self._data = read_bounded(paths.report, ReportFile.max_bytes)
 
-    @property
+    @cached_property
     def report(self) -> ReportFile:
-        if self._report is None:
-            raise VerificationError("report.json could not be read")
-        return self._report
+        return ReportFile.from_json(self._data)
+
+    @cached_property
+    def _signatures(self) -> Signatures:
+        path = self._paths.signatures
+        if not path.exists():
+            raise VerificationError(f"no signature beside the report: {path.name} is missing")
+        return Signatures.load(path)
 
     def run(self) -> list[Check]:
         """All checks. Nothing is raised for a bad report: look at the states."""
@@ -109,7 +116,7 @@ class Verification:
         yield self._check(8, "the plan is the one named", self._named_plan)
         yield self._check(9, "the ledger gives the same numbers", self._history)
 
-    def _check(self, number: int, what: str, run: Callable[[], tuple[State, str]]) -> Check:
+    def _check(self, number: int, what: str, run: Callable[[], Outcome]) -> Check:
         try:
             return Check(number, what, *run())
         except IsonomyError as error:
@@ -117,37 +124,36 @@ class Verification:
 
     # --- The checks ----------------------------------------------------------------------------
 
-    def _read(self) -> tuple[State, str]:
-        self._report = ReportFile.from_json(self._data)
+    def _read(self) -> Outcome:
         return "ok", f"plan {self.report.run.plan[:16]}…, {len(self.report.audits)} audits"
 
-    def _signed(self) -> tuple[State, str]:
-        check_signatures(self._data, self.report, self._signatures())
+    def _signed(self) -> Outcome:
+        check_regulator(self.report, self._signatures)
         regulator = self.report.run.regulator
         return "ok", f"{regulator.name}, fingerprint {fingerprint(regulator)}"
 
-    def _counter(self) -> tuple[State, str]:
-        names = check_signatures(self._data, self.report, self._signatures())
+    def _counter(self) -> Outcome:
+        names = check_companies(self.report, self._signatures)
         return ("ok", ", ".join(names)) if names else ("not given", "nobody has countersigned")
 
-    def _page(self) -> tuple[State, str]:
+    def _page(self) -> Outcome:
         if not self._paths.html.exists():
             return "not given", "no report.html beside it"
-        page = read_bounded(self._paths.html, MAX_HTML_BYTES)
+        page = read_bounded(self._paths.html, MAX_HTML_BYTES)  # one too large has another hash
         if hashlib.sha256(page).hexdigest() != self.report.html_sha256:
             raise VerificationError("report.html was changed, or belongs to another report")
         return "ok", ""
 
-    def _arithmetic(self) -> tuple[State, str]:
-        bound = parameter_set(self.report.run.parameters).row_bound
+    def _arithmetic(self) -> Outcome:
+        row_bound = parameter_set(self.report.run.parameters).row_bound
         for audit in self.report.audits:
             for table in audit.tables:
-                self._same_table(audit, table, bound)
-        return "ok", f"{sum(len(own.tables) for own in self.report.audits)} tables recomputed"
+                self._check_table(audit, table, row_bound)
+        return "ok", f"{sum(len(audit.tables) for audit in self.report.audits)} tables recomputed"
 
-    def _same_table(self, audit: Audit, table: ShownTable, row_bound: int) -> None:
+    def _check_table(self, audit: ReportedAudit, table: ShownTable, row_bound: int) -> None:
         released = group_count(audit.attribute, self.report.run.groups)
-        if any(max(own.members, default=released) >= released for own in table.groups):
+        if any(max(group.members, default=released) >= released for group in table.groups):
             raise VerificationError(f"audit {audit.name!r} names groups that were never released")
         again = shown_table(
             table.attribute,
@@ -157,58 +163,55 @@ class Verification:
             released=released,
             sigma=audit.noise / row_bound,
         )
-        same = (
-            again.rates.keys() == table.rates.keys()
-            and all(_close(own, table.rates[name]) for name, own in again.rates.items())
-            and _close(again.impact_ratios, table.impact_ratios)
-            and again.differences.keys() == table.differences.keys()
-            and all(_near(own, table.differences[n]) for n, own in again.differences.items())
-        )
-        if not same:
+        if not (
+            _all_near(again.rates, table.rates)
+            and _near(again.impact_ratios, table.impact_ratios)
+            and _all_near(_listed(again.differences), _listed(table.differences))
+        ):
             raise VerificationError(
                 f"the numbers of audit {audit.name!r} by {table.attribute} do not follow from its "
                 "counts"
             )
 
-    def _account(self) -> tuple[State, str]:
-        own = self.report.privacy
-        if not _is_probability(own.delta):
+    def _account(self) -> Outcome:
+        privacy = self.report.privacy
+        if not _is_probability(privacy.delta):
             raise VerificationError("δ is not a decimal number between 0 and 1")
-        if own.cap_units != units_for(own.cap_epsilon / MILLION, float(own.delta)):
+        if privacy.cap_units != units_for(privacy.cap_epsilon / MILLION, float(privacy.delta)):
             raise VerificationError("the cap's units do not belong to its ε")
-        if own.spent_units > own.cap_units:
+        if privacy.spent_units > privacy.cap_units:
             raise VerificationError("more was spent than the cap allows")
-        if abs(own.spent_epsilon - rounded_epsilon(own.spent_units, own.delta)) > _ROUNDING:
+        epsilon = rounded_epsilon(privacy.spent_units, privacy.delta)
+        if abs(privacy.spent_epsilon - epsilon) > _ROUNDING:
             raise VerificationError("the ε spent does not belong to the units spent")
-        listed = sum(line.units for line in own.asked)
-        if not own.individual_filter and listed < own.spent_units:
+        listed = sum(line.units for line in privacy.questions)
+        if not privacy.individual_filter and listed < privacy.spent_units:
             raise VerificationError("the questions listed cost less than what was spent")
-        if sum(line.queries for line in own.asked) != own.answers:
+        if sum(line.queries for line in privacy.questions) != privacy.answers:
             raise VerificationError("the questions listed are not as many as the answers")
-        spent = f"{own.spent_epsilon / MILLION:.4g}"
-        return "ok", f"ε = {own.cap_epsilon / MILLION:g} guaranteed, {spent} spent"
+        spent = f"{privacy.spent_epsilon / MILLION:.4g}"
+        return "ok", f"ε = {privacy.cap_epsilon / MILLION:g} guaranteed, {spent} spent"
 
-    def _key(self) -> tuple[State, str]:
+    def _key(self) -> Outcome:
         if self._card is None:
             return "not given", "compare the fingerprint under (2) with the regulator by telephone"
         if self._card != self.report.run.regulator:
             raise VerificationError("the report names other keys than the card")
         return "ok", self._card.name
 
-    def _named_plan(self) -> tuple[State, str]:
+    def _named_plan(self) -> Outcome:
         if self._plan is None:
             return "not given", ""
         if self._plan.hash.hex() != self.report.run.plan:
             raise VerificationError("the report is about another plan")
         return "ok", self._plan.name
 
-    def _history(self) -> tuple[State, str]:
+    def _history(self) -> Outcome:
         if self._ledger is None:
             return "not given", ""
         if self._plan is None:
             raise ConfigError("a ledger is compared under its plan: give --plan too")
-        if self._plan.hash.hex() != self.report.run.plan:
-            raise VerificationError("the report is about another plan")
+        self._named_plan()
         report = self.report
         history = plan_history(
             self._ledger, self._plan.hash, until=bytes.fromhex(report.ledger.head)
@@ -221,44 +224,26 @@ class Verification:
             settings=report.settings,
             officer=report.officer,
             company=report.company,
-            told={own.query_id: own.totals for own in report.audits},
+            totals={audit.query_id: audit.totals for audit in report.audits},
         )
         wrong = [
             name
             for name in ("run", "privacy", "ledger", "inspections", "unknowns", "deletions")
             if getattr(again, name) != getattr(report, name)
         ]
-        if [_raw(own) for own in again.audits] != [_raw(own) for own in report.audits]:
+        if list(map(_raw, again.audits)) != list(map(_raw, report.audits)):
             wrong.append("audits")
         if wrong:
             raise VerificationError(f"the ledger says otherwise about: {', '.join(wrong)}")
         return "ok", f"{history.records} records up to the report's head"
 
-    def _signatures(self) -> Signatures:
-        path = self._paths.signatures
-        if not path.exists():
-            raise VerificationError(f"no signature beside the report: {path.name} is missing")
-        return Signatures.from_json(read_bounded(path, MAX_SIGNATURE_BYTES))
-
 
 def require(checks: list[Check]) -> None:
     """Raise VerificationError unless no check failed."""
-    failed = [own for own in checks if own.state == "failed"]
+    failed = [check for check in checks if check.state == "failed"]
     if failed:
-        numbers = ", ".join(f"({own.number}) {own.what}: {own.detail}" for own in failed)
+        numbers = ", ".join(f"({check.number}) {check.what}: {check.detail}" for check in failed)
         raise VerificationError(f"the report does not hold: {numbers}")
-
-
-def read_bounded(path: Path, limit: int) -> bytes:
-    """A file, if it is not larger than it may be."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    if len(data) > limit:
-        raise VerificationError(f"{path} is larger than {limit} bytes: no report")
-    return data
 
 
 def _is_probability(text: str) -> bool:
@@ -268,22 +253,31 @@ def _is_probability(text: str) -> bool:
         return False
 
 
-def _raw(audit: Audit) -> object:
+def _raw(audit: ReportedAudit) -> object:
     """What of an audit stands in the ledger or follows from it without rounding."""
-    tables = [(own.attribute, own.groups, own.withheld) for own in audit.tables]
+    tables = [(table.attribute, table.groups, table.withheld) for table in audit.tables]
     return audit.model_copy(update={"tables": ()}), tables
 
 
-def _close(one: tuple[Limits | None, ...], two: tuple[Limits | None, ...]) -> bool:
+Row = tuple[Limits | None, ...]
+
+
+def _listed(values: Mapping[str, Limits | None]) -> dict[str, Row]:
+    return {name: (limits,) for name, limits in values.items()}
+
+
+def _all_near(one: Mapping[str, Row], two: Mapping[str, Row]) -> bool:
+    return one.keys() == two.keys() and all(_near(row, two[name]) for name, row in one.items())
+
+
+def _near(one: Row, two: Row) -> bool:
+    """Whether the same numbers are there, equal but for rounding."""
     if len(one) != len(two):
         return False
-    return all(_near(a, b) for a, b in zip(one, two, strict=True))
-
-
-def _near(one: Limits | None, two: Limits | None) -> bool:
-    if one is None or two is None:
-        return one is two
-    return max(abs(a - b) for a, b in zip(one, two, strict=True)) <= _ROUNDING
-
-
-__all__ = ["Check", "ReportPaths", "Verification", "require"]
+    for first, second in zip(one, two, strict=True):
+        if first is None or second is None:
+            if first is not second:
+                return False
+        elif max(abs(a - b) for a, b in zip(first, second, strict=True)) > _ROUNDING:
+            return False
+    return True

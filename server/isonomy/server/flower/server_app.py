@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from isonomy.common.agreements.plan import PlanPublic
+from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.errors import (
     PartyTimeout,
     ProtocolError,

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import grpc  # type: ignore[import-untyped]
 
-from isonomy.common.agreements.plan import PlanPublic
+from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.canonical import MAX_INTEGER
 from isonomy.common.base.errors import (
     ConfigError,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from isonomy.common.agreements.plan import PlanPublic
+from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.errors import ProtocolError
 from isonomy.common.crypto.ciphertexts import add_answers, check_answer
 from isonomy.common.crypto.params import parameter_set

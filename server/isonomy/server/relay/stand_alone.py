@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from types import FrameType
 
-from isonomy.common.agreements.plan import PlanPublic
+from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.logs import logger
 from isonomy.common.keys.identity import Identity
 from isonomy.common.node.node import free_port

@@ -30,7 +30,7 @@ import hmac
 from dataclasses import dataclass, field
 from typing import Any
 
-from isonomy.common.agreements.plan import PlanPublic
+from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import (
     OrderViolation,

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
-from isonomy.common.agreements.plan import PlanPublic
+from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.errors import OversizedMessage, ProtocolError
 from isonomy.common.crypto.ciphertexts import add_answers, check_answer, pack_total
 from isonomy.common.crypto.params import parameter_set

@@ -8,13 +8,12 @@ any budget is set aside. Needs no torch.
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from isonomy.common.agreements.agreement import MAX_PLAN_BYTES, MAX_ROUND_PARTS, Agreement, Word
-from isonomy.common.base.errors import ConfigError, ModelsDiffer
+from isonomy.common.agreements.agreement import MAX_ROUND_PARTS, Agreement, Word
+from isonomy.common.base.errors import ModelsDiffer
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.few_shot.rounds.settings import MILLION, FewShotSettings
 from isonomy.common.keys.party import Hex32
@@ -131,13 +130,4 @@ def _units(noise: int) -> int:
     return ceil_div(UNITS_PER_MU2 * MILLION**2, noise**2) if noise else 0
 
 
-def is_few_shot(path: Path) -> bool:
-    """Whether a file is a few-shot plan, by its `kind`; full checks come after."""
-    try:
-        with path.open("rb") as file:
-            return f'"kind":"{KIND}"'.encode() in file.read(MAX_PLAN_BYTES)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-
-
-__all__ = ["MILLION", "FewShotPlan", "is_few_shot"]
+__all__ = ["MILLION", "FewShotPlan"]

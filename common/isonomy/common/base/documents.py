@@ -1,0 +1,78 @@
+"""Files that parties hash, sign and hand over: plans, rules, verdicts, statements, reports.
+
+Each holds canonical JSON (RFC 8785; integers, strings and booleans only), so equal documents have
+equal bytes. Reading is strict: a file counts only if writing it again gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import to_jsonable_python
+
+from isonomy.common.base.canonical import HASH_BYTES, canonical_json
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import write_whole
+
+Digest = Annotated[bytes, Field(min_length=HASH_BYTES, max_length=HASH_BYTES)]
+
+
+class Document(BaseModel):
+    """An immutable document. Bytes stand in it as hexadecimal digits."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, ser_json_bytes="hex", val_json_bytes="hex"
+    )
+    word: ClassVar[str] = "document"  # what its owner calls it
+    max_bytes: ClassVar[int] = 1 << 18
+
+    def to_json(self) -> bytes:
+        """Canonical bytes: what is hashed, signed and saved."""
+        return canonical_json(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        """Total: whatever the bytes are, a document or a ConfigError naming the fields."""
+        if len(data) > cls.max_bytes:
+            raise ConfigError(f"not a {cls.word}: it has more than {cls.max_bytes} bytes")
+        document = cls._validated(data)
+        if document.to_json() != data:
+            raise ConfigError(
+                f"this {cls.word} is not in canonical form; a {cls.word} is not edited by hand"
+            )
+        return document
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Create a document from plain values (lists for tuples); ConfigError as above."""
+        return cls._validated(canonical_json(to_jsonable_python(dict(fields))))
+
+    @classmethod
+    def _validated(cls, data: bytes) -> Self:
+        try:
+            # JSON mode takes lists for tuples and stays strict about numbers and text.
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            places = {".".join(map(str, e["loc"])) or cls.word: e["msg"] for e in error.errors()}
+            reasons = "; ".join(f"{place}: {why}" for place, why in list(places.items())[:5])
+            raise ConfigError(f"this {cls.word} cannot be used: {reasons}") from None
+
+    def save(self, path: Path) -> None:
+        """All or nothing, so that nobody approves half a file."""
+        write_whole(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        return cls.from_json(read_bounded(path, cls.max_bytes))
+
+
+def read_bounded(path: Path, max_bytes: int) -> bytes:
+    """Read a file, and one byte more than it may have at most, so that the caller can tell."""
+    try:
+        with path.open("rb") as file:
+            return file.read(max_bytes + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
