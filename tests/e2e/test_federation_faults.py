@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from isonomy.common.ledger.ledger import verify_ledger
-from isonomy.company.demo.federation import Federation, Silent
+from isonomy.company.demo.display import Display
+from isonomy.company.demo.federation import Federation
 from isonomy.company.demo.layout import Layout, Settings
 from isonomy.company.demo.prepare import prepare
 from isonomy.company.demo.processes import Processes, Running
@@ -43,7 +45,7 @@ class Town:
 
     def __init__(self, layout: Layout, processes: Processes) -> None:
         self.layout, self.processes = layout, processes
-        self._federation = Federation(layout, processes, Silent())
+        self._federation = Federation(layout, processes, Display(Console(quiet=True), "1"))
         self._arguments = self._federation._run_arguments()
 
     def begin(self) -> None:

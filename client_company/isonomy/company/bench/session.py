@@ -13,16 +13,15 @@
 
 from __future__ import annotations
 
-import json as json_format
 import os
 import shutil
 import tempfile
 import threading
 import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from rich.console import Console
 
@@ -31,6 +30,7 @@ from isonomy.common.node.node import free_port
 from isonomy.common.session.links import Parcel
 from isonomy.common.sums.local import LocalOracle
 from isonomy.company.bench.relay import open_session, show, start_relay
+from isonomy.company.demo.display import Display
 from isonomy.company.demo.federation import START_S
 from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout, Settings
 from isonomy.company.demo.population import Population
@@ -46,21 +46,22 @@ LEGS, WARM_UP = 41, 5
 FLOWER_LEGS = 4
 
 
-def measure(people: int, say: Any) -> dict[str, float]:
+def measure(people: int, announce: Callable[[str], None]) -> dict[str, float]:
     """Measure everything in one run."""
     with tempfile.TemporaryDirectory(prefix="isonomy-bench-") as folder:
-        say("a whole demonstration")
+        announce("a whole demonstration")
         demo = Layout.make(Path(folder) / "demo")
         settings = Settings(people=people)
-        summary = run_demo(demo, settings).summary
-        say("the same training on the local oracle")
+        quiet = Display(Console(quiet=True), settings.epsilon)
+        summary = run_demo(demo, settings, quiet).summary
+        announce("the same training on the local oracle")
         local_s = _local_seconds(demo, settings)
         legs = Layout.make(Path(folder) / "legs")
         with Processes(legs.logs) as processes:
             prepare(legs, Settings(people=400), processes)
-            say("legs of 2 MB through the relay")
+            announce("legs of 2 MB through the relay")
             leg = _relay_leg(legs, processes)
-            say("legs of 2 MB as Flower messages")
+            announce("legs of 2 MB as Flower messages")
             flower = _flower_leg(legs, processes)
     training = summary["training_seconds"]
     return {
@@ -88,13 +89,12 @@ def _local_seconds(layout: Layout, settings: Settings) -> float:
     plan, population = Plan.load(layout.plan), Population.of(settings)
     fresh = Layout(layout.root.with_name("local"))  # the same data; model and papers of its own
     shutil.copytree(layout.company_data, fresh.company_data)
-    known = dict(
-        zip(population.data.ids, population.data.attributes[population.attribute], strict=True)
-    )
+    values = population.data.attributes[population.attribute]
+    value_of = dict(zip(population.data.ids, values, strict=True))
     ids = population.training_ids
     oracle = LocalOracle.rehearse(
         ids,
-        {population.attribute: [known[person] for person in ids]},
+        {population.attribute: [value_of[person] for person in ids]},
         epsilon=float(settings.epsilon),
         delta=float(settings.delta),
         groups=plan.groups,
@@ -109,14 +109,14 @@ def _relay_leg(layout: Layout, processes: Processes) -> float:
     relay = start_relay(layout, PlanFiles.beside(layout.plan).public, processes)
     plan = Plan.load(layout.plan)
     company, regulator = (open_session(layout, name, plan) for name in (COMPANY, REGULATOR))
-    payload, sent, times = os.urandom(LEG_BYTES), [0.0], []
+    payload, started, times = os.urandom(LEG_BYTES), [0.0], []
     turn = threading.Semaphore(0)
 
     def send() -> None:
         generation = regulator.generation(COMPANY)
         for exchange in range(1, LEGS + 1):
             turn.acquire()
-            sent[0] = time.perf_counter()
+            started[0] = time.perf_counter()
             frame = Parcel(COMPANY, "columns", "leg", exchange, 0, True, payload)
             regulator.send(COMPANY, frame, generation=generation)
 
@@ -127,7 +127,7 @@ def _relay_leg(layout: Layout, processes: Processes) -> float:
         for _ in range(LEGS):
             turn.release()
             company.receive(REGULATOR)
-            times.append(time.perf_counter() - sent[0])
+            times.append(time.perf_counter() - started[0])
         sender.join()
     processes.end(relay)
     return 1000 * median(times[WARM_UP:])
@@ -140,8 +140,7 @@ def _flower_leg(layout: Layout, processes: Processes) -> float:
     link = processes.start("superlink", ["isonomy-server", "superlink", "-c", config])
     processes.until(lambda: link.says("Uvicorn running"), "the SuperLink", START_S)
     key = layout.company.node_folder / "node.key.pub"
-    register = ["isonomy-server", "register", f"{COMPANY}={key}", "-c", config]
-    processes.finish(processes.start("register", register))
+    processes.run("register", ["isonomy-server", "register", f"{COMPANY}={key}", "-c", config])
     processes.start(
         "node",
         [
@@ -151,7 +150,5 @@ def _flower_leg(layout: Layout, processes: Processes) -> float:
         ],
     )
     legs = ["--legs", str(FLOWER_LEGS), "--size", str(LEG_BYTES)]
-    run = processes.start("measure", ["isonomy-server", "measure", "-c", config, *legs])
-    processes.finish(run, 300.0)
-    lines = [line for line in run.log.read_text().splitlines() if line.startswith("{")]
-    return float(json_format.loads(lines[-1])["leg_ms"])
+    run = processes.run("measure", ["isonomy-server", "measure", "-c", config, *legs], 300.0)
+    return float(run.last_json()["leg_ms"])

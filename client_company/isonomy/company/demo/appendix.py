@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from isonomy.company.demo.run import Result
+from isonomy.company.demo.run import DemoResult
 
 _TWO_SIDED = 1.96
 
 
-def appendix_of(result: Result) -> dict[str, Any]:
+def appendix_of(result: DemoResult) -> dict[str, Any]:
     """Scores on test people, the company's frontier, and how the exchange went."""
     return {
         "title": "the demonstration's own figures",
@@ -18,32 +18,33 @@ def appendix_of(result: Result) -> dict[str, Any]:
             _rates(result),
             *_frontier(result),
             _budget(result),
+            _traffic(result),
             _how(result),
         ],
     }
 
 
-def _scores(result: Result) -> dict[str, Any]:
-    found, own = result.summary, result.report
+def _scores(result: DemoResult) -> dict[str, Any]:
+    summary, report = result.summary, result.report
     return {
         "kind": "table",
         "head": ["on people who were not trained on", "before", "after"],
         "rows": [
-            ["accuracy", f"{found['accuracy_before']:.4f}", f"{found['accuracy_after']:.4f}"],
+            ["accuracy", f"{summary['accuracy_before']:.4f}", f"{summary['accuracy_after']:.4f}"],
             [
-                f"violation of {found['notion'].replace('_', ' ')}",
-                f"{found['violation_before']:.4f}",
-                f"{found['violation_after']:.4f}",
+                f"violation of {summary['notion'].replace('_', ' ')}",
+                f"{summary['violation_before']:.4f}",
+                f"{summary['violation_after']:.4f}",
             ],
         ],
-        "caption": f"Exact rates of {found['tested']:,} people whom the plan does not name. Only a "
-        "demonstration, which made up or knows everybody, can tell them without noise. The "
-        f"company's own estimate of its violation, from noised answers: {own['violation']:.4f} "
-        f"(95 % interval {own['interval'][0]:.4f} to {own['interval'][1]:.4f}).",
+        "caption": f"Exact rates of {summary['tested']:,} people whom the plan does not name. Only "
+        "a demonstration, which knows everybody, can show them without noise. The company's "
+        f"estimate of its violation, from noised answers: {report['violation']:.4f} "
+        f"(95 % interval {report['interval'][0]:.4f} to {report['interval'][1]:.4f}).",
     }
 
 
-def _rates(result: Result) -> dict[str, Any]:
+def _rates(result: DemoResult) -> dict[str, Any]:
     rows = []
     for label in result.before.rates:
         for name, score in (("before", result.before), ("after", result.after)):
@@ -53,9 +54,10 @@ def _rates(result: Result) -> dict[str, Any]:
     return {"kind": "bars", "rows": rows, "caption": caption}
 
 
-def _frontier(result: Result) -> list[dict[str, Any]]:
+def _frontier(result: DemoResult) -> list[dict[str, Any]]:
     points = [
-        [*_limits(own["violation"], own["deviation"]), own["error"]] for own in result.frontier
+        [*_limits(point["violation"], point["deviation"]), point["error"]]
+        for point in result.frontier
     ]
     if not points:
         return []
@@ -78,13 +80,22 @@ def _limits(value: float, deviation: float) -> list[float]:
     return [value, max(0.0, value - _TWO_SIDED * deviation), value + _TWO_SIDED * deviation]
 
 
-def _budget(result: Result) -> dict[str, Any]:
+def _budget(result: DemoResult) -> dict[str, Any]:
     rows = [
-        [_purpose(own), own["epsilon"], f"ε = {own['epsilon']:.3f}"] for own in result.exchanges
+        [_purpose(exchange), exchange["epsilon"], f"ε = {exchange['epsilon']:.3f}"]
+        for exchange in result.exchanges
     ]
     caption = "Privacy spent after each exchange, against the cap (dashed)."
     limit = result.summary["epsilon_cap"]
     return {"kind": "bars", "rows": rows, "limit": limit, "caption": caption}
+
+
+def _traffic(result: DemoResult) -> dict[str, Any]:
+    rows = [
+        [_purpose(exchange), exchange["bytes"] / 1e6, f"{exchange['seconds']:.2f} s"]
+        for exchange in result.exchanges
+    ]
+    return {"kind": "bars", "rows": rows, "caption": "Megabytes and seconds of each exchange."}
 
 
 def _purpose(exchange: dict[str, Any]) -> str:
@@ -95,14 +106,14 @@ def _purpose(exchange: dict[str, Any]) -> str:
     return f"{exchange['number']}: {text}"
 
 
-def _how(result: Result) -> dict[str, Any]:
-    found = result.summary
+def _how(result: DemoResult) -> dict[str, Any]:
+    summary = result.summary
     rows = [
-        ["data, base model", f"{found['dataset']}, {found['base']}"],
-        ["exchanges between company and regulator", str(found["exchanges"])],
-        ["bytes through the relay", f"{found['bytes']:,}"],
-        ["seconds, all processes included", f"{found['seconds']:.1f}"],
-        ["head of the relay's chain", f"{found['relay_chain_head'][:32]}…"],
+        ["data, base model", f"{summary['dataset']}, {summary['base']}"],
+        ["exchanges between company and regulator", str(summary["exchanges"])],
+        ["bytes through the relay", f"{summary['bytes']:,}"],
+        ["seconds, all processes included", f"{summary['seconds']:.1f}"],
+        ["head of the relay's chain", f"{summary['relay_chain_head'][:32]}…"],
     ]
     notes = " ".join(result.report["notes"])
     return {"kind": "table", "head": ["how it ran", ""], "rows": rows, "caption": notes[:2000]}

@@ -3,8 +3,8 @@
     python -m isonomy.company.demo.containers provision DEMO     keys, certificates, data, plan
     python -m isonomy.company.demo.containers report DEMO OUT    the report, when all is done
 
-DEMO holds one volume per party; provisioning gives each to its own user, so that no party's process
-can read another's, nor its own node's process the party's.
+DEMO holds one volume per party. Provisioning gives each to a user of its own, so that no party can
+read another's files, and a party's Flower node cannot read the party's.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import time
 from pathlib import Path
 
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.base.errors import ConfigError, IsonomyError
-from isonomy.common.base.exit_codes import code_of
+from isonomy.common.base.command_line import CommandLine
 from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout, Place, Settings
 from isonomy.company.demo.population import Population
 from isonomy.company.demo.prepare import prepare
@@ -31,9 +29,12 @@ USERS = {"server": 10000, COMPANY: 10001, REGULATOR: 10002}
 NODES = {COMPANY: 10011, REGULATOR: 10012}
 SOCKET_GROUP = 10100
 
+app = CommandLine(help="What runs before and after the parties of the demonstration.")
 
+
+@app.command()
 def provision(root: Path) -> None:
-    """Fill the volumes, once; a second start finds them filled and leaves them as they are."""
+    """Fill the volumes, once; a second start leaves them as they are."""
     layout = Layout(root)
     if layout.settings.exists():
         return
@@ -62,6 +63,7 @@ def provision(root: Path) -> None:
         path.chmod(0o644)
 
 
+@app.command()
 def report(root: Path, out: Path) -> None:
     """Score the company's decisions and write the report."""
     layout, settings = Layout(root), Settings.load(Layout(root).settings)
@@ -77,21 +79,5 @@ def _give(folder: Path, user: int, group: int) -> None:
         os.chown(path, user, group, follow_symlinks=False)
 
 
-def main(what: str, *folders: str) -> int:
-    """Do one of the two; the exit code says what went wrong."""
-    try:
-        match what, [Path(folder) for folder in folders]:
-            case "provision", [root]:
-                provision(root)
-            case "report", [root, out]:
-                report(root, out)
-            case _:
-                raise ConfigError("say `provision DEMO` or `report DEMO OUT`")
-    except IsonomyError as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        return code_of(error)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    app()

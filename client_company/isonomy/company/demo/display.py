@@ -60,7 +60,7 @@ class Display:
         self.tick()
 
     def event(self, event: dict[str, Any]) -> None:
-        """Take what the company's script tells."""
+        """Show an event of the company's script."""
         if event["event"] == "session":
             self.stage("training")
         if event["event"] == "exchange":
@@ -79,7 +79,7 @@ class Display:
     def _elapsed(self) -> float:
         return time.monotonic() - self._began
 
-    def _left(self) -> float:
+    def _remaining(self) -> float:
         names = list(STAGES)
         done = sum(STAGES[n] for n in names[: names.index(self._stage)]) if self._stage else 0.0
         rest = sum(STAGES.values()) - done
@@ -88,7 +88,7 @@ class Display:
         return rest * max(1.0, self._elapsed / max(done, 1.0)) if done else rest
 
     def _table(self) -> Table:
-        shown = Table.grid(padding=(0, 2))
+        rows = Table.grid(padding=(0, 2))
         violation = "–" if self._violation is None else f"about {self._violation:.3f} (estimate)"
         for name, value in (
             ("stage", self._stage),
@@ -96,7 +96,7 @@ class Display:
             ("ε spent", f"{self._epsilon:.3f} of {self._cap}"),
             ("violation", violation),
             ("bytes", f"{self._bytes / 1e6:.1f} MB"),
-            ("time", f"{self._elapsed:.0f} s, about {self._left():.0f} s left"),
+            ("time", f"{self._elapsed:.0f} s, about {self._remaining():.0f} s left"),
         ):
-            shown.add_row(f"[dim]{name}[/]", value)
-        return shown
+            rows.add_row(f"[dim]{name}[/]", value)
+        return rows

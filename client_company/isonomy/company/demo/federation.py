@@ -10,31 +10,24 @@ import os
 import socket
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from isonomy.common.node.node import free_port
+from isonomy.company.demo.display import Display
 from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout
-from isonomy.company.demo.processes import Processes, Running
+from isonomy.company.demo.processes import Processes
 from isonomy.company.federation.planning import PlanFiles
 
-_PUBLIC = "node.key.pub"
 START_S, SESSION_S = 90.0, 900.0
-
-
-class Watcher(Protocol):
-    """What follows the demonstration: a display, or nothing."""
-
-    def stage(self, name: str) -> None: ...
-    def event(self, event: dict[str, Any]) -> None: ...
-    def tick(self) -> None: ...
 
 
 class Federation:
     """The processes of one session on this machine."""
 
-    def __init__(self, layout: Layout, processes: Processes, watcher: Watcher) -> None:
-        self._layout, self._processes, self._watcher = layout, processes, watcher
+    def __init__(self, layout: Layout, processes: Processes, display: Display) -> None:
+        self._layout, self._processes, self._display = layout, processes, display
         server = tomllib.loads(layout.server_config.read_text())
         self._port = int(server["superlink"]["port"])
         self._read = 0  # bytes of the company's progress that were shown
@@ -42,35 +35,29 @@ class Federation:
     def run(self) -> dict[str, Any]:
         """Start everything, wait for the session's end; returns the server's outcome."""
         layout, processes = self._layout, self._processes
-        self._watcher.stage("starting the SuperLink")
+        self._display.stage("starting the SuperLink")
         config = str(layout.server_config)
         processes.start("superlink", ["isonomy-server", "superlink", "-c", config])
         regulator = processes.start(
             "regulator", ["isonomy-regulator", "serve", "-c", str(layout.regulator_config)]
         )
         # Threads that spin while they wait would take the cores from the other processes.
-        company = processes.start(
-            "company", self._worker(), {**os.environ, "OMP_WAIT_POLICY": "passive"}
-        )
+        worker = (Path(sys.executable).name, "-m", "isonomy.company.demo.worker", str(layout.root))
+        company = processes.start("company", worker, {**os.environ, "OMP_WAIT_POLICY": "passive"})
         self._until(self._superlink_answers, "the SuperLink", START_S)
         run = processes.start("server-run", ["isonomy-server", "run", *self._run_arguments()])
-        self._watcher.stage("registering the nodes")
+        self._display.stage("registering the nodes")
         self._until(lambda: run.says(f"registered {REGULATOR}"), "the registration", START_S)
         self._until(lambda: regulator.says('"ready"'), "the regulator's daemon", START_S)
-        self._watcher.stage("starting the nodes")
+        self._display.stage("starting the nodes")
         for name, command in self._nodes().items():
             processes.start(f"{name}-node", command)
-        self._watcher.stage("opening the session")
+        self._display.stage("opening the session")
         self._until(lambda: company.process.poll() is not None, "the training", SESSION_S)
         processes.finish(company)
-        self._watcher.stage("ending the run")
+        self._display.stage("ending the run")
         processes.finish(run, START_S)
-        return _last_json(run)
-
-    def _worker(self) -> list[str]:
-        python = Path(sys.executable).name
-        module = ("-m", "isonomy.company.demo.worker", str(self._layout.root))
-        return [python, *module]
+        return run.last_json()
 
     def _run_arguments(self) -> list[str]:
         layout = self._layout
@@ -104,37 +91,19 @@ class Federation:
             probe.settimeout(0.5)
             return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
-    def _until(self, ready: Any, what: str, timeout_s: float) -> None:
-        def looked() -> bool:
+    def _until(self, ready: Callable[[], bool], what: str, timeout_s: float) -> None:
+        def ready_or_shown() -> bool:
             self._show_progress()
-            return bool(ready())
+            return ready()
 
-        self._processes.until(looked, what, timeout_s, idle=0.1)
+        self._processes.until(ready_or_shown, what, timeout_s, idle=0.1)
 
     def _show_progress(self) -> None:
-        """Pass on what the company's script wrote since the last look."""
+        """Pass on what the company's script has written since the last call."""
         path = self._layout.company.folder / "progress.jsonl"
         if path.exists():
             whole, _, _ = path.read_text()[self._read :].rpartition("\n")
             self._read += len(whole) + bool(whole)
             for line in filter(None, whole.split("\n")):
-                self._watcher.event(json.loads(line))
-        self._watcher.tick()
-
-
-def _last_json(running: Running) -> dict[str, Any]:
-    lines = [line for line in running.log.read_text().splitlines() if line.startswith("{")]
-    return dict(json.loads(lines[-1])) if lines else {}
-
-
-class Silent:
-    """Watches without a word."""
-
-    def stage(self, name: str) -> None:
-        """Show nothing."""
-
-    def event(self, event: dict[str, Any]) -> None:
-        """Show nothing."""
-
-    def tick(self) -> None:
-        """Show nothing."""
+                self._display.event(json.loads(line))
+        self._display.tick()

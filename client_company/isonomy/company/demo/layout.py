@@ -1,9 +1,9 @@
-"""What the demonstration is asked for, and where each party's files lie below its run folder.
+"""The demonstration's options, and where each party's files lie below its run folder.
 
 DIR/server       the server's home             DIR/logs           one file per process
 DIR/company      the company's home + data     DIR/report.html    for people; report.json and .sig
 DIR/regulator    the regulator's home:         DIR/summary.json   for machines
-                 attributes and ledger live    DIR/plots/         the report's figures, alone
+                 attributes and ledger live
                  here and nowhere else
 """
 

@@ -22,7 +22,7 @@ from sklearn.metrics import accuracy_score
 from isonomy.common.base.errors import DataError
 from isonomy.company.demo.layout import Layout, Settings
 from isonomy.company.rehearsal.datasets import Dataset, attribute_names, lending, load
-from isonomy.company.rehearsal.measures import measure
+from isonomy.company.rehearsal.measures import violation
 
 TEST_PART = 0.25
 
@@ -60,8 +60,8 @@ class Population:
     @property
     def training_ids(self) -> list[str]:
         """Ids of the people in the plan, in its order."""
-        kept = zip(self.data.ids, self._tested, strict=True)
-        return [person for person, tested in kept if not tested]
+        people = zip(self.data.ids, self._tested, strict=True)
+        return [person for person, tested in people if not tested]
 
     def write_company(self, folder: Path) -> None:
         """Features and labels of everybody; nothing of the regulator's."""
@@ -89,14 +89,14 @@ class Population:
         """Accuracy and violation of decisions about the test people, from the true attributes."""
         tested = self._tested[self.data.person_of_row]
         truth, codes = self.data.target[tested], self.data.codes(self.attribute)[tested]
-        chosen: NDArray[np.int64] = np.asarray(decisions, dtype=np.int64)
-        if chosen.shape != truth.shape:
-            raise DataError(f"{len(chosen)} decisions for {len(truth)} test rows")
-        found = measure(notion, truth, chosen, codes, len(self.labels))
+        decided: NDArray[np.int64] = np.asarray(decisions, dtype=np.int64)
+        if decided.shape != truth.shape:
+            raise DataError(f"{len(decided)} decisions for {len(truth)} test rows")
+        worst = violation(notion, truth, decided, codes, len(self.labels))
         rates = {
-            label: float(chosen[codes == code].mean()) for code, label in enumerate(self.labels)
+            label: float(decided[codes == code].mean()) for code, label in enumerate(self.labels)
         }
-        return Score(float(accuracy_score(truth, chosen)), found.value, rates)
+        return Score(float(accuracy_score(truth, decided)), worst, rates)
 
 
 def read_company(layout: Layout) -> tuple[pd.DataFrame, NDArray[np.int64], list[str], pd.DataFrame]:

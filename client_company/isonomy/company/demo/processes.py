@@ -8,6 +8,7 @@ those too.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from isonomy.common.base.errors import TransportError
 
@@ -39,6 +40,11 @@ class Running:
 
     def says(self, text: str) -> bool:
         return text in self.log.read_text(errors="replace")
+
+    def last_json(self) -> dict[str, Any]:
+        """The last line of the log that is a JSON object; an empty one if there is none."""
+        lines = [line for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return dict(json.loads(lines[-1])) if lines else {}
 
 
 def program(name: str) -> str:
@@ -90,6 +96,12 @@ class Processes:
         if running.process.returncode != 0:
             raise self._failure(running)
         self._running.remove(running)
+
+    def run(self, name: str, command: Sequence[str], timeout_s: float = 60.0) -> Running:
+        """Start a process, wait for it to end well, and return it with its log."""
+        running = self.start(name, command)
+        self.finish(running, timeout_s)
+        return running
 
     def until(
         self, ready: Callable[[], bool], what: str, timeout_s: float, *, idle: float = POLL_S

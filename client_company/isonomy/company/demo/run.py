@@ -11,7 +11,8 @@ from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import VerificationError
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.privacy.accounting import epsilon_of
-from isonomy.company.demo.federation import Federation, Silent, Watcher
+from isonomy.company.demo.display import Display
+from isonomy.company.demo.federation import Federation
 from isonomy.company.demo.layout import Layout, Settings
 from isonomy.company.demo.population import Population, Score
 from isonomy.company.demo.prepare import prepare
@@ -19,7 +20,7 @@ from isonomy.company.demo.processes import Processes
 
 
 @dataclass(frozen=True)
-class Result:
+class DemoResult:
     """What came out: the summary for machines, and what only the report shows."""
 
     summary: dict[str, Any]
@@ -30,16 +31,15 @@ class Result:
     exchanges: list[dict[str, Any]]
 
 
-def run_demo(layout: Layout, settings: Settings, watcher: Watcher | None = None) -> Result:
+def run_demo(layout: Layout, settings: Settings, display: Display) -> DemoResult:
     """Prepare, start, train, take down, score. Whatever happens, no process stays behind."""
-    watching = watcher or Silent()
     began = time.monotonic()
     with Processes(layout.logs) as processes:
-        watching.stage("making keys, certificates, data and plan")
+        display.stage("making keys, certificates, data and plan")
         population = prepare(layout, settings, processes)
-        outcome = Federation(layout, processes, watching).run()
+        outcome = Federation(layout, processes, display).run()
     seconds = time.monotonic() - began
-    watching.stage("writing the report")
+    display.stage("writing the report")
     return collect(layout, settings, population, outcome, seconds)
 
 
@@ -49,7 +49,7 @@ def collect(
     population: Population,
     server: dict[str, Any],
     seconds: float,
-) -> Result:
+) -> DemoResult:
     """Put the result together from what the parties wrote, checked against the ledger."""
     plan = Plan.load(layout.plan)
     company = json.loads(layout.outcome.read_text())
@@ -57,8 +57,8 @@ def collect(
     after = population.score(company["after"], settings.notion)
     exchanges = _exchanges(layout)
     ledger = verify_ledger(layout.ledger)
-    (entry,) = [own for own in ledger.plans() if own.plan == plan.hash]
-    spent = epsilon_of(entry.spent_units, plan.delta_value)
+    (account,) = [account for account in ledger.plans() if account.plan == plan.hash]
+    spent = epsilon_of(account.spent_units, plan.delta_value)
     if spent < company["epsilon_spent"]:
         raise VerificationError("the ledger shows less than the company was answered")
     summary = {
@@ -87,7 +87,7 @@ def collect(
         "relay_chain_head": server["relay"]["chain_head"],
         "settings": {k: str(v) for k, v in asdict(settings).items()},
     }
-    return Result(summary, before, after, company["report"], company["frontier"], exchanges)
+    return DemoResult(summary, before, after, company["report"], company["frontier"], exchanges)
 
 
 def _exchanges(layout: Layout) -> list[dict[str, Any]]:

@@ -1,26 +1,25 @@
-"""The company's process of the demonstration: what a company's own script would look like.
+"""The company's process of the demonstration: what a company's script would look like.
 
     python -m isonomy.company.demo.worker RUN_FOLDER
 
 It reads the company's files, joins the session, trains the default strategy through the remote
 oracle, has its decisions audited before and after, and writes its decisions on the test people. It
-has no access to an attribute, and no other way to one than the oracle. Progress goes to
-progress.jsonl, one event per line.
+sees no attribute: the oracle is its only way to the regulator. Progress goes to progress.jsonl, one
+event per line.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from isonomy.common.agreements.plan import MILLION, Plan
-from isonomy.common.base.errors import BudgetExceeded, IsonomyError
-from isonomy.common.base.exit_codes import code_of
+from isonomy.common.base.command_line import CommandLine
+from isonomy.common.base.errors import BudgetExceeded
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.demo.layout import COMPANY, Layout, Settings
@@ -32,10 +31,11 @@ from isonomy.company.federation.joining import Exchange, join
 from isonomy.company.federation.statement import add_to_statement
 from isonomy.company.rehearsal.base_models import base_model
 
+app = CommandLine()
 AUDIT_SHARE = 0.05  # of the budget, for the two audits of the report; training gets the rest
 
 
-class Progress:
+class EventFile:
     """Events for the display, one JSON object per line."""
 
     def __init__(self, path: Path) -> None:
@@ -45,15 +45,9 @@ class Progress:
         self._file.write(json.dumps({"event": event, "time": time.time(), **fields}) + "\n")
 
     def exchange(self, done: Exchange) -> None:
-        """Tell about one answer."""
-        self(
-            "exchange",
-            number=done.number,
-            purpose=done.purpose,
-            seconds=done.seconds,
-            bytes=done.bytes,
-            epsilon=done.budget.spent_epsilon,
-        )
+        """Write down one answer."""
+        fields = {name: getattr(done, name) for name in ("number", "purpose", "seconds", "bytes")}
+        self("exchange", **fields, epsilon=done.budget.spent_epsilon)
 
 
 def train(oracle: GroupOracle, layout: Layout, plan: Plan, settings: Settings) -> dict[str, Any]:
@@ -107,41 +101,28 @@ def train(oracle: GroupOracle, layout: Layout, plan: Plan, settings: Settings) -
     }
 
 
-def main(folder: str) -> int:
-    """Run the company's part; the exit code says what went wrong."""
-    layout = Layout(Path(folder))
+@app.command()
+def main(folder: Path) -> None:
+    """Run the company's part of the demonstration in FOLDER."""
+    layout = Layout(folder)
     settings = Settings.load(layout.settings)
-    progress = Progress(layout.company.folder / "progress.jsonl")
+    progress = EventFile(layout.company.folder / "progress.jsonl")
     plan = Plan.load(layout.plan)
-    try:
-        progress("listening")
-        with join(
-            plan,
-            home=layout.company.folder,
-            group=os.environ.get("ISONOMY_SOCKET_GROUP"),
-            on_exchange=progress.exchange,
-        ) as oracle:
-            progress("session")
-            began = time.monotonic()
-            outcome = train(oracle, layout, plan, settings)
-            seconds = time.monotonic() - began
-            budget = oracle.budget
-    except IsonomyError as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        return code_of(error)
-    layout.outcome.write_text(
-        json.dumps(
-            {
-                **outcome,
-                "seconds": seconds,
-                "epsilon_cap": budget.cap_epsilon,
-                "epsilon_spent": budget.spent_epsilon,
-            }
-        )
-    )
+    progress("listening")
+    with join(
+        plan,
+        home=layout.company.folder,
+        group=os.environ.get("ISONOMY_SOCKET_GROUP"),
+        on_exchange=progress.exchange,
+    ) as oracle:
+        progress("session")
+        began = time.monotonic()
+        outcome = train(oracle, layout, plan, settings)
+        seconds, spent = time.monotonic() - began, oracle.budget.spent_epsilon
+    outcome |= {"seconds": seconds, "epsilon_spent": spent}
+    layout.outcome.write_text(json.dumps(outcome))
     progress("trained", violation=outcome["report"]["violation"])
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    app()
