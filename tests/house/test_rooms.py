@@ -1,0 +1,70 @@
+"""The house: narrow folders, rooms that say what they are for, and pages that match them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rooms_picture import CAPTIONS, PICTURE, SOURCES, draw, layers
+
+ROOT = Path(__file__).parents[2]
+ROOTS = {name: ROOT / source / "isonomy" / name for name, source in SOURCES.items()}
+WIDEST = 15
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+MODULES = sorted(path for folder in ROOTS.values() for path in folder.rglob("*.py"))
+
+
+def rooms() -> dict[str, Path]:
+    """Every package below the four roots, by the name that the page uses."""
+    return {name: path for name, path in packages().items() if "/" in name}
+
+
+def packages() -> dict[str, Path]:
+    """The four roots and every room."""
+    return {_name(path.parent): path.parent for path in MODULES if path.name == "__init__.py"}
+
+
+def _name(folder: Path) -> str:
+    (name,) = (name for name, root in ROOTS.items() if folder.is_relative_to(root))
+    return "/".join((name, *folder.relative_to(ROOTS[name]).parts))
+
+
+def test_no_folder_is_crowded() -> None:
+    folders = {path.parent for path in MODULES}
+    crowded = {
+        _name(folder): count
+        for folder in folders
+        if (count := len(list(folder.glob("*.py")))) > WIDEST
+    }
+    assert not crowded
+
+
+def test_the_page_names_every_room_and_no_other() -> None:
+    named = re.findall(r"^\| `((?:common|company|regulator|server)/[\w/]+)` \|", PAGE, re.MULTILINE)
+    assert len(named) == len(set(named))
+    assert set(named) == set(rooms())
+
+
+def test_files_that_the_page_names_exist() -> None:
+    names = re.findall(r"`((?:common|company|regulator|server)/[\w/]+\.py)`", PAGE)
+    assert names
+    missing = [name for name in names if not (ROOTS[name.split("/")[0]].parent / name).is_file()]
+    assert not missing
+
+
+def test_the_picture_is_drawn_from_the_contracts_as_they_are() -> None:
+    """After a change: python tests/kits/rooms_picture.py"""
+    assert PICTURE.read_text() == draw()
+
+
+def test_the_picture_has_every_room() -> None:
+    drawn = {room for rows in layers().values() for row in rows for room in row}
+    drawn = {room.replace("company.gradient", "company/gradient") for room in drawn}
+    shown_by_caption = {f"{room}/{word}" for room in drawn for word in _words(CAPTIONS.get(room))}
+    bundles = {room for room in rooms() if room.startswith("server/flower/")}
+    parents = {"common/few_shot"}
+    assert set(rooms()) - bundles - parents <= drawn | shown_by_caption
+
+
+def _words(caption: str | None) -> list[str]:
+    return re.findall(r"\w+", caption or "")
