@@ -98,7 +98,7 @@ def test_coins_are_uniform_and_differ_by_key() -> None:
         ("id,decision\nperson-1,1\nperson-1,0\n", 12, "more than once"),
         ("id,decision\nnobody,1\n", 12, "not enrolled"),
         ("id,decision\n", 12, "no decisions"),
-        ("who,what\na,1\n", 12, "columns"),
+        ("who,what\na,1\n", 12, "no column"),
     ],
 )
 def test_bad_decisions(regulator: Regulator, content: str, code: int, text: str) -> None:

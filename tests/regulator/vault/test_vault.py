@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from regulator_kit import GROUPS, Regulator, fill_vault
@@ -11,7 +12,7 @@ from isonomy.common.base.errors import ConfigError, IsonomyError, UnknownSchema
 from isonomy.regulator.config.faults import VaultLocked, VaultTampered
 from isonomy.regulator.upkeep.doctor import examine
 from isonomy.regulator.vault import sealed_file
-from isonomy.regulator.vault.sealed_file import open_sealed, shred, write_sealed
+from isonomy.regulator.vault.sealed_file import Header, open_sealed, shred, write_sealed
 from isonomy.regulator.vault.unlock import (
     Derivation,
     Secret,
@@ -26,8 +27,9 @@ SECRET = Secret(b"a passphrase")
 
 
 def sealed(path: Path, payload: bytes, **changes: object) -> Path:
-    options = {"what": "vault", "schema": 1, "file_id": "f", "secret": SECRET, "derivation": WEAK}
-    write_sealed(path, payload, **{**options, "public": {}, **changes})  # type: ignore[arg-type]
+    fields: dict[str, Any] = {"what": "vault", "schema": 1, "derivation": WEAK, "public": {}}
+    header = Header(**{**fields, **changes})
+    write_sealed(path, payload, header, SECRET, overwrite=True)
     return path
 
 

@@ -16,12 +16,16 @@ from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import ProblemsFound
 from isonomy.regulator.serving.officer import ask, daemon_status
 from isonomy.regulator.upkeep.backup import make_backup
-from isonomy.regulator.upkeep.certificate_rotation import install_certificate, request_certificate
 from isonomy.regulator.upkeep.doctor import NODE_PORT, examine
 from isonomy.regulator.upkeep.restore import restore as restore_home
-from isonomy.regulator.upkeep.rotation import finish_rotation, rotate_identity
-from isonomy.regulator.vault.task_pools import finish_pools, seal_pools_anew
-from isonomy.regulator.vault.unlock import new_secret, read_secret
+from isonomy.regulator.upkeep.rotation import (
+    finish_rotation,
+    install_certificate,
+    request_certificate,
+    rotate_identity,
+    rotate_vault,
+)
+from isonomy.regulator.vault.unlock import read_secret
 
 _MARKS = {"ok": "ok  ", "warn": "NOTE", "fail": "FIX "}
 
@@ -190,14 +194,7 @@ def rotate(
     else:
         if daemon_status(config) is not None:
             raise ConfigError("the daemon knows the old secret only; stop it first")
-        vault = open_vault(config, unlock_file)
-        with vault.locked():
-            secret = new_secret(new_unlock_file)
-            seal_pools_anew(config, vault, secret)
-            vault.reseal(secret)
-            finish_pools(config, secret)
-        if config.ledger_path.exists():
-            ask(config, {"type": "witness"})
+        rotate_vault(config, open_vault(config, unlock_file), new_unlock_file)
         fields = {"vault": config.vault_path}
         text = (
             "The vault has its new secret. If regulator.toml names an unlock_file, correct it; "

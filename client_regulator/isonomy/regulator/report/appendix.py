@@ -40,7 +40,7 @@ class Bars(_Part):
 
 
 class Curve(_Part):
-    """Points (x, low, high, y), of which one may stand apart."""
+    """Points (x, low, high, y), of which one may be special."""
 
     kind: Literal["curve"]
     caption: Text = ""
@@ -68,7 +68,7 @@ class Appendix(_Part):
 
     @classmethod
     def load(cls, path: Path) -> Appendix:
-        """Total: whatever the file holds, an appendix or a ConfigError."""
+        """Read an appendix; ConfigError for a file that is anything else."""
         try:
             if path.stat().st_size > MAX_APPENDIX_BYTES:
                 raise ConfigError(f"{path} is larger than {MAX_APPENDIX_BYTES} bytes")
@@ -77,15 +77,15 @@ class Appendix(_Part):
             raise ConfigError(f"cannot read the appendix {path}: {error.strerror}") from None
         except ValidationError as error:
             places = sorted({".".join(map(str, e["loc"])) or "file" for e in error.errors()})
-            raise ConfigError(f"{path} is no appendix: look at {', '.join(places[:5])}") from None
+            raise ConfigError(f"{path} is not an appendix: see {', '.join(places[:5])}") from None
 
     def sections(self) -> list[dict[str, Any]]:
-        """What the template shows: captions, tables, and drawings made here."""
+        """Return what the template shows: captions, tables and drawings."""
         return [
             {
                 "caption": part.caption,
                 "table": part if isinstance(part, DataTable) else None,
-                "drawing": Markup(_drawing(part)),  # noqa: S704  (drawn by report_svg, escaped)
+                "drawing": Markup(_drawing(part)),  # noqa: S704  (svg escapes)
             }
             for part in self.parts
         ]

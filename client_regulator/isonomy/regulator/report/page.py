@@ -1,7 +1,7 @@
 """report.html: one self-contained page for people, made from report.json and nothing else.
 
-An appendix (figures of a demonstration, say) may be added. It comes as plain data, is escaped like
-everything else, and stands under a heading that says that it is not the regulator's finding.
+An appendix (say, figures of a demonstration) may be added. It is plain data, escaped like all else,
+under a heading that says that it is not the regulator's finding.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from isonomy.regulator.report.appendix import Appendix
 
 
 def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
-    """The page. A pure function of the report and the appendix."""
+    """Return the page, which depends on the report and the appendix alone."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -37,7 +37,7 @@ def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
     )
     source = files("isonomy.regulator.report") / "templates" / "report.html.j2"
     template = environment.from_string(source.read_text(encoding="utf-8"))
-    usable = [own for own in report.audits if own.tables]
+    usable = [audit for audit in report.audits if audit.tables]
     last = usable[-1] if usable else None
     page = template.render(
         report=report,
@@ -46,7 +46,7 @@ def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
         summary=_summary(report, usable),
         figures=_figures(usable),
         usable=usable,
-        problems=[own for own in report.audits if own.problem],
+        problems=[audit for audit in report.audits if audit.problem],
         last=last,
         screening=words.four_fifths(report, last) if last else [],
         law144=_law144(last) if last else [],
@@ -61,11 +61,11 @@ def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
 
 
 def _summary(report: ReportFile, usable: Sequence[ReportedAudit]) -> list[dict[str, Any]]:
-    """One line per audit and attribute: the largest difference and the smallest impact ratio."""
+    """Return a line per audit and attribute: largest difference and smallest impact ratio."""
     notion, lines = words.main_notion(report), []
     for audit in usable:
         for table in words.single_tables(audit):
-            ratios = [own for own in table.impact_ratios if own is not None]
+            ratios = [ratio for ratio in table.impact_ratios if ratio is not None]
             lines.append(
                 {
                     "name": audit.name,
@@ -80,53 +80,51 @@ def _summary(report: ReportFile, usable: Sequence[ReportedAudit]) -> list[dict[s
 
 
 def _overall_accuracy(audit: ReportedAudit) -> int | None:
-    """Accuracy over all people, from the company's totals: no noise, the company's word."""
+    """Return the accuracy over all people, from the company's totals: unverified, no noise."""
     if audit.cells != "yd" or not audit.totals:
         return None
     return round(1_000_000 * (audit.totals[0] + audit.totals[3]) / max(sum(audit.totals), 1))
 
 
 def _figures(usable: Sequence[ReportedAudit]) -> list[dict[str, Any]]:
-    """Per attribute: a plot of each rate, and of impact ratios, all audits side by side."""
-    attributes = list(dict.fromkeys(t.attribute for own in usable for t in own.tables))
+    """Return, per attribute, a plot of each rate, with all audits side by side."""
+    attributes = dict.fromkeys(table.attribute for audit in usable for table in audit.tables)
     return [_figure(attribute, usable) for attribute in attributes]
 
 
 def _figure(attribute: str, usable: Sequence[ReportedAudit]) -> dict[str, Any]:
-    shown = [(own, t) for own in usable for t in own.tables if t.attribute == attribute]
-    labels = list(dict.fromkeys(g.label for _, table in shown for g in table.groups))
+    tables = [(a, table) for a in usable for table in a.tables if table.attribute == attribute]
+    labels = list(dict.fromkeys(g.label for _, table in tables for g in table.groups))
     plots = []
-    for name in dict.fromkeys(m.name for own, _ in shown for m in MEASURES[own.cells]):
+    for name in dict.fromkeys(m.name for audit, _ in tables for m in MEASURES[audit.cells]):
         series = [
-            svg.Series(own.name, _marks(labels, table, table.rates.get(name, ())))
-            for own, table in shown
+            svg.Series(audit.name, _marks(labels, table, table.rates.get(name, ())))
+            for audit, table in tables
         ]
         plots.append((words.RATE_WORDS[name], Markup(svg.intervals(labels, series))))  # noqa: S704
     return {
         "attribute": attribute,
-        "legend": Markup(svg.legend([own.name for own, _ in shown])),  # noqa: S704
+        "legend": Markup(svg.legend([audit.name for audit, _ in tables])),  # noqa: S704
         "plots": [(title, plot) for title, plot in plots if plot],
-        "tables": shown,
-        "rates": [n for n in words.RATE_WORDS if any(n in table.rates for _, table in shown)],
-        "notions": [n for n in NOTIONS if any(n in table.differences for _, table in shown)],
+        "tables": tables,
+        "rates": [n for n in words.RATE_WORDS if any(n in table.rates for _, table in tables)],
+        "notions": [n for n in NOTIONS if any(n in table.differences for _, table in tables)],
     }
 
 
 def _marks(
-    labels: Sequence[str], table: ShownTable, found: Sequence[Limits | None]
+    labels: Sequence[str], table: ShownTable, rates: Sequence[Limits | None]
 ) -> list[svg.Mark | None]:
-    by_label = {
-        group.label: own for group, own in zip(table.groups, found, strict=False) if own is not None
+    marks = {
+        group.label: svg.Mark(*(value / 1e6 for value in limits))
+        for group, limits in zip(table.groups, rates, strict=False)
+        if limits is not None
     }
-    return [_mark(by_label.get(label)) for label in labels]
-
-
-def _mark(found: Limits | None) -> svg.Mark | None:
-    return None if found is None else svg.Mark(found[0] / 1e6, found[1] / 1e6, found[2] / 1e6)
+    return [marks.get(label) for label in labels]
 
 
 def _law144(audit: ReportedAudit) -> list[dict[str, Any]]:
-    """Number of people, selected, selection rate and impact ratio, for each table."""
+    """Return people, selected, selection rate and impact ratio of each group, by table."""
     selected = next(m for m in MEASURES[audit.cells] if m.name == "selection_rate").hits
     return [
         {
@@ -149,19 +147,16 @@ def _law144(audit: ReportedAudit) -> list[dict[str, Any]]:
     ]
 
 
-def _limits(found: Limits | None, kind: str = "percent") -> Markup:
-    """A value over its interval, for a cell of a table."""
-    if found is None:
+def _limits(limits: Limits | None, kind: str = "percent") -> Markup:
+    """Return a value with its interval, for a cell of a table."""
+    if limits is None:
         return Markup('<span class="small">too noisy</span>')
     scale, digits = (1e6, 2) if kind == "ratio" else (1e4, 1)
-    value, low, high = (f"{own / scale:.{digits}f}" for own in found)
+    value, low, high = (f"{limit / scale:.{digits}f}" for limit in limits)
     unit = " %" if kind == "percent" else ""
     return Markup(f'{value}{unit} <span class="ci">{low}–{high}</span>')  # noqa: S704  (numbers)
 
 
 def _people(count: int) -> str:
-    """Millionths of people, as a whole number: the noise is larger than one person anyway."""
+    """Return millionths of people as a whole number: the noise is larger than one person."""
     return f"{round(count / 1e6):,}"
-
-
-__all__ = ["render"]

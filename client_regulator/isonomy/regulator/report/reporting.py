@@ -31,7 +31,7 @@ from isonomy.regulator.report.page import render
 
 @dataclass(frozen=True)
 class Words:
-    """What is said beside the numbers, and by whom."""
+    """The texts beside the numbers: the officer's, the company's, and an appendix."""
 
     officer: OfficerWord = field(default_factory=OfficerWord)
     statement: Statement | None = None
@@ -39,7 +39,7 @@ class Words:
 
 
 def find_run(config: RegulatorConfig, run: str) -> Plan:
-    """A run by its folder, its plan's file, or the beginning of its plan's hash."""
+    """Return a run's plan by its folder, its plan's file, or the beginning of the hash."""
     folder = Path(run)
     if folder.is_dir():
         if not (folder / "plan.json").is_file():
@@ -49,7 +49,7 @@ def find_run(config: RegulatorConfig, run: str) -> Plan:
 
 
 def settings_of(config: RegulatorConfig) -> ReportSettings:
-    """The policy's rules for reports."""
+    """Return the policy's rules for reports."""
     return ReportSettings(
         smallest_group=config.policy.smallest_group,
         four_fifths=int(Decimal(config.policy.screening_ratio) * MILLION),
@@ -59,15 +59,15 @@ def settings_of(config: RegulatorConfig) -> ReportSettings:
 def write_report(
     config: RegulatorConfig, plan: Plan, out: Path, words: Words | None = None
 ) -> tuple[ReportPaths, ReportFile]:
-    """Build, render, sign, and write all three files into a folder."""
-    said = words or Words()
+    """Build, render, sign and write a report. Returns its three files and its content."""
+    words = words or Words()
     keys = PartyKeys.load(config.keys_folder)
     if keys.card() != plan.regulator:
         raise ConfigError(
             "the plan names another regulator's keys than those of this home. A report is signed "
             "with the key that the plan pins: write reports before rotating the identity"
         )
-    if said.statement is not None and said.statement.plan != plan.hash.hex():
+    if words.statement is not None and words.statement.plan != plan.hash.hex():
         raise ConfigError("the company's statement is about another plan")
     report = build_report(
         plan,
@@ -75,11 +75,11 @@ def write_report(
         created=int(time.time()),
         software=f"isonomy {version('isonomy')}",
         settings=settings_of(config),
-        officer=said.officer,
-        company=said.statement,
-        totals=said.statement.totals if said.statement else None,
+        officer=words.officer,
+        company=words.statement,
+        totals=words.statement.totals if words.statement else None,
     )
-    page = render(report, said.appendix)
+    page = render(report, words.appendix)
     report = report.model_copy(update={"html_sha256": hashlib.sha256(page).hexdigest()})
     data = report.to_json()
     try:

@@ -1,12 +1,12 @@
-"""Deciding by a rule that needs the attribute: the company has none, so the regulator applies it.
+"""Decisions by a rule that needs the attribute: the company has none, so the regulator applies it.
 
-For DP-postprocessing (Jagielski et al. 2019). The decisions that leave here depend on attributes
-and **no budget covers that**: a rule whose chances are 0 in one group and 1 in another hands the
-attribute over. Hence forbidden unless the policy says `apply_rules = true`, shown to the officer,
-and noted in the ledger before anything is written.
+For DP-postprocessing (Jagielski et al. 2019). These decisions depend on attributes and **no budget
+covers that**: a rule whose chances are 0 in one group and 1 in another reveals the attribute. So it
+is forbidden unless the policy says `apply_rules = true`, is shown to the officer, and is noted in
+the ledger before anything is written.
 
-A person's coin is a keyed hash of their id: asked again, under whatever rule, it is the same one.
-So nobody averages the coins away, and a second run gives the same decisions.
+A person's coin is a keyed hash of their id, the same one in every run and under every rule. So
+nobody can average the coins away, and a second run gives the same decisions.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from isonomy.common.agreements.decision_rule import DecisionRule
 from isonomy.common.agreements.plan import MILLION
 from isonomy.common.base.errors import ConfigError, DataError, PolicyRefused, StorageError
 from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.vault.tables import Problems, read_rows
 from isonomy.regulator.vault.vault import VaultTable
 
 _DOMAIN = b"isonomy/rule-coin/v1\0"
@@ -34,14 +35,14 @@ _DOMAIN = b"isonomy/rule-coin/v1\0"
 
 @dataclass(frozen=True)
 class BaseDecisions:
-    """Whose, and what the company's base model decided."""
+    """People, and what the company's base model decided about them."""
 
     ids: tuple[str, ...]
     base: NDArray[np.int64]
 
 
 def check_allowed(config: RegulatorConfig) -> None:
-    """PolicyRefused unless the regulator's owner allows rules at all."""
+    """Raise PolicyRefused unless the policy allows rules at all."""
     if not config.policy.apply_rules:
         raise PolicyRefused(
             "the regulator's policy does not allow decisions by attribute: they reveal the "
@@ -50,55 +51,47 @@ def check_allowed(config: RegulatorConfig) -> None:
 
 
 def read_base_decisions(path: Path) -> BaseDecisions:
-    """A CSV with the columns id and decision (0 or 1), each person once."""
-    ids, base = list[str](), list[int]()
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            if not {"id", "decision"} <= set(reader.fieldnames or ()):
-                raise DataError(f"{path} needs the columns id and decision")
-            for row in reader:
-                if not row["id"] or row["decision"] not in ("0", "1"):
-                    raise DataError(f"{path}, line {reader.line_num}: an id, and 0 or 1")
-                ids.append(row["id"])
-                base.append(int(row["decision"]))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error):
-        raise DataError(f"{path} is not a CSV file in UTF-8") from None
+    """Read a table with the columns id and decision (0 or 1), each person once."""
+    problems = Problems(path, "nothing was decided")
+    rows = list(read_rows(path, "id", ["decision"], problems))
+    for row in rows:
+        if not row.person or row.values[0] not in ("0", "1"):
+            problems.add(row.where, "an id is needed, and a decision of 0 or 1")
+    problems.check()
+    ids = tuple(row.person for row in rows)
     if not ids:
         raise DataError(f"{path} holds no decisions")
     if len(set(ids)) != len(ids):
         raise DataError(f"{path} names {len(ids) - len(set(ids))} people more than once")
-    return BaseDecisions(tuple(ids), np.array(base, dtype=np.int64))
+    return BaseDecisions(ids, np.array([int(row.values[0] or 0) for row in rows], dtype=np.int64))
 
 
 def apply_rule(
-    rule: DecisionRule, given: BaseDecisions, vault: VaultTable, key: bytes
+    rule: DecisionRule, decisions: BaseDecisions, vault: VaultTable, key: bytes
 ) -> NDArray[np.int64]:
-    """Final decisions; people without a value count to the last group, as in all releases."""
+    """Return the final decisions. People without a value count to the last group, as always."""
     declared = vault.groups.get(rule.attribute)
     if declared != rule.groups:
         raise ConfigError(
             f"the rule is for {rule.attribute!r} with groups {', '.join(rule.groups)}; here it "
             f"has {', '.join(declared) if declared else 'no such attribute'}"
         )
-    rows = np.array([vault.index.get(person, -1) for person in given.ids], dtype=np.int64)
+    rows = np.array([vault.index.get(person, -1) for person in decisions.ids], dtype=np.int64)
     strangers = int((rows < 0).sum())
     if strangers:
         raise DataError(f"{strangers} of {len(rows)} people are not enrolled; nothing was decided")
     codes = np.minimum(vault.codes[rule.attribute][rows].astype(np.int64), len(rule.groups) - 1)
-    return rule.apply(given.base, codes, coins(given.ids, key))
+    return rule.apply(decisions.base, codes, coins(decisions.ids, key))
 
 
 def coins(ids: Sequence[str], key: bytes) -> NDArray[np.int64]:
-    """(people,) draws on 0 … 999,999; their bias, 2^-44, is below any count of people."""
+    """Return (people,) draws from 0 to 999,999. Their bias, 2^-44, is below any count of people."""
     draws = [hmac.digest(key, _DOMAIN + person.encode(), sha256) for person in ids]
     return np.array([int.from_bytes(raw[:8], "big") % MILLION for raw in draws], dtype=np.int64)
 
 
 def write_decisions(path: Path, ids: Sequence[str], decisions: NDArray[np.int64]) -> None:
-    """A new CSV that only its owner may read: it tells about attributes."""
+    """Write a new CSV file that only its owner may read, because it reveals attributes."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["id", "decision"])
@@ -111,13 +104,3 @@ def write_decisions(path: Path, ids: Sequence[str], decisions: NDArray[np.int64]
         raise StorageError(f"{path} could not be written: {error.strerror}") from None
     with os.fdopen(fd, "w", encoding="utf-8") as file:
         file.write(text.getvalue())
-
-
-__all__ = [
-    "BaseDecisions",
-    "apply_rule",
-    "check_allowed",
-    "coins",
-    "read_base_decisions",
-    "write_decisions",
-]

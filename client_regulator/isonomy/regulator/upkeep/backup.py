@@ -9,7 +9,8 @@ Commands that change the vault (enroll, forget, rotate) must wait: the vault's l
 from __future__ import annotations
 
 import io
-import secrets
+import json
+import os
 import tarfile
 import time
 from collections.abc import Iterator
@@ -19,12 +20,12 @@ from pathlib import Path, PurePosixPath
 from isonomy.common.ledger.file import replay_lines
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultTampered
-from isonomy.regulator.upkeep.backup_list import add_backup
-from isonomy.regulator.vault.sealed_file import open_sealed, write_sealed
+from isonomy.regulator.vault.sealed_file import Header, open_sealed, write_sealed
 from isonomy.regulator.vault.unlock import Secret
 from isonomy.regulator.vault.vault import Vault
 
 WHAT, SCHEMA = "backup", 1
+LIST_NAME = "backups.jsonl"
 _SKIPPED_ENDINGS = (".lock", ".partial", ".sock")
 _SKIPPED_FOLDERS = {"run", "log", "flower"}
 
@@ -66,23 +67,12 @@ def _write(config: RegulatorConfig, file: Path, secret: Secret) -> Backup:
             state = replay_lines(config.ledger_path, io.BytesIO(raw)).state
             _add(archive, config.ledger_path.relative_to(config.home), raw)
             records, head, count = state.records, state.head.hex(), count + 1
-    header = Vault.header(config.vault_path)
-    generation = int(header.public.get("generation", 0))
+    vault = Vault.header(config.vault_path)
+    generation = int(vault.public["generation"])
     public: dict[str, int | str] = {"time": now, "records": records, "head": head}
-    public["vault_generation"] = generation
-    file_id = secrets.token_hex(16)
-    write_sealed(
-        file,
-        buffer.getvalue(),
-        what=WHAT,
-        schema=SCHEMA,
-        file_id=file_id,
-        secret=secret,
-        derivation=header.derivation,
-        public=public,
-        replace=False,
-    )
-    add_backup(config, file.absolute(), file_id, now)
+    header = Header(WHAT, SCHEMA, vault.derivation, {**public, "vault_generation": generation})
+    write_sealed(file, buffer.getvalue(), header, secret)
+    _list_backup(config, file.absolute(), header.file_id, now)
     return Backup(file, count, records, head, generation)
 
 
@@ -103,6 +93,31 @@ def unpack(file: Path, folder: Path, secret: Secret) -> str:
     except tarfile.TarError:
         raise VaultTampered(f"{file} decrypts to something that is not a backup") from None
     return header.file_id
+
+
+def backups_made(config: RegulatorConfig) -> list[str]:
+    """Return the files of all backups so far, whether they still exist or not.
+
+    A deletion names them, because they still hold the people that it forgot.
+    """
+    path = config.home / LIST_NAME
+    files = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            files.append(str(json.loads(line)["file"]))
+        except (ValueError, KeyError, TypeError):
+            continue  # a torn line: the backup that it was about failed too
+    return files
+
+
+def _list_backup(config: RegulatorConfig, file: Path, file_id: str, now: int) -> None:
+    line = json.dumps({"time": now, "file": str(file), "id": file_id}) + "\n"
+    fd = os.open(config.home / LIST_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(fd, line.encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _files(config: RegulatorConfig) -> Iterator[Path]:

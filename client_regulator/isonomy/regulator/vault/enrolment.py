@@ -27,7 +27,7 @@ MAX_LABELS = 1 << 12
 
 @dataclass(frozen=True)
 class Order:
-    """What the officer asked for."""
+    """The officer's order: whom to enroll, and how."""
 
     cohort: str
     groups: Mapping[str, tuple[str, ...]]  # the attributes of the file, each with its groups
@@ -38,7 +38,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Enrolled:
-    """What came of it: counts without any attribute in them."""
+    """How many people were enrolled, without any attribute."""
 
     added: int
     unchanged: int
@@ -58,17 +58,17 @@ class _Read:
 def enrol(
     table: VaultTable, order: Order, rows: Iterable[Row], problems: Problems
 ) -> tuple[VaultTable, Enrolled]:
-    """The vault with the file's people in it; raises before anything is changed."""
+    """Return the vault with the file's people in it, and counts. Raises before any change."""
     _check_order(table, order)
     read = _read(order, rows, problems)
     problems.check()
     if not read.ids:
         raise DataError(f"{problems.path} holds nobody; nothing was changed")
     places = [table.index.get(person, -1) for person in read.ids]
-    known = sum(place >= 0 for place in places)
-    if known and not (order.update or order.replace):
+    enrolled = sum(place >= 0 for place in places)
+    if enrolled and not (order.update or order.replace):
         raise AlreadyEnrolled(
-            f"{known} of the {len(places)} people in {problems.path} are enrolled already; "
+            f"{enrolled} of the {len(places)} people in {problems.path} are enrolled already; "
             "nothing was changed. Add --update to enroll the others too"
         )
     return _merge(table, order, read, places, problems)
@@ -76,17 +76,17 @@ def enrol(
 
 def declared_groups(
     attributes: Sequence[str],
-    given: Mapping[str, tuple[str, ...]],
+    options: Mapping[str, tuple[str, ...]],
     policy: Mapping[str, tuple[str, ...]],
     enrolled: Mapping[str, tuple[str, ...]],
 ) -> dict[str, tuple[str, ...]]:
-    """Each attribute's groups: from the command line, the policy or the vault, which must agree."""
-    strangers = set(given) - set(attributes)
+    """Return each attribute's groups. Command line, policy and vault must agree on them."""
+    strangers = set(options) - set(attributes)
     if strangers:
         raise ConfigError(f"--groups names {sorted(strangers)}, which no --attribute chooses")
-    found = {}
+    groups = {}
     for name in attributes:
-        sources = [own[name] for own in (given, policy, enrolled) if name in own]
+        sources = [source[name] for source in (options, policy, enrolled) if name in source]
         if not sources:
             raise ConfigError(
                 f"the groups of {name!r} are not declared; write them into [groups] of "
@@ -104,8 +104,8 @@ def declared_groups(
             raise ConfigError(str(error)) from None
         if len(sources[0]) > MAX_LABELS:
             raise ConfigError(f"{name!r} has more than {MAX_LABELS} groups")
-        found[name] = sources[0]
-    return found
+        groups[name] = sources[0]
+    return groups
 
 
 def _check_order(table: VaultTable, order: Order) -> None:
@@ -125,7 +125,7 @@ def _check_order(table: VaultTable, order: Order) -> None:
 def _read(order: Order, rows: Iterable[Row], problems: Problems) -> _Read:
     coders = [_Coder(name, labels, order.unknown_values) for name, labels in order.groups.items()]
     read = _Read([], [], {name: [] for name in order.groups})
-    seen: dict[str, str] = {}
+    places: dict[str, str] = {}
     columns = list(read.codes.values())
     for row in rows:
         try:
@@ -133,7 +133,7 @@ def _read(order: Order, rows: Iterable[Row], problems: Problems) -> _Read:
         except DataError as error:
             problems.add(row.where, str(error))
             continue
-        first = seen.setdefault(person, row.where)
+        first = places.setdefault(person, row.where)
         if first is not row.where:
             problems.add(row.where, f"the same id as in {first}")
             continue
@@ -153,7 +153,7 @@ def _read(order: Order, rows: Iterable[Row], problems: Problems) -> _Read:
 
 
 class _Coder:
-    """Values of one attribute to codes; each spelling is looked at once."""
+    """Turns the values of one attribute into codes; each spelling is normalised once."""
 
     def __init__(self, name: str, labels: Sequence[str], unknown: Sequence[str]) -> None:
         self.name, self.labels = name, labels
@@ -173,7 +173,7 @@ def _merge(
     table: VaultTable, order: Order, read: _Read, places: list[int], problems: Problems
 ) -> tuple[VaultTable, Enrolled]:
     old, at = len(table), np.array(places)
-    fresh, known = at < 0, at >= 0
+    fresh = at < 0
     groups = {**table.groups, **order.groups}
     names = (*table.cohort_names, *({order.cohort} - set(table.cohort_names)))
     targets = at.copy()
@@ -184,10 +184,10 @@ def _merge(
         column = np.full(old + int(fresh.sum()), MISSING, np.uint16)
         column[:old] = table.codes.get(name, np.full(old, MISSING, np.uint16))
         if name in read.codes:
-            given = np.array(read.codes[name], np.uint16)
-            if name in table.groups:  # a further attribute contradicts nobody
-                changed |= known & (column[targets] != given)
-            column[targets] = given
+            values = np.array(read.codes[name], np.uint16)
+            if name in table.groups:  # a new attribute contradicts nobody
+                changed |= ~fresh & (column[targets] != values)
+            column[targets] = values
         codes[name] = column
     if changed.any() and not order.replace:
         where = [read.where[number] for number in np.flatnonzero(changed)[:MAX_SHOWN]]
@@ -198,6 +198,6 @@ def _merge(
     ids = (*table.ids, *(person for person, new in zip(read.ids, fresh, strict=True) if new))
     cohorts = np.full(len(ids), names.index(order.cohort), np.uint16)
     cohorts[:old] = table.cohorts
-    made = VaultTable(ids, names, cohorts, groups, codes)
     added, replaced = int(fresh.sum()), int(changed.sum())
-    return made, Enrolled(added, int(known.sum()) - replaced, replaced, len(made))
+    counts = Enrolled(added, len(at) - added - replaced, replaced, len(ids))
+    return VaultTable(ids, names, cohorts, groups, codes), counts

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,10 +41,10 @@ class Header:
 
     what: str
     schema: int
-    file_id: str
     derivation: Derivation
-    wrapped: str
     public: Mapping[str, int | str]
+    file_id: str = field(default_factory=lambda: secrets.token_hex(16))
+    wrapped: str = ""  # set by `write_sealed`
 
     def line(self) -> bytes:
         return canonical_json(
@@ -90,25 +90,16 @@ def open_sealed(path: Path, what: str, schema: int, secret: Secret) -> tuple[Hea
 
 
 def write_sealed(
-    path: Path,
-    payload: bytes,
-    *,
-    what: str,
-    schema: int,
-    file_id: str,
-    secret: Secret,
-    derivation: Derivation,
-    public: Mapping[str, int | str],
-    replace: bool = True,
-) -> Header:
-    """Encrypt under a fresh key, and put the file in place in one step. Returns its header.
+    path: Path, payload: bytes, header: Header, secret: Secret, *, overwrite: bool = False
+) -> None:
+    """Encrypt under a fresh key, and put the file in place in one step.
 
-    The header of the file that was replaced is overwritten: it held the old key.
+    If a file is overwritten, its header is destroyed: it held the old key.
     """
-    bare = Header(what, schema, file_id, derivation, "", public)
     dek, nonce = os.urandom(KEY_BYTES), os.urandom(NONCE_BYTES)
-    wrapped = nonce + AESGCM(secret.key(derivation)).encrypt(nonce, dek, _wrap_bound(bare))
-    header = Header(what, schema, file_id, derivation, wrapped.hex(), public)
+    kek = AESGCM(secret.key(header.derivation))
+    wrapped = nonce + kek.encrypt(nonce, dek, _wrap_bound(header))
+    header = replace(header, wrapped=wrapped.hex())
     bound, key = hash_bytes("isonomy/sealed/v1", header.line()), AESGCM(dek)
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
@@ -123,14 +114,13 @@ def write_sealed(
                     file.write(key.encrypt(_nonce(number, last=number == count - 1), piece, bound))
                 file.flush()
                 os.fsync(file.fileno())
-            _put(fresh, path, replace=replace)
+            _put(fresh, path, overwrite=overwrite)
         finally:
             fresh.unlink(missing_ok=True)
     except FileExistsError:
         raise ConfigError(f"{path} exists already; it is never overwritten") from None
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}; nothing was changed") from None
-    return header
 
 
 def shred(path: Path) -> None:
@@ -146,8 +136,8 @@ def shred(path: Path) -> None:
         raise StorageError(f"cannot remove {path}: {error.strerror}") from None
 
 
-def _put(fresh: Path, path: Path, *, replace: bool) -> None:
-    if not replace:
+def _put(fresh: Path, path: Path, *, overwrite: bool) -> None:
+    if not overwrite:
         os.link(fresh, path)  # unlike rename, refuses a name that is taken
         fsync_folder(path)
         return
@@ -184,7 +174,7 @@ def _read_header(path: Path, file: BinaryIO, what: str, schema: int) -> Header:
             )
         derivation = Derivation.of(raw["kdf"])
         public = {str(key): value for key, value in raw["public"].items()}
-        return Header(what, schema, raw["file_id"], derivation, raw["wrapped"], public)
+        return Header(what, schema, derivation, public, raw["file_id"], raw["wrapped"])
     except (ProtocolError, KeyError, TypeError, ValueError, AttributeError):
         raise VaultTampered(f"{path} is not a {what} of Isonomy, or is damaged") from None
 

@@ -19,10 +19,9 @@ from __future__ import annotations
 
 import io
 import re
-import secrets
 import zipfile
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,13 @@ from isonomy.common.few_shot.learning.tasks import Pool
 from isonomy.common.people.cohort import Cohort, normalise_id
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultLocked, VaultTampered
-from isonomy.regulator.vault.sealed_file import open_sealed, read_header, shred, write_sealed
+from isonomy.regulator.vault.sealed_file import (
+    Header,
+    open_sealed,
+    read_header,
+    shred,
+    write_sealed,
+)
 from isonomy.regulator.vault.unlock import Derivation, Secret
 from isonomy.regulator.vault.vault import Vault
 
@@ -79,32 +84,22 @@ def add_pool(config: RegulatorConfig, vault: Vault, name: str, pool: TaskPool) -
     if not _NAME.fullmatch(name):
         raise ConfigError("a name of tasks has 1 to 63 lower-case letters, digits, - and _")
     finish_pools(config, vault.secret)  # else an older pool of this name could come back later
-    folder = config.tasks_folder
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    shape = "x".join(map(str, pool.pool.inputs.shape[1:]))
+    config.tasks_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     public: dict[str, int | str] = {
         "samples": len(pool),
         "classes": pool.pool.classes,
-        "shape": shape,
+        "shape": "x".join(map(str, pool.pool.inputs.shape[1:])),
         "groups": int(pool.pool.groups is not None),
     }
-    path = folder / f"{name}.bin"
+    path = config.tasks_folder / f"{name}.bin"
     if path.exists():
         raise ConfigError(
             f"there are tasks {name!r} already, and they are never overwritten: take another name, "
             f"or destroy them first (isonomy-regulator tasks remove {name})"
         )
-    write_sealed(
-        path,
-        _dump(pool),
-        what=WHAT,
-        schema=SCHEMA,
-        file_id=secrets.token_hex(16),
-        secret=vault.secret,
-        derivation=Vault.header(config.vault_path).derivation,  # cached: deriving is slow
-        public=public,
-        replace=False,
-    )
+    # With the vault's derivation, because its key is cached and deriving one is slow.
+    header = Header(WHAT, SCHEMA, Vault.header(config.vault_path).derivation, public)
+    write_sealed(path, _dump(pool), header, vault.secret)
     return path
 
 
@@ -161,16 +156,8 @@ def seal_pools_anew(config: RegulatorConfig, vault: Vault, secret: Secret) -> No
     """
     for path in sorted(config.tasks_folder.glob("*.bin")):
         header, payload = open_sealed(path, WHAT, SCHEMA, vault.secret)
-        write_sealed(
-            path.with_suffix(_NEW),
-            payload,
-            what=WHAT,
-            schema=SCHEMA,
-            file_id=header.file_id,
-            secret=secret,
-            derivation=Derivation.fresh(strong_secret=secret.strong),
-            public=header.public,
-        )
+        header = replace(header, derivation=Derivation.fresh(strong_secret=secret.strong))
+        write_sealed(path.with_suffix(_NEW), payload, header, secret, overwrite=True)
 
 
 def finish_pools(config: RegulatorConfig, secret: Secret) -> None:

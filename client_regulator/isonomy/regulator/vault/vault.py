@@ -16,9 +16,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -134,15 +133,15 @@ class Vault:
 
     @classmethod
     def create(cls, path: Path, secret: Secret) -> Vault:
-        """A vault with nobody in it. An existing one is never overwritten."""
-        vault = cls(path, secret)
-        derivation = Derivation.fresh(strong_secret=secret.strong)
-        vault._write(VaultTable.empty(), secrets.token_hex(16), derivation, 0, replace=False)
-        return vault
+        """Make a vault with nobody in it. An existing one is never overwritten."""
+        public = {"generation": 0, "people": 0}
+        header = Header(WHAT, SCHEMA, Derivation.fresh(strong_secret=secret.strong), public)
+        write_sealed(path, VaultTable.empty().dump(), header, secret)
+        return cls(path, secret)
 
     @staticmethod
     def header(path: Path) -> Header:
-        """What is known of a vault without its secret."""
+        """Return what is known of a vault without its secret."""
         return read_header(path, WHAT, SCHEMA)
 
     def read(self) -> VaultTable:
@@ -155,22 +154,18 @@ class Vault:
 
     def write(self, table: VaultTable) -> int:
         """Replace the vault under a fresh key; returns its generation. Hold `locked` around it."""
-        header = self.header(self._path)
-        generation = int(header.public.get("generation", 0)) + 1
-        self._write(table, header.file_id, header.derivation, generation, replace=True)
-        return generation
+        return self._write(table, self.header(self._path))
 
     def reseal(self, secret: Secret) -> None:
         """Give the vault another passphrase or key file."""
         table, header = self.read(), self.header(self._path)
         self._secret = secret
         derivation = Derivation.fresh(strong_secret=secret.strong)
-        generation = int(header.public.get("generation", 0)) + 1
-        self._write(table, header.file_id, derivation, generation, replace=True)
+        self._write(table, replace(header, derivation=derivation))
 
     @property
     def secret(self) -> Secret:
-        """For other files of the home that the same secret opens (task_pools)."""
+        """The secret, for other files of the home that it opens (task_pools)."""
         return self._secret
 
     @contextlib.contextmanager
@@ -189,23 +184,8 @@ class Vault:
         finally:
             os.close(fd)
 
-    def _write(
-        self,
-        table: VaultTable,
-        file_id: str,
-        derivation: Derivation,
-        generation: int,
-        *,
-        replace: bool,
-    ) -> None:
-        write_sealed(
-            self._path,
-            table.dump(),
-            what=WHAT,
-            schema=SCHEMA,
-            file_id=file_id,
-            secret=self._secret,
-            derivation=derivation,
-            public={"generation": generation, "people": len(table)},
-            replace=replace,
-        )
+    def _write(self, table: VaultTable, header: Header) -> int:
+        generation = int(header.public["generation"]) + 1
+        header = replace(header, public={"generation": generation, "people": len(table)})
+        write_sealed(self._path, table.dump(), header, self._secret, overwrite=True)
+        return generation
