@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +13,9 @@ from isonomy.common.agreements.approvals import read_lines
 from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.party import Card
+from isonomy.company.cli.options import HOME, HomeFolder, print_json
 from isonomy.company.federation.align import align_records
 from isonomy.company.federation.home import Home
-
-HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
-_HOME = Path("company")
 
 
 def alignment(
@@ -28,7 +25,7 @@ def alignment(
     regulator_people: Annotated[int, typer.Option(help="Most ids that the regulator may bring.")],
     name: Annotated[str, typer.Option(help="A title for people.")] = "alignment",
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("alignment.json"),
-    home: HomeFolder = _HOME,
+    home: HomeFolder = HOME,
 ) -> None:
     """Write an alignment for both owners to approve: which people do both sides know?
 
@@ -36,7 +33,7 @@ def alignment(
     `isonomy-company alignment --regulator card.json --relay server.example
     --company-people 30000 --regulator-people 2000000`
     """
-    made = AlignmentPlan.of(
+    plan = AlignmentPlan.of(
         {
             "name": name,
             "companies": [Home(home).keys().card()],
@@ -47,18 +44,17 @@ def alignment(
             "regulator_people": regulator_people,
         }
     )
-    made.save(output)
+    plan.save(output)
     public = output.with_suffix(".public.json")
-    public.write_bytes(made.public().to_json())
-    typer.echo(made.describe(), err=True)
-    shown = {"alignment": str(output), "public": str(public), "hash": made.hash.hex()}
-    typer.echo(json.dumps(shown))
+    public.write_bytes(plan.public().to_json())
+    typer.echo(plan.describe(), err=True)
+    print_json(alignment=str(output), public=str(public), hash=plan.hash.hex())
 
 
 def align(
     alignment_file: Annotated[Path, typer.Argument(metavar="ALIGNMENT", help="As approved.")],
     ids: Annotated[Path, typer.Option(help="Ids of this company's people, one per line.")],
-    home: HomeFolder = _HOME,
+    home: HomeFolder = HOME,
     wait_s: Annotated[float, typer.Option(help="How long to wait for the session.")] = 3600.0,
 ) -> None:
     """Find the people whom the regulator knows too; both sides must have approved the alignment.
@@ -75,4 +71,4 @@ def align(
 
         common = align_records(plan, read_lines(ids), home=home, wait_s=wait_s, progress=show)
     path = Home(home).alignments.people(plan.hash)
-    typer.echo(json.dumps({"people": str(path), "common": len(common), "root": common.root.hex()}))
+    print_json(people=str(path), common=len(common), root=common.root.hex())

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from isonomy.common.agreements.plan import Plan
+from isonomy.company.cli.options import HOME, HomeFolder, confirm, print_json
 from isonomy.company.federation.home import Home
-
-HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
-_HOME = Path("company")
 
 
 def audit(
@@ -35,7 +32,7 @@ def audit(
         Path | None, typer.Option(help="The model's file, for its fingerprint.")
     ] = None,
     reason: Annotated[str, typer.Option(help="Why the attributes are needed.")] = "",
-    home: HomeFolder = _HOME,
+    home: HomeFolder = HOME,
     yes: Annotated[bool, typer.Option("--yes", help="Spend without asking.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
@@ -53,45 +50,44 @@ def audit(
     from isonomy.company.federation.joining import join
     from isonomy.company.federation.statement import add_to_statement
 
-    own = Home(home)
     plan = Plan.load(plan_file)
-    given = read_decisions(decisions)
+    rows = read_decisions(decisions)
     crossed = "*".join(attribute or plan.groups)
     with join(plan, home=home) as oracle:
         cost = price(
             oracle,
             share=share,
             attribute=crossed,
-            people=len(set(given.ids)),
-            labelled=given.labels is not None,
+            people=len(set(rows.ids)),
+            labelled=rows.labels is not None,
         )
         typer.echo(str(cost), err=True)
-        if not yes and not typer.confirm("Spend it?", err=True):
-            raise typer.Exit(1)
-        found = run_audit(
+        confirm("Spend it?", yes)
+        result = run_audit(
             oracle,
-            given.decisions,
-            given.labels,
-            ids=given.ids,
+            rows.decisions,
+            rows.labels,
+            ids=rows.ids,
             name=name,
             attribute=crossed,
             share=share,
             selected=selected,
             smallest_group=smallest_group,
         )
-        left = oracle.budget
+        budget = oracle.budget
     if statement is not None:
+        company = Home(home).keys().name
         add_to_statement(
-            statement, plan, own.keys().name, [found], model=model, file=model_file, reason=reason
+            statement, plan, company, [result], model=model, file=model_file, reason=reason
         )
-    typer.echo(str(found), err=as_json)
+    typer.echo(str(result), err=as_json)
     if as_json:
-        typer.echo(json.dumps({"schema": "isonomy-company/audit/v1", **found.fields(left)}))
+        print_json(schema="isonomy-company/audit/v1", **result.fields(budget))
 
 
 def countersign(
     report: Annotated[Path, typer.Argument(help="report.json, or its folder.")],
-    home: HomeFolder = _HOME,
+    home: HomeFolder = HOME,
     yes: Annotated[bool, typer.Option("--yes", help="Sign without asking.")] = False,
 ) -> None:
     """Verify a regulator's report against the approved plan, and add this company's signature.
@@ -106,15 +102,14 @@ def countersign(
     from isonomy.common.report.sign import countersign as add_signature
     from isonomy.common.report.verify import ReportPaths, Verification, require
 
-    paths, own = ReportPaths.of(report), Home(home)
+    paths, company = ReportPaths.of(report), Home(home)
     checked = Verification(paths)
     require(checked.run())
-    plan, _ = own.approvals.require(bytes.fromhex(checked.report.run.plan))
+    plan, _ = company.approvals.require(bytes.fromhex(checked.report.run.plan))
     require(Verification(paths, card=plan.regulator, plan=plan).run())
-    keys = own.keys()
+    keys = company.keys()
     plan.card(keys.name)  # a party of this plan
-    if not yes and not typer.confirm(f"Countersign as {keys.name}?", err=True):
-        raise typer.Exit(1)
+    confirm(f"Countersign as {keys.name}?", yes)
     old = Signatures.load(paths.signatures)
     add_signature(checked.report.to_json(), old, keys).save(paths.signatures)
-    typer.echo(json.dumps({"countersigned": str(paths.signatures), "company": keys.name}))
+    print_json(countersigned=str(paths.signatures), company=keys.name)

@@ -58,11 +58,11 @@ def benchmark(
         if not figures_only:
             listed = built_in(name) if name in BUILT_IN else read_list(Path(name))
             tally = _run(unfold(listed, seeds), out, data_dir, jobs)
-        written = write(read_records(out), out, data_dir=data_dir, steps=drawn_steps)
+        paths = write(read_records(out), out, data_dir=data_dir, steps=drawn_steps)
     except KeyboardInterrupt as error:
         typer.echo(f"interrupted; finished cells are in {out}: the same command goes on", err=True)
         raise typer.Exit(code_of(error)) from None
-    for path in written:
+    for path in paths:
         typer.echo(f"wrote {path}", err=True)
     if tally is not None:
         typer.echo(f"{tally.made} cells run, {tally.kept} found, {len(tally.failed)} failed")

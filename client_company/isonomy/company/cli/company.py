@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +23,7 @@ from isonomy.company.cli.align import align, alignment
 from isonomy.company.cli.few_shot_plan import few_shot_plan
 from isonomy.company.cli.head import head
 from isonomy.company.cli.inspection import auditor_keys, open_query, tidy
+from isonomy.company.cli.options import HOME, HomeFolder, confirm, print_json
 from isonomy.company.federation.home import Home
 from isonomy.company.federation.planning import PlanFiles, make_plan, write_plan
 
@@ -32,47 +32,45 @@ app = CommandLine(
     "encrypted under the regulator's keys and masked. The regulator's attributes never arrive: "
     "only sums with noise, within the budget of an approved plan."
 )
+_KINDS: dict[str, type[Plan | AlignmentPlan | FewShotPlan]] = {
+    "few-shot": FewShotPlan,
+    "alignment": AlignmentPlan,
+}
 app.command()(alignment)
 app.command()(align)
 app.command("few-shot-plan")(few_shot_plan)
 app.command()(open_query)
 app.command()(tidy)
 app.command()(head)
-HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
-_HOME = Path("company")
 
 
 @app.command()
 def keys(
     name: Annotated[str, typer.Option(help="The company's name, as plans will call it.")],
-    home: HomeFolder = _HOME,
+    home: HomeFolder = HOME,
 ) -> None:
     """Make this company's keys, once. They are never overwritten.
 
     Hand keys/card.json to whoever writes the plan and node/node.key.pub to the server's operator,
     and compare the fingerprint by telephone.
     """
-    made = PartyKeys.create(Home(home).keys_folder, name, "company")
-    Home(home).node_folder.mkdir(parents=True, exist_ok=True)
-    public = make_node_key(Home(home).node_folder / "node.key")
-    shown = {
-        "card": str(Home(home).keys_folder / "card.json"),
-        "fingerprint": fingerprint(made.card()),
-        "node_key": str(public),
-    }
-    typer.echo(json.dumps(shown))
+    company = Home(home)
+    card = PartyKeys.create(company.keys_folder, name, "company").card()
+    company.node_folder.mkdir(parents=True, exist_ok=True)
+    public = make_node_key(company.node_folder / "node.key")
+    path = company.keys_folder / "card.json"
+    print_json(card=str(path), fingerprint=fingerprint(card), node_key=str(public))
 
 
 @app.command("tls-request")
-def tls_request(home: HomeFolder = _HOME) -> None:
+def tls_request(home: HomeFolder = HOME) -> None:
     """Make this company's TLS key and a request for the server's operator; the key stays here.
 
     With a key that is there already, the request is for a renewal. Read the fingerprint to the
     operator by telephone.
     """
     request = make_request(Home(home).tls.key.parent, Home(home).keys().name, "company")
-    shown = {"request": str(request), "fingerprint": Request.load(request).fingerprint}
-    typer.echo(json.dumps(shown))
+    print_json(request=str(request), fingerprint=Request.load(request).fingerprint)
 
 
 @app.command("tls-install")
@@ -81,13 +79,12 @@ def tls_install(
     ca: Annotated[
         Path | None, typer.Option(help="The server's ca.pem; without: beside the certificate.")
     ] = None,
-    home: HomeFolder = _HOME,
+    home: HomeFolder = HOME,
 ) -> None:
     """Put the signed certificate to its key. Compare the authority's fingerprint by telephone."""
     authority = ca or certificate.with_name("ca.pem")
     files = install(Home(home).tls.key.parent, certificate, authority)
-    shown = {"installed": str(files.cert), "authority": authority_fingerprint(files.ca)}
-    typer.echo(json.dumps(shown))
+    print_json(installed=str(files.cert), authority=authority_fingerprint(files.ca))
 
 
 @app.command("fingerprint")
@@ -107,9 +104,9 @@ def plan(
     attribute: Annotated[
         list[str], typer.Option(help="NAME=LABEL,LABEL[,…] as the regulator declares it.")
     ],
-    epsilon: Annotated[str, typer.Option(help="The most that a person's attribute may lose.")],
+    epsilon: Annotated[str, typer.Option(help="Privacy budget of every person's attribute.")],
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("plan.json"),
-    home: HomeFolder = _HOME,
+    home: HomeFolder = HOME,
     delta: Annotated[str, typer.Option(help="The δ of (ε, δ).")] = "1e-6",
     notion: Annotated[str, typer.Option(help="Fairness notion.")] = "demographic_parity",
     strategy: Annotated[str, typer.Option(help="How the model is made fair.")] = "tilt",
@@ -151,7 +148,7 @@ def plan(
         card, _, ids = entry.partition("=")
         companies.append((Card.load(Path(card)), read_people(Path(ids))))
     auditor, auditor_signing = auditor_keys(auditor, Card.load(regulator))
-    made, cohort = make_plan(
+    agreement, cohort = make_plan(
         name=name,
         companies=companies,
         regulator=Card.load(regulator),
@@ -170,10 +167,10 @@ def plan(
         individual_filter=individual_filter,
         record_privacy=record_privacy,
     )
-    files = write_plan(made, cohort, output)
-    typer.echo(made.describe(), err=True)
-    shown = {"plan": str(files.plan), "people": str(files.people), "public": str(files.public)}
-    typer.echo(json.dumps({**shown, "hash": made.hash.hex()}))
+    files = write_plan(agreement, cohort, output)
+    typer.echo(agreement.describe(), err=True)
+    paths = {name: str(path) for name, path in vars(files).items()}
+    print_json(**paths, hash=agreement.hash.hex())
 
 
 @app.command()
@@ -182,36 +179,23 @@ def approve(
     people: Annotated[
         Path | None, typer.Option(help="This company's ids; without: beside the plan.")
     ] = None,
-    home: HomeFolder = _HOME,
+    home: HomeFolder = HOME,
     yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
 ) -> None:
     """Approve a plan of any kind: sessions of this one may then begin, and of no other."""
-    if kind_of(plan_file) == "few-shot":
-        training = FewShotPlan.load(plan_file)
-        typer.echo(training.describe(), err=True)
-        typer.echo(f"  {training.regulator.name}: {fingerprint(training.regulator)}", err=True)
-        if not yes and not typer.confirm("Approve this few-shot plan?", err=True):
-            raise typer.Exit(1)
-        Home(home).few_shot.approve(training, Home(home).keys())
-        typer.echo(json.dumps({"approved": training.hash.hex()}))
-        return
-    if kind_of(plan_file) == "alignment":
-        aligning = AlignmentPlan.load(plan_file)
-        typer.echo(aligning.describe(), err=True)
-        typer.echo(f"  {aligning.regulator.name}: {fingerprint(aligning.regulator)}", err=True)
-        if not yes and not typer.confirm("Approve this alignment?", err=True):
-            raise typer.Exit(1)
-        Home(home).alignments.approve(aligning, Home(home).keys())
-        typer.echo(json.dumps({"approved": aligning.hash.hex()}))
-        return
-    loaded = Plan.load(plan_file)
+    loaded = _KINDS.get(kind_of(plan_file), Plan).load(plan_file)
     typer.echo(loaded.describe(), err=True)
     typer.echo(f"  {loaded.regulator.name}: {fingerprint(loaded.regulator)}", err=True)
-    if not yes and not typer.confirm("Approve this plan?", err=True):
-        raise typer.Exit(1)
-    cohort = read_people(people or PlanFiles.beside(plan_file).people)
-    Home(home).approvals.approve(loaded, cohort, Home(home).keys())
-    typer.echo(json.dumps({"approved": loaded.hash.hex()}))
+    confirm(f"Approve this {loaded.word}?", yes)
+    company = Home(home)
+    if isinstance(loaded, FewShotPlan):
+        company.few_shot.approve(loaded, company.keys())
+    elif isinstance(loaded, AlignmentPlan):
+        company.alignments.approve(loaded, company.keys())
+    else:
+        cohort = read_people(people or PlanFiles.beside(plan_file).people)
+        company.approvals.approve(loaded, cohort, company.keys())
+    print_json(approved=loaded.hash.hex())
 
 
 @app.command()

@@ -6,7 +6,6 @@ restores a backup needs the newest one: a ledger without it was rolled back.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,14 +22,13 @@ from isonomy.common.keys.identity import verify_signature
 from isonomy.common.sums.openings import cut_chunks
 from isonomy.common.sums.regulator_half import ANSWER_DOMAIN
 from isonomy.common.wire.messages import Answer, decode
+from isonomy.company.cli.options import HOME, HomeFolder, print_json
 from isonomy.company.federation.home import Home
-
-HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
 
 
 def head(
     plan: Annotated[Path, typer.Argument(help="A plan under which this company asked.")],
-    home: HomeFolder = Path("company"),
+    home: HomeFolder = HOME,
 ) -> None:
     """Show the ledger's head in the last answer that the regulator signed, as JSON.
 
@@ -48,20 +46,18 @@ def head(
     newest = max(_answers(folder, loaded), key=lambda answer: answer.sequence, default=None)
     if newest is None:
         raise ConfigError(f"no answer under plan {loaded.hash.hex()[:16]}… is kept in {home}")
-    shown = {"head": newest.ledger_head.hex(), "record": newest.sequence, "query": newest.query_id}
-    typer.echo(json.dumps(shown))
+    print_json(head=newest.ledger_head.hex(), record=newest.sequence, query=newest.query_id)
 
 
 def _few_shot(plan: FewShotPlan, home: Home) -> None:
     receipt = CompanyState(home.state(plan)).receipt(plan)
     if receipt is None:
         raise ConfigError(f"no round of plan {plan.hash.hex()[:16]}… is kept in {home.folder}")
-    shown = {"head": receipt.ledger_head.hex(), "record": receipt.sequence, "round": receipt.number}
-    typer.echo(json.dumps(shown))
+    print_json(head=receipt.ledger_head.hex(), record=receipt.sequence, round=receipt.number)
 
 
 def _answers(folder: Path, plan: Plan) -> Iterator[Answer]:
-    """Every kept answer that bears the regulator's signature; requests without one are none."""
+    """Every stored answer that bears the regulator's signature; other requests are skipped."""
     for path in sorted(folder.glob("*.request")):
         try:
             *_, last = cut_chunks(path.read_bytes())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -13,10 +12,9 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.keys.party import Card
 from isonomy.common.sums.sealed_opening import seal_opening
+from isonomy.company.cli.options import HOME, HomeFolder, print_json
 from isonomy.company.federation.home import Home
 
-HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
-_HOME = Path("company")
 _HEX_KEY = 64
 
 
@@ -24,7 +22,7 @@ def open_query(
     plan: Annotated[Path, typer.Argument(help="The plan under which the query was asked.")],
     query: Annotated[str, typer.Option(help="The query's id, or its number in the plan.")],
     out: Annotated[Path, typer.Option(help="File for the auditor.")],
-    home: HomeFolder = _HOME,
+    home: HomeFolder = HOME,
 ) -> None:
     """Seal what a query was made of to the plan's auditor, until the plan's inspection deadline.
 
@@ -34,13 +32,13 @@ def open_query(
     \b
     isonomy-company open-query plan.json --query 3 --out query-3.opening
     """
-    own = Home(home.resolve())
-    approved, _ = own.approvals.require(Plan.load(plan).hash)
+    company = Home(home.resolve())
+    approved, _ = company.approvals.require(Plan.load(plan).hash)
     if not approved.auditor:
         raise ConfigError("the plan names no auditor, so there is nobody to open a query to")
     if len(approved.companies) > 1:
         raise ConfigError("one company's file cannot open a query of several companies")
-    store = own.openings(approved)
+    store = company.openings(approved)
     query_id = _query_id(approved, query)
     stored = store.find(query_id)
     if stored is None:
@@ -49,14 +47,14 @@ def open_query(
             f"it was deleted after {approved.inspection_deadline}"
         )
     key, columns = bytes.fromhex(approved.auditor), store.columns(query_id)
-    identity = own.keys().identity
+    identity = company.keys().identity
     sealed = seal_opening(key, approved.hash, query_id, stored, columns, identity)
     sealed.save(out)
-    shown = {"opening": str(out), "query": query_id, "request": sealed.request_hash.hex()}
-    typer.echo(json.dumps({**shown, "bytes": out.stat().st_size}))
+    request, size = sealed.request_hash.hex(), out.stat().st_size
+    print_json(opening=str(out), query=query_id, request=request, bytes=size)
 
 
-def tidy(home: HomeFolder = _HOME) -> None:
+def tidy(home: HomeFolder = HOME) -> None:
     """Delete rows, seeds and columns of all plans whose inspection deadline has passed.
 
     `join` does the same. What stays are headers and signed answers, which show nobody's row.
@@ -65,7 +63,7 @@ def tidy(home: HomeFolder = _HOME) -> None:
     isonomy-company tidy --home company
     """
     deleted = Home(home.resolve()).delete_openings(datetime.now(UTC).date())
-    typer.echo(json.dumps({"deleted": deleted}))
+    print_json(deleted=deleted)
 
 
 def auditor_keys(text: str, regulator: Card) -> tuple[str, str]:

@@ -128,26 +128,26 @@ def simulate(
             id_column=id_column,
             on_run=lambda _epsilon, _run: progress.advance(bar),
         )
-    written = write_folder(simulation, out) if out is not None else ()
+    paths = write_folder(simulation, out) if out is not None else ()
     if as_json:
         typer.echo(json.dumps(simulation.to_json()))
     else:
         Console().print(table(simulation))
-    for path in written:
+    for path in paths:
         typer.echo(f"wrote {path}", err=True)
 
 
-def _numbers(given: list[str]) -> tuple[float, ...]:
+def _numbers(texts: list[str]) -> tuple[float, ...]:
     try:
-        return tuple(float(part) for text in given for part in text.split(","))
+        return tuple(float(part) for text in texts for part in text.split(","))
     except ValueError:
-        raise ConfigError(f"--epsilon takes numbers; got {', '.join(given)}") from None
+        raise ConfigError(f"--epsilon takes numbers; got {', '.join(texts)}") from None
 
 
-def _options(given: list[str]) -> dict[str, int | float | bool | str]:
+def _options(texts: list[str]) -> dict[str, int | float | bool | str]:
     """NAME=VALUE pairs; values are read as numbers, `true` and `false` where they can be."""
     options: dict[str, int | float | bool | str] = {}
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier() or name in options:
             raise ConfigError(f"--option takes NAME=VALUE, each name once; got {text!r}")

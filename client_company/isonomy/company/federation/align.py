@@ -5,8 +5,8 @@
     people = align_records("alignment.json", ids, home="company")
 
 Neither side learns who else is on the other's list. The result is a `Cohort` in an order that both
-sides share; `isonomy-company plan --people` takes its file, and the regulator finds the same people
-in its own home by the plan's Merkle root.
+sides share. `isonomy-company plan --people` takes its file; the regulator finds the same people in
+its home by the plan's Merkle root.
 """
 
 from __future__ import annotations
@@ -38,24 +38,20 @@ def align_records(
     """Take part in the next session of an approved alignment; returns the common people.
 
     `ids` are checked before anything is sent. `progress(stage, done, total)` is called as the work
-    goes on. Interrupted, it is simply run again: nothing is spent.
+    goes on. After an interruption, run it again: it spends nothing.
     """
-    own = Home(Path(home).resolve())
-    named = (
-        alignment if isinstance(alignment, AlignmentPlan) else AlignmentPlan.load(Path(alignment))
-    )
-    plan = own.alignments.require(named.hash)
-    mine = checked_ids(ids, limit=plan.company_people)
-    attendee = Attendee(plan, own, Timing(absence_s=absence_s))
+    company = Home(Path(home).resolve())
+    if not isinstance(alignment, AlignmentPlan):
+        alignment = AlignmentPlan.load(Path(alignment))
+    plan = company.alignments.require(alignment.hash)
+    company_ids = checked_ids(ids, limit=plan.company_people)
+    attendee = Attendee(plan, company, Timing(absence_s=absence_s))
     try:
-        attendee.listen(Path(socket or own.socket), Callers(group))
-        common = align(attendee.session(wait_s), mine, progress=progress)
-        own.alignments.save(plan.hash, common)
+        attendee.listen(Path(socket or company.socket), Callers(group))
+        common = align(attendee.session(wait_s), company_ids, progress=progress)
+        company.alignments.save(plan.hash, common)
     except BaseException as error:
         attendee.end(error if isinstance(error, Exception) else SessionClosed("interrupted"))
         raise
     attendee.end()
     return common
-
-
-__all__ = ["align_records"]

@@ -1,10 +1,10 @@
 """Audit any model's decisions on the aligned people: rates by group with honest intervals.
 
-    found = audit(oracle, decisions, target, ids=ids, name="after", share=0.03)
-    print(found)                          # rates, impact ratios, differences, with 95 % intervals
+    result = audit(oracle, decisions, target, ids=ids, name="after", share=0.03)
+    print(result)                         # rates, impact ratios, differences, with 95 % intervals
 
-One open query is asked (report.audit_cells); the regulator sees the noised answer too and
-puts it into its report. The price is known beforehand: `price(oracle, share=0.03)`.
+It asks one open query (report.audit_cells). The regulator sees the noised answer too and puts it
+into its report. The price is known beforehand: `price(oracle, share=0.03)`.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from isonomy.common.pooled.oracle import JointOracle
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.privacy.queries import cost_of, noise_deviation
 from isonomy.common.report.audit import SMALLEST_GROUP, AuditTable, NoisedCounts, check_shown
-from isonomy.common.report.audit_cells import CELL_NAMES, AuditPurpose, Cells
+from isonomy.common.report.audit_cells import AuditPurpose, Cells
 from isonomy.common.report.audit_intervals import Estimate
 from isonomy.common.sums.oracle import Budget, GroupOracle, Receipt
 
 SHARE = 0.05
-MAX_NOISE = 0.1  # noise deviation of an average group's size, as part of it: beyond, useless
+MAX_NOISE = 0.1  # an audit is useless if the noise of an average group's size is a larger part
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Price:
-    """What an audit costs and what it can tell, known before anything is asked."""
+    """What an audit costs and what it can show, known before anything is asked."""
 
     share: float
     epsilon_alone: float  # of this audit, were it the only release
@@ -60,7 +60,7 @@ def price(
     people: int | None = None,
     labelled: bool = True,
 ) -> Price:
-    """State an audit's cost and use. Asks nothing, spends nothing."""
+    """What an audit would cost and show. Asks nothing, spends nothing."""
     if not 0 < share <= 1:
         raise ConfigError(f"share is a part of the plan's budget between 0 and 1; got {share}")
     groups = len(oracle.labels(_expression(oracle, attribute)))
@@ -95,11 +95,11 @@ class AuditResult:
 
     def table(self, attribute: str | None = None) -> AuditTable:
         """The table of one attribute or intersection; None: the finest."""
-        for own in self.tables:
-            if own.attribute == (attribute or self.counts.expression):
-                return own
-        known = ", ".join(own.attribute for own in self.tables)
-        raise ConfigError(f"this audit has no table by {attribute!r}; there are {known}")
+        for table in self.tables:
+            if table.attribute == (attribute or self.counts.expression):
+                return table
+        names = ", ".join(table.attribute for table in self.tables)
+        raise ConfigError(f"this audit has no table by {attribute!r}; there are {names}")
 
     def fields(self, budget: Budget) -> dict[str, object]:
         """For machines: value, low and high of every rate, ratio and difference."""
@@ -130,7 +130,7 @@ def audit(
     selected: Any = None,
     smallest_group: float = SMALLEST_GROUP,
 ) -> AuditResult:
-    """Have hard decisions audited; spends `share` of the plan's budget, once.
+    """Have hard decisions audited; spends `share` of the plan's budget, once. Returns the rates.
 
     | parameter | meaning |
     |---|---|
@@ -143,7 +143,7 @@ def audit(
     """
     expression = _expression(oracle, attribute)
     check_shown(expression, oracle.groups)
-    cells, rows, chosen = _rows(decisions, target, selected)
+    cells, rows, selected_class = _rows(decisions, target, selected)
     positions = np.arange(len(oracle.cohort)) if ids is None else oracle.cohort.positions(ids)
     if len(positions) != len(rows):
         raise DataError(f"{len(rows)} decisions for {len(positions)} people")
@@ -167,7 +167,7 @@ def audit(
         attribute=expression,
         people=persons,
         share=share,
-        purpose=str(AuditPurpose(name, cells, None if joint else totals, chosen)),
+        purpose=str(AuditPurpose(name, cells, None if joint else totals, selected_class)),
     )
     if release.receipt is None:
         raise DataError("the oracle answered an audit without a record")
@@ -178,7 +178,7 @@ def audit(
         totals = tuple(float(total) for total in release.values.sum(axis=0).round(3))
     return AuditResult(
         name=name,
-        selected=chosen,
+        selected=selected_class,
         counts=counts,
         tables=tuple(counts.tables(smallest_group)),
         totals=totals,
@@ -223,11 +223,11 @@ def _rows(
 def _check_useful(cost: Price, people: int, groups: int) -> None:
     average = people / groups
     if cost.count_deviation > MAX_NOISE * average:
-        needed = min(cost.share * (cost.count_deviation / (MAX_NOISE * average)) ** 2, 99.0)
+        share = min(cost.share * (cost.count_deviation / (MAX_NOISE * average)) ** 2, 99.0)
         raise BudgetExceeded(
             f"a share of {cost.share:.2%} would tell nothing: group sizes would carry noise of ± "
             f"{cost.count_deviation:.0f} people, for {average:.0f} people in an average group. "
-            f"Nothing was asked. About {needed:.1%} of this plan's budget is needed; or audit more "
+            f"Nothing was asked. About {share:.1%} of this plan's budget is needed; or audit more "
             "people, or fewer groups at a time."
         )
 
@@ -241,22 +241,22 @@ def _fingerprint(oracle: GroupOracle, positions: Ints, rows: NDArray[np.float64]
 
 
 def _table_lines(table: AuditTable) -> list[str]:
-    found = table.findings()
+    findings, people = table.findings(), table.counts.people()
     lines = []
     for number, group in enumerate(table.groups):
-        size = float(table.counts.people()[number])
-        shown = [f"{_words(name)} {_show(own[number])}" for name, own in found.rates.items()]
-        shown.append(f"impact ratio {_show(found.impact_ratios[number])}")
-        lines.append(f"  {group.label} (about {size:,.0f} people): " + "; ".join(shown))
+        parts = [f"{_words(name)} {_show(of[number])}" for name, of in findings.rates.items()]
+        parts.append(f"impact ratio {_show(findings.impact_ratios[number])}")
+        size = float(people[number])
+        lines.append(f"  {group.label} (about {size:,.0f} people): " + "; ".join(parts))
     for label in table.withheld:
         lines.append(f"  {label}: withheld, too few people")
-    for notion, own in found.differences.items():
-        lines.append(f"  largest difference, {_words(notion)}: {_show(own)}")
+    for notion, difference in findings.differences.items():
+        lines.append(f"  largest difference, {_words(notion)}: {_show(difference)}")
     return lines
 
 
 def _table_fields(table: AuditTable) -> dict[str, object]:
-    found, people = table.findings(), table.counts.people()
+    findings, people = table.findings(), table.counts.people()
     return {
         "attribute": table.attribute,
         "withheld": list(table.withheld),
@@ -264,27 +264,24 @@ def _table_fields(table: AuditTable) -> dict[str, object]:
             {
                 "label": group.label,
                 "people": float(people[number]),
-                **{name: _triple(own[number]) for name, own in found.rates.items()},
-                "impact_ratio": _triple(found.impact_ratios[number]),
+                **{name: _triple(rates[number]) for name, rates in findings.rates.items()},
+                "impact_ratio": _triple(findings.impact_ratios[number]),
             }
             for number, group in enumerate(table.groups)
         ],
-        "differences": {notion: _triple(own) for notion, own in found.differences.items()},
+        "differences": {name: _triple(each) for name, each in findings.differences.items()},
     }
 
 
-def _triple(own: Estimate | None) -> list[float] | None:
-    return None if own is None else [own.value, own.low, own.high]
+def _triple(estimate: Estimate | None) -> list[float] | None:
+    return None if estimate is None else [estimate.value, estimate.low, estimate.high]
 
 
 def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _show(own: Estimate | None) -> str:
-    if own is None:
-        return "drowned by noise"
-    return f"{own.value:.3f} [{own.low:.3f}, {own.high:.3f}]"
-
-
-__all__ = ["CELL_NAMES", "AuditResult", "Price", "audit", "price"]
+def _show(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "hidden by noise"
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"

@@ -43,5 +43,5 @@ def read_decisions(path: Path) -> Decisions:
         raise DataError(f"{path} is not a CSV file in UTF-8") from None
     if not ids:
         raise DataError(f"{path} holds no decisions")
-    known = np.array(labels) if "label" in columns else None
-    return Decisions(ids, np.array(decided), known)
+    truth = np.array(labels) if "label" in columns else None
+    return Decisions(ids, np.array(decided), truth)

@@ -1,4 +1,4 @@
-"""The company's home folder: where its keys, approvals and openings lie.
+"""The company's home folder: where its keys, approvals and openings are.
 
 keys/      identity and sealing key, card.json      plans/     what its owner approved
 tls/       from the server's operator               openings/  rows and seeds, per plan, until
@@ -85,7 +85,7 @@ class Home:
             try:
                 plan, _ = self.approvals.require(bytes.fromhex(folder.name))
             except (ConfigError, ValueError):
-                continue  # not ours to judge: without the plan nobody knows its deadline
+                continue  # without the plan nobody knows its deadline
             over = date.fromisoformat(plan.inspection_deadline) < today
             if over and plan.hash != keep and delete_openings(folder):
                 done.append(folder.name)

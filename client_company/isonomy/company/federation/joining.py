@@ -36,6 +36,7 @@ from isonomy.common.base.errors import (
     wire_code,
     wire_text,
 )
+from isonomy.common.base.logs import logger
 from isonomy.common.node.attendance import Attendance
 from isonomy.common.node.bridge import Message
 from isonomy.common.node.bridge_server import BridgeServer, Callers
@@ -51,7 +52,7 @@ from isonomy.company.federation.home import Home
 
 @dataclass(frozen=True)
 class Exchange:
-    """What a progress display wants to know after each answer."""
+    """What a progress display shows after each answer."""
 
     number: int
     purpose: str
@@ -61,7 +62,7 @@ class Exchange:
 
 
 class CountingSession(Session):
-    """A session that knows how many bytes of frames crossed it."""
+    """A session that counts the bytes of the frames that cross it."""
 
     bytes = 0
 
@@ -86,15 +87,17 @@ class Attendee:
         self._session: CountingSession | None = None
         self._failure: Exception | None = None
         self._bridge: BridgeServer | None = None
+        self._log = logger("company", least="warning").bind(plan=plan.hash.hex()[:16])
         self.exchanges = 0
 
     def listen(self, socket: Path, callers: Callers) -> None:
         """Open the local socket."""
-        self._home.tls.read()  # say now what is wrong with them, not in a session
+        self._home.tls.read()  # wrong files are refused now and not in a session
         socket.parent.mkdir(parents=True, exist_ok=True)
         handler = Attendance(self._open, self._attend).handle
         self._bridge = BridgeServer(socket, handler, callers=callers)
         self._bridge.start()
+        self._log.info("waiting for a ticket")
 
     def session(self, wait_s: float) -> CountingSession:
         """Wait for the session; raises what keeps it from coming."""
@@ -110,6 +113,8 @@ class Attendee:
     def end(self, error: Exception | None = None) -> None:
         """End the session, tell the others why, free the socket. Harmless when repeated."""
         if self._session is not None and not self._ended.is_set():
+            reason = "done" if error is None else type(error).__name__
+            self._log.info("session closed", exchanges=self.exchanges, reason=reason)
             if error is None:
                 self._session.close()
             else:
@@ -132,14 +137,17 @@ class Attendee:
         try:
             session.start()
         except (TokenRefused, CertificateError, PartyTimeout) as error:
-            # Code that came with a run may hand over any ticket, to any address: what a false one
-            # leads to is no reason to give up. Wait on for a good one; `session` tells the reason.
+            # Code that came with a run may hand over any ticket, for any address. A false one must
+            # not end the wait for a good one; `session` raises the reason if none comes.
+            self._log.warning("ticket refused", reason=type(error).__name__)
             self._failure = error
             raise
         except Exception as error:
+            self._log.warning("session failed", reason=type(error).__name__)
             self._failure = error
             self._opened.set()
             raise
+        self._log.info("session opened")
         self._failure = None
         self._session = session if isinstance(session, CountingSession) else None
         self._opened.set()
@@ -221,18 +229,19 @@ def join(
     | absence_s | how long regulator or relay may stay away before the session is given up |
     | on_exchange | called after each answer, for a progress display |
     """
-    own = Home(Path(home).resolve())
+    company = Home(Path(home).resolve())
     today = datetime.now(UTC).date()
-    given = plan if isinstance(plan, Plan) else Plan.load(Path(plan))
-    approved, cohort = own.approvals.require(given.hash)
-    own.delete_openings(today, keep=approved.hash)
-    attendee = Attendee(approved, own, Timing(absence_s=absence_s))
+    if not isinstance(plan, Plan):
+        plan = Plan.load(Path(plan))
+    approved, cohort = company.approvals.require(plan.hash)
+    company.delete_openings(today, keep=approved.hash)
+    attendee = Attendee(approved, company, Timing(absence_s=absence_s))
     kind = JoinedOracle if len(approved.companies) == 1 else JoinedJointOracle
     try:
-        attendee.listen(Path(socket or own.socket), Callers(group))
+        attendee.listen(Path(socket or company.socket), Callers(group))
         session = attendee.session(wait_s)
         session.generation(approved.regulator.name)  # waits until the regulator is there too
-        oracle = kind(session, cohort, openings=own.openings(approved))
+        oracle = kind(session, cohort, openings=company.openings(approved))
     except BaseException as error:
         attendee.end(error if isinstance(error, Exception) else SessionClosed("interrupted"))
         raise

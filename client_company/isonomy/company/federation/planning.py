@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
+from isonomy.common.agreements.approvals import write_people
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import ConfigError, OverlappingPeople
-from isonomy.common.base.private_files import write_private
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.party import Card
 from isonomy.common.people.cohort import Cohort
@@ -53,7 +53,7 @@ def make_plan(
     record_privacy: bool = False,
 ) -> tuple[Plan, Cohort]:
     """Put a plan together; numbers come as text, because they are kept exactly."""
-    cohort = _all_people([own for _, own in companies])
+    cohort = _all_people([people for _, people in companies])
     later = datetime.now(UTC).date() + timedelta(days=INSPECTION_DAYS)
     shares = [{"people": len(c), "cohort_root": c.root.hex()} for _, c in companies]
     plan = Plan.of(
@@ -88,7 +88,7 @@ def write_plan(plan: Plan, cohort: Cohort, path: Path) -> PlanFiles:
     """Write plan, list of people and public part beside each other."""
     files = PlanFiles.beside(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_private(files.people, "".join(f"{person}\n" for person in cohort.ids).encode())
+    write_people(files.people, cohort)
     files.public.write_bytes(plan.public().to_json())
     plan.save(path)
     return files

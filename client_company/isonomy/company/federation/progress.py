@@ -13,7 +13,7 @@ from rich.progress import (
 )
 
 
-def progress_bar(*, shown: bool = True) -> Progress:
+def progress_bar(*, visible: bool = True) -> Progress:
     """What is done now, how much of how many, how long it took and still takes."""
     return Progress(
         TextColumn("{task.description}"),
@@ -24,8 +24,5 @@ def progress_bar(*, shown: bool = True) -> Progress:
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
-        disable=not shown,
+        disable=not visible,
     )
-
-
-__all__ = ["progress_bar"]

@@ -11,8 +11,6 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.report.schema import Statement, millionths
 from isonomy.company.federation.auditing import AuditResult
 
-_CHUNK = 1 << 20
-
 
 def add_to_statement(
     path: Path,
@@ -24,12 +22,12 @@ def add_to_statement(
     file: Path | None = None,
     reason: str = "",
 ) -> Statement:
-    """Make a statement, or add audits to the one that is there for the same plan."""
+    """Write a statement, or add audits to the one at `path`; returns it as written."""
     old = Statement.load(path) if path.exists() else None
     if old is not None and (old.plan, old.company) != (plan.hash.hex(), company):
         raise ConfigError(f"{path} is a statement about another plan, or of another company")
-    joint = len(plan.companies) > 1
-    totals = {a.receipt.query_id: [millionths(t) for t in a.totals] for a in audits if joint}
+    pooled = len(plan.companies) > 1
+    totals = {a.receipt.query_id: [millionths(t) for t in a.totals] for a in audits if pooled}
     decisions = {a.name: a.decisions_sha256 for a in audits}
     statement = Statement.of(
         {
@@ -49,11 +47,8 @@ def add_to_statement(
 def _sha256(path: Path | None) -> str:
     if path is None:
         return ""
-    digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ConfigError(f"cannot read the model {path}: {error.strerror}") from None
-    return digest.hexdigest()

@@ -223,7 +223,7 @@ class Trainer:
             self.strategy.prepare(run)  # a budget too small for this is an error, not an end
             self._label(run)
             self._save(run, optimiser, averaged)
-        with progress_bar(shown=self.progress) as bar:
+        with progress_bar(visible=self.progress) as bar:
             task = bar.add_task(self.strategy.name, total=self.rounds, completed=run.round)
             try:
                 while run.round < self.rounds:
