@@ -21,7 +21,7 @@ from isonomy.company.compare.benchmark.store import read_records
 from isonomy.company.few_shot.data import digits_pools, load
 from isonomy.company.few_shot.experiments import RECIPES, Rehearsals, cells, run_cells
 from isonomy.company.few_shot.model import FewShotModel
-from isonomy.company.few_shot.rehearse import rehearse, warm_start
+from isonomy.company.few_shot.rehearse import FewShotCell, rehearse, warm_start
 from isonomy.company.few_shot.report import differences, plot, summarise, write
 from isonomy.company.few_shot.variants import VARIANTS, settings_for, uses_of
 
@@ -36,9 +36,9 @@ QUICK = replace(
 
 def test_digits_are_learned_in_seconds_and_saved(tmp_path: Path) -> None:
     pools = digits_pools(0)
-    start = warm_start(pools, QUICK, 0)
-    untrained = rehearse(pools, replace(QUICK, warm_rounds=0), "irdp", 8.0, 0)
-    outcome = rehearse(pools, QUICK, "irdp", 8.0, 0, start=start)
+    start, cell = warm_start(pools, QUICK, 0), FewShotCell("digits", "irdp", 8.0, 0)
+    untrained = rehearse(pools, replace(QUICK, warm_rounds=0), cell)
+    outcome = rehearse(pools, QUICK, cell, start)
     trained = outcome.evaluation.natural.accuracy
     assert trained > 0.6
     assert trained > untrained.evaluation.natural.accuracy
@@ -146,7 +146,7 @@ def test_the_command_rehearses_saves_and_adapts(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     record = json.loads(done.stdout.splitlines()[0])[0]
-    assert record["method"] == "pf_ld"
+    assert record["cell"]["method"] == "pf_ld"
     assert 0 < record["spent"] <= 1
     assert (tmp_path / "out" / "digits.svg").is_file()
     test = digits_pools(0).test.pool

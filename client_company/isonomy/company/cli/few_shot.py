@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -66,7 +66,7 @@ def rehearse(
     Example: isonomy few-shot rehearse --method dp_sgd,pf_ld --epsilon 2,8 --seeds 3
     """
     from isonomy.company.few_shot import report
-    from isonomy.company.few_shot.experiments import Rehearsals, cells, recipe_for, record_of
+    from isonomy.company.few_shot.experiments import Rehearsals, cells, recipe_for
     from isonomy.company.few_shot.model import FewShotModel
 
     listed = cells(dataset, _words(method or ["pf_ld"]), _numbers(epsilon or ["8"]), range(seeds))
@@ -85,14 +85,14 @@ def rehearse(
         for cell in listed:
             progress.update(bar, description=cell.key)
             outcome = rehearsals.outcome(cell)
-            records.append(record_of(cell, outcome))
+            records.append(outcome.to_json())
             progress.advance(bar)
     if out is not None:
         files = report.write(records, out)
         (out / "results.json").write_text(json.dumps(records, ensure_ascii=False) + "\n")
         files.append(out / "results.json")
     if save is not None:
-        notes = {"data set": dataset, "method": outcome.method, "seed": outcome.seed}
+        notes = {"data set": dataset, "method": outcome.cell.method, "seed": outcome.cell.seed}
         files.append(FewShotModel(outcome.settings, outcome.theta, notes).save(save))
     if as_json:
         typer.echo(json.dumps(records, ensure_ascii=False))
@@ -158,16 +158,10 @@ def experiment(
     """
     from isonomy.company.compare.benchmark.store import read_records
     from isonomy.company.few_shot import report
-    from isonomy.company.few_shot.experiments import (
-        EPSILONS,
-        RECIPES,
-        FewShotCell,
-        Rehearsals,
-        run_cells,
-    )
+    from isonomy.company.few_shot.experiments import EPSILONS, RECIPES, Rehearsals, run_cells
     from isonomy.company.few_shot.experiments import experiment as cells_of
 
-    failed: list[tuple[FewShotCell, str]] = []
+    failed: list[tuple[Any, str]] = []
     dataset, listed = cells_of(name, seeds, _numbers(epsilon) if epsilon else EPSILONS)
     if not figures_only:
         rehearsals = Rehearsals(RECIPES[dataset], data_dir)

@@ -12,7 +12,7 @@ digits use the same settings.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.company.compare.benchmark.store import Store
 from isonomy.company.few_shot.data import Pools, load
 from isonomy.company.few_shot.rehearse import (
+    FewShotCell,
     RehearsalOutcome,
     RehearsalRecipe,
     rehearse,
@@ -79,20 +80,6 @@ def recipe_for(dataset: str, data_dir: Path | None = None) -> RehearsalRecipe:
     return RehearsalRecipe({**_IMAGES, **kind, "input_shape": shape}, warm_rounds=100, thrift=0.8)
 
 
-@dataclass(frozen=True)
-class FewShotCell:
-    """One run. ε is 0 where nothing is private."""
-
-    dataset: str
-    method: str
-    epsilon: float
-    seed: int
-
-    @property
-    def key(self) -> str:
-        return f"{self.dataset}/{self.method}/{self.epsilon:g}/{self.seed}"
-
-
 def cells(
     dataset: str, methods: Sequence[str], epsilons: Iterable[float], seeds: Iterable[int]
 ) -> list[FewShotCell]:
@@ -141,14 +128,7 @@ class Rehearsals:
             self._pools = load(cell.dataset, cell.seed, self._data_dir)
             self._start = warm_start(self._pools, self._recipe, cell.seed)
             self._seed = cell.seed
-        return rehearse(
-            self._pools, self._recipe, cell.method, cell.epsilon, cell.seed, start=self._start
-        )
-
-
-def record_of(cell: FewShotCell, outcome: RehearsalOutcome) -> dict[str, Any]:
-    """A finished cell as results.jsonl has it."""
-    return {"key": cell.key, "cell": asdict(cell), "status": "ok", **outcome.to_json()}
+        return rehearse(self._pools, self._recipe, cell, self._start)
 
 
 def run_cells(
@@ -168,7 +148,7 @@ def run_cells(
                 stored += 1
             else:
                 try:
-                    record = record_of(cell, rehearsals.outcome(cell))
+                    record = rehearsals.outcome(cell).to_json()
                     run += 1
                 except IsonomyError as error:
                     reason = str(error)
@@ -184,11 +164,9 @@ def run_cells(
 __all__ = [
     "EPSILONS",
     "RECIPES",
-    "FewShotCell",
     "Rehearsals",
     "cells",
     "experiment",
     "recipe_for",
-    "record_of",
     "run_cells",
 ]

@@ -44,12 +44,24 @@ class RehearsalRecipe:
 
 
 @dataclass(frozen=True)
-class RehearsalOutcome:
-    """One run's figures. The last three are private in a real run."""
+class FewShotCell:
+    """One run of one method. ε is 0 where nothing is private."""
 
+    dataset: str
     method: str
     epsilon: float
     seed: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.dataset}/{self.method}/{self.epsilon:g}/{self.seed}"
+
+
+@dataclass(frozen=True)
+class RehearsalOutcome:
+    """One run's figures. The last three are private in a real run."""
+
+    cell: FewShotCell
     evaluation: Evaluation
     theta: NDArray[np.float32]
     settings: FewShotSettings
@@ -59,12 +71,15 @@ class RehearsalOutcome:
     spent: float  # mean μ² over the samples, as a share of the cap
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but θ."""
-        plain = ("method", "epsilon", "seed", "samples", "dropped")
+        """Everything but θ, as results.jsonl has it."""
         return {
-            **{name: getattr(self, name) for name in plain},
+            "key": self.cell.key,
+            "cell": asdict(self.cell),
+            "status": "ok",
             **asdict(self.evaluation),
             "seconds": round(self.seconds, 2),
+            "samples": self.samples,
+            "dropped": self.dropped,
             "spent": round(self.spent, 4),
             "settings": self.settings.model_dump(mode="json"),
         }
@@ -83,39 +98,26 @@ def warm_start(pools: Pools, recipe: RehearsalRecipe, seed: int) -> NDArray[np.f
 def rehearse(
     pools: Pools,
     recipe: RehearsalRecipe,
-    method: str,
-    epsilon: float,
-    seed: int,
-    *,
+    cell: FewShotCell,
     start: NDArray[np.float32] | None = None,
 ) -> RehearsalOutcome:
-    """One run of one method; noise is fresh, tasks of the company and of the test follow `seed`.
+    """Run one cell: noise is fresh, tasks of the company and of the test follow the seed.
 
     Returns the trained θ with its figures on the test tasks.
     """
-    base = {**recipe.base, "seed": seed}
-    settings = settings_for(method, epsilon, base, len(pools.regulator), thrift=recipe.thrift)
+    base, samples = {**recipe.base, "seed": cell.seed}, len(pools.regulator)
+    settings = settings_for(cell.method, cell.epsilon, base, samples, thrift=recipe.thrift)
     company = CompanyLearner(settings, pools.company, start=start)
     regulator = RegulatorLearner(settings, pools.regulator)
     clock = time.process_time()
     theta = run_in_memory(company, regulator, settings.rounds)
     seconds = time.process_time() - clock
-    evaluation = evaluate(
-        theta, settings, pools.test, tasks=recipe.test_tasks, seed=seed, steps=recipe.test_steps
-    )
+    tasks, steps = recipe.test_tasks, recipe.test_steps
+    evaluation = evaluate(theta, settings, pools.test, tasks=tasks, seed=cell.seed, steps=steps)
     accounts = regulator.accounts
-    return RehearsalOutcome(
-        method=method,
-        epsilon=epsilon if settings.private else 0.0,
-        seed=seed,
-        evaluation=evaluation,
-        theta=theta,
-        settings=settings,
-        seconds=seconds,
-        samples=regulator.samples,
-        dropped=regulator.dropped,
-        spent=float(accounts.spent.mean()) / (accounts.cap or UNITS_PER_MU2),
-    )
+    spent = float(accounts.spent.mean()) / (accounts.cap or UNITS_PER_MU2)
+    figures = (seconds, regulator.samples, regulator.dropped, spent)
+    return RehearsalOutcome(cell, evaluation, theta, settings, *figures)
 
 
-__all__ = ["RehearsalOutcome", "RehearsalRecipe", "rehearse", "warm_start"]
+__all__ = ["FewShotCell", "RehearsalOutcome", "RehearsalRecipe", "rehearse", "warm_start"]

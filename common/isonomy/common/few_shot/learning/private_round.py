@@ -84,12 +84,10 @@ class PrivateRound:
             self.multipliers = self._release_shares(self._cells)
         moved = self._inner(params, tasks)
         if self._settings.learner == "reptile":
-            start = {name: params[name] for name in moved}
             steps = self._settings.inner_steps * self._settings.real("inner_rate")
-            mean = {n: (start[n] - moved[n].mean(0)) / steps for n in moved}
-            shapes = self._network.shapes.items()
-            full = {n: mean.get(n, torch.zeros(shape)) for n, shape in shapes}
-            return np.asarray(self._network.flatten(full).double().numpy())
+            mean = {n: (params[n] - moved[n].mean(0)) / steps for n in moved}
+            whole = {n: mean.get(n, torch.zeros_like(params[n])) for n in params}
+            return np.asarray(self._network.flatten(whole).double().numpy())
         gradient, soft = self._query(params, moved, tasks)
         if self.multipliers is not None and self._cells is not None:
             people = tasks.query.ravel()

@@ -38,15 +38,12 @@ class Contribution:
 
 
 class Side(Protocol):
-    """What both learners have: a number of parameters, and a hash that must agree."""
+    """What both learners have: d parameters, and a hash of architecture and settings."""
 
     @property
-    def size(self) -> int:
-        """d, the number of parameters."""
-
+    def size(self) -> int: ...
     @property
-    def fingerprint(self) -> bytes:
-        """SHA-256 over the architecture (names, shapes) and the settings: 32 bytes."""
+    def fingerprint(self) -> bytes: ...
 
 
 class CompanySide(Side, Protocol):
@@ -80,11 +77,4 @@ class RegulatorSide(Side, Protocol):
     def restore(self, state: bytes) -> None: ...
 
 
-__all__ = [
-    "FRACTION_BITS",
-    "MAX_ABS",
-    "CompanySide",
-    "Contribution",
-    "RegulatorSide",
-    "Side",
-]
+__all__ = ["FRACTION_BITS", "MAX_ABS", "CompanySide", "Contribution", "RegulatorSide"]
