@@ -98,7 +98,7 @@ def test_a_verdict_that_the_auditor_did_not_sign_is_refused(tmp_path: Path, fiel
     (path,) = world.verdicts.openings()
     verdict = verdict_of(world, path)
     other: dict[str, Any] = {"passed": False, "query_id": "x", "reason": "y"}
-    forged = dataclasses.replace(verdict, **{field: other.get(field, bytes(32))})
+    forged = verdict.model_copy(update={field: other.get(field, bytes(32))})
     assert Verdict.from_json(verdict.to_json()) == verdict
     with pytest.raises(VerificationError):
         world.verdicts.take(forged, world.ledger)
@@ -166,8 +166,12 @@ def test_a_late_verdict_outlives_its_file(tmp_path: Path) -> None:
     ask(world.company())
     record = world.ledger.find(world.last_query())
     assert record is not None
-    place = (world.plan.hash, record.query_id, record.request_hash)
-    verdict = Verdict(*place, False, "(5)").sign(world.auditor_keys.identity)
+    place = {
+        "plan": world.plan.hash,
+        "query_id": record.query_id,
+        "request_hash": record.request_hash,
+    }
+    verdict = Verdict(**place, passed=False, reason="(5)").sign(world.auditor_keys.identity)
     world.verdicts.take(verdict, world.ledger)
     assert world.steps() == ["failed"]
     world.verdicts.take(verdict, world.ledger)  # again: nothing new
@@ -178,7 +182,7 @@ def test_a_late_verdict_outlives_its_file(tmp_path: Path) -> None:
     oracle._asked = 1
     with pytest.raises(InspectionFailed, match="no more answers"):
         ask(oracle)
-    passed = Verdict(*place, True).sign(world.auditor_keys.identity)
+    passed = Verdict(**place, passed=True).sign(world.auditor_keys.identity)
     with pytest.raises(VerificationError, match="cannot be 'passed'"):
         world.verdicts.take(passed, world.ledger)
 
@@ -188,11 +192,17 @@ def test_a_verdict_file_that_came_by_hand_is_written_down(tmp_path: Path) -> Non
     ask(world.company())
     record = world.ledger.find(world.last_query())
     assert record is not None
-    place = (world.plan.hash, record.query_id, record.request_hash)
+    place = {
+        "plan": world.plan.hash,
+        "query_id": record.query_id,
+        "request_hash": record.request_hash,
+    }
     file = tmp_path / "inspections" / "x.verdict"
     file.parent.mkdir(exist_ok=True)
     for number, (passed, step) in enumerate(((True, "passed"), (False, "failed")), start=1):
-        file.write_bytes(Verdict(*place, passed).sign(world.auditor_keys.identity).to_json())
+        file.write_bytes(
+            Verdict(**place, passed=passed).sign(world.auditor_keys.identity).to_json()
+        )
         oracle = world.company(forgets=True)
         oracle._asked = number
         if passed:

@@ -160,7 +160,9 @@ def late_verdict(scene: Scene) -> None:
     auditor = PartyKeys.load(scene.federation.folder / "auditor")
     file = scene.federation.folder / "late.json"
     for request, code in ((bytes(32), 40), (record.request_hash, 0)):
-        found = Verdict(plan.hash, answered, request, False, "(5)").sign(auditor.identity)
+        found = Verdict(
+            plan=plan.hash, query_id=answered, request_hash=request, passed=False, reason="(5)"
+        ).sign(auditor.identity)
         file.write_bytes(found.to_json())
         assert scene.regulator("verdict", file).code == code
     shown = scene.regulator("inspect", plan.hash.hex()[:12], "--json").json

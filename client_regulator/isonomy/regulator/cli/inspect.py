@@ -15,7 +15,7 @@ import typer
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError, InspectionFailed
 from isonomy.common.base.private_files import write_private
-from isonomy.common.inspection.verdict import MAX_VERDICT_BYTES, InspectionFolder, Verdict
+from isonomy.common.inspection.verdict import InspectionFolder, Verdict
 from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.sums.sealed_opening import SealedOpening
 from isonomy.regulator.cli.output import Home, Json, emit
@@ -80,7 +80,7 @@ def inspect(
     answered = _answered(ledger or (config.ledger_path if config else None), sealed.query_id)
     result = audit(terms, sealed, auditor, answered=answered)
     if out is not None:
-        write_private(out, result.to_json() + b"\n")
+        write_private(out, result.to_json())
     if keys is None:
         _file(_home(config), result)
     if not result.passed:
@@ -109,11 +109,7 @@ def verdict(
     isonomy-regulator verdict v.json --home /srv/regulator
     """
     config = RegulatorConfig.load(home)
-    try:
-        with file.open("rb") as stream:
-            signed = Verdict.from_json(stream.read(MAX_VERDICT_BYTES + 1))
-    except OSError as error:
-        raise ConfigError(f"cannot read the verdict {file}: {error.strerror}") from None
+    signed = Verdict.load(file)
     _file(config, signed)
     outcome = "passed" if signed.passed else f"failed: {signed.reason}"
     fields = {"query": signed.query_id, "passed": signed.passed, "reason": signed.reason}

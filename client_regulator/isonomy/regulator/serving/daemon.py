@@ -52,7 +52,7 @@ class Daemon:
             raise ConfigError(f"the keys in {config.keys_folder} are not those of {config.name}")
         self._ledger = open_ledger(config)
         self._witness = WitnessWriter(config, self._ledger, keys.identity, self._note)
-        self.plans = PlanDesks(config, keys, self._ledger, vault)
+        self.plans = PlanDesks(config, keys, self._ledger, vault, self._log)
         few_shot = FewShotDesks(config, self._ledger, vault)
         sessions = Sessions(config, keys, self.plans, few_shot, self._witness, self._log)
         self._attendance = Attendance(sessions.open, sessions.serve)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 
@@ -36,9 +37,15 @@ class PlanDesks:
     """The halves of all plans and the decrypted vault. Threads may share it."""
 
     def __init__(
-        self, config: RegulatorConfig, keys: PartyKeys, ledger: Ledger, vault: Vault | None
+        self,
+        config: RegulatorConfig,
+        keys: PartyKeys,
+        ledger: Ledger,
+        vault: Vault | None,
+        log: Any,
     ) -> None:
         self._config, self._keys, self._ledger, self._vault = config, keys, ledger, vault
+        self._log = log
         self._member_key = member_key(config)
         self.approvals = Approvals(config.plans_folder)
         self._table: tuple[int, VaultTable] | None = None  # with the vault's generation
@@ -130,4 +137,6 @@ class PlanDesks:
             return None
         folder = inspections_folder(self._config, plan)
         policy = int(Decimal(self._config.policy.inspection_rate) * MILLION)
-        return InspectionDesk(plan, custodian, self._keys, folder, policy_millionths=policy)
+        return InspectionDesk(
+            plan, custodian, self._keys, folder, policy_millionths=policy, log=self._log
+        )

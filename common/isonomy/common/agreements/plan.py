@@ -86,7 +86,9 @@ class Plan(Agreement):
     @field_validator("groups")
     @classmethod
     def _groups_compare(cls, groups: Mapping[str, tuple[str, ...]]) -> Mapping[str, Any]:
-        if not groups or any(len(set(own)) != len(own) or len(own) < 2 for own in groups.values()):
+        if not groups or any(
+            len(set(labels)) != len(labels) or len(labels) < 2 for labels in groups.values()
+        ):
             raise ValueError("name at least one attribute, each with two or more distinct groups")
         return groups
 
@@ -105,8 +107,8 @@ class Plan(Agreement):
         for name, key in (("auditor", self.auditor), ("auditor_signing", self.auditor_signing)):
             if key and (len(key) != 64 or set(key) - set("0123456789abcdef")):
                 raise ValueError(f"{name} must be a public key in 64 hexadecimal digits, or empty")
-        own = {key for card in self.companies for key in (card.ed25519, card.x25519)}
-        if own & {self.auditor, self.auditor_signing}:
+        company_keys = {key for card in self.companies for key in (card.ed25519, card.x25519)}
+        if company_keys & {self.auditor, self.auditor_signing}:
             raise ValueError("a company of the plan cannot be its auditor")
         if self.inspection_millionths and not self.auditor:
             raise ValueError("inspections need an auditor: openings go to the auditor's key only")
@@ -137,12 +139,12 @@ class Plan(Agreement):
     def describe(self) -> str:
         """The plan in plain language, for the owner who approves it."""
         companies = ", ".join(card.name for card in self.companies)
-        asked = "; ".join(f"{name} ({', '.join(own)})" for name, own in self.groups.items())
+        by = "; ".join(f"{name} ({', '.join(labels)})" for name, labels in self.groups.items())
         epsilon = self.epsilon_millionths / MILLION
         lines = [
             f"Plan {self.name!r}",
             f"  lets {companies} ask {self.regulator.name} for noisy group sums over "
-            f"{self.cohort_size:,} people, by {asked};",
+            f"{self.cohort_size:,} people, by {by};",
             f"  aims at {self.notion} within {self.tolerance_millionths / MILLION:g} by strategy "
             f"{self.strategy};",
             f"  spends at most ε = {epsilon:g} at δ = {self.delta} of every person's budget"

@@ -13,7 +13,7 @@ The order by double points is the same on both sides and says nothing about anyb
 random elements. What each side learns: how long the other list is, and which of its own people are
 in it. What it does not learn: who else is (decisional Diffie–Hellman, random oracle H), if the
 other side follows the protocol. A side that lies about its ids learns whether the people it named
-are on the other list: that is why the plan limits how many it may bring, and owners approve it.
+are on the other list. Therefore the plan limits how many it may bring, and owners approve it.
 """
 
 from __future__ import annotations
@@ -61,8 +61,7 @@ class AlignmentPlan(Agreement):
 
     def limit(self, party: str) -> int:
         """How many ids a party may bring at most."""
-        mine = party == self.regulator.name
-        return self.regulator_people if mine else self.company_people
+        return self.regulator_people if party == self.regulator.name else self.company_people
 
     def describe(self) -> str:
         """The alignment in plain language, for the owner who approves it."""
@@ -97,10 +96,10 @@ def checked_ids(ids: Sequence[object], *, limit: int = MAX_PEOPLE) -> Cohort:
         if first.setdefault(folded, number) != number:
             near.append(f"{first[folded]} and {number}")
     if near:
-        shown = "; ".join(near[:5]) + (" …" if len(near) > 5 else "")
+        examples = "; ".join(near[:5]) + (" …" if len(near) > 5 else "")
         raise DataError(
             f"{len(near)} ids differ from another one only in case, width or ligatures (lines "
-            f"{shown}); write every person one way"
+            f"{examples}); write every person one way"
         )
     return cohort
 
@@ -112,33 +111,36 @@ class Aligner:
         self, plan: AlignmentPlan, cohort: Cohort, *, progress: Progress | None = None
     ) -> None:
         order = list(range(len(cohort)))
-        secrets.SystemRandom().shuffle(order)  # the list's own order would tell of the others
+        secrets.SystemRandom().shuffle(order)  # the list's order could tell about the other people
         self._ids = [cohort.ids[position] for position in order]
         self._secret = random_scalar()
         self._domain = DOMAIN + plan.hash
         self._progress = progress or (lambda stage, done, total: None)
 
     def blinded(self) -> bytes:
-        """Own ids as points times the secret, in this side's random order."""
+        """This side's ids as points times the secret, in its random order."""
         points = hash_to_points(self._domain, self._ids)
-        return self._multiply("blinding own ids", points)
+        return self._multiply("blinding our ids", points)
 
-    def double(self, theirs: bytes) -> bytes:
+    def double(self, points: bytes) -> bytes:
         """The other side's points times the secret, in the order received."""
-        points = split_points(theirs)
-        if len(set(points)) != len(points):
+        people = split_points(points)
+        if len(set(people)) != len(people):
             raise ProtocolError("the other side sent one person twice")
-        return self._multiply("blinding the other side's ids", theirs)
+        return self._multiply("blinding the other side's ids", points)
 
-    def finish(self, mine: bytes, theirs: bytes) -> Cohort:
-        """The common people in the common order, from both lists of double points."""
-        doubled = split_points(mine)
+    def finish(self, points: bytes, other_points: bytes) -> Cohort:
+        """The common people in the common order, from both lists of double points.
+
+        `points` are this side's ids, blinded by both; `other_points` the other side's.
+        """
+        doubled = split_points(points)
         if len(doubled) != len(self._ids):
             raise ProtocolError("the other side returned another number of people than it got")
         if len(set(doubled)) != len(doubled):
             raise ProtocolError("the other side returned one point for two people")
-        both = set(split_points(theirs))
-        common = sorted((p, i) for p, i in zip(doubled, self._ids, strict=True) if p in both)
+        others = set(split_points(other_points))
+        common = sorted((p, i) for p, i in zip(doubled, self._ids, strict=True) if p in others)
         if not common:
             raise DataError(
                 "the two lists have nobody in common. Do both sides use the same ids, written the "

@@ -1,10 +1,10 @@
-"""An alignment over a session: the same function on both sides, which part is by role.
+"""An alignment over a session. Both sides call `align`; their role decides which part they take.
 
     exchange    from         payload: points of 32 bytes each, some thousand per frame
-    1           company      own ids, blinded
-    2           regulator    those, blinded twice, in the same order
-    3           regulator    own ids, blinded
-    4           company      those, blinded twice, in the same order
+    1           company      its ids, blinded
+    2           regulator    the same, blinded twice, in the same order
+    3           regulator    its ids, blinded
+    4           company      the same, blinded twice, in the same order
     5           company      how many are common, and the Merkle root of their ids
     6           regulator    the same, if it is the same; else the session ends
 
@@ -37,17 +37,18 @@ def align(session: Session, cohort: Cohort, *, progress: Progress | None = None)
     aligner = Aligner(plan, cohort, progress=progress)
     if session.keys.role == "company":
         talk.send(1, aligner.blinded())
-        mine = talk.receive(2, len(cohort))
-        theirs = aligner.double(talk.receive(3, plan.regulator_people))
-        talk.send(4, theirs)
+        points = talk.receive(2, len(cohort))
+        other_points = aligner.double(talk.receive(3, plan.regulator_people))
+        talk.send(4, other_points)
     else:
-        theirs = aligner.double(talk.receive(1, plan.company_people))
+        other_points = aligner.double(talk.receive(1, plan.company_people))
         blinded = aligner.blinded()
-        talk.send(2, theirs)
+        talk.send(2, other_points)
         talk.send(3, blinded)
-        mine = talk.receive(4, len(cohort))
-    common = aligner.finish(mine, theirs)
+        points = talk.receive(4, len(cohort))
+    common = aligner.finish(points, other_points)
     talk.compare(common)
+    session.log.info("alignment finished")
     return common
 
 
@@ -90,18 +91,15 @@ class _Talk:
         company moved last, so it chose what the regulator takes for common; a root that it could
         not have computed itself would let it guess at ids that it never named.
         """
-        mine = _RESULT.pack(len(common), common.root)
+        result = _RESULT.pack(len(common), common.root)
         if self._company:
-            self.send(5, mine)
-        theirs = self.receive(6 if self._company else 5, 2)
-        if len(theirs) != _RESULT.size:
+            self.send(5, result)
+        other_result = self.receive(6 if self._company else 5, 2)
+        if len(other_result) != _RESULT.size:
             raise ProtocolError("the result of an alignment has a fixed size")
-        if theirs != mine:
+        if other_result != result:
             raise VerificationError(
                 "the two sides found different people: one of them did not follow the protocol"
             )
         if not self._company:
-            self.send(6, mine)
-
-
-__all__ = ["align"]
+            self.send(6, result)

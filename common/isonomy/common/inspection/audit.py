@@ -1,19 +1,18 @@
-"""The auditor's work: open a sealed opening, go through the checks, sign what was found.
+"""The auditor's work: open a sealed opening, go through the checks, sign the outcome.
 
     (a) the plan names this auditor's key, and the opening is about the plan
     (b) the company itself sealed and signed it
     (c) the regulator signed that this request was demanded, or answered (or its ledger says so)
     (0) to (6) as in inspection.py
 
-Until (c) nobody is accused: what does not hold is somebody's mistake with files (ConfigError,
-VerificationError). From there on the company's own signed bytes speak, and every failure is a
+Until (c) nobody is accused: a failure is somebody's mistake with files (ConfigError,
+VerificationError). After it the company's own signed bytes are the evidence, and every failure is a
 verdict against it. Neither the regulator's keys nor any attribute are needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError, IsonomyError, VerificationError
@@ -53,19 +52,25 @@ def audit(
         _check_demand(plan, sealed)
     if answered and answered != sealed.request_hash:
         raise VerificationError("(c) the ledger has another request under this query id")
-    verdict = Verdict(plan.hash, sealed.query_id, sealed.request_hash, passed=True)
+    reason = ""
     try:
-        shown = sealed.open(keys.sealing)
+        contents = sealed.open(keys.sealing)
         if not (sealed.demand or answered):
-            _check_answer(plan, sealed, shown)
-        inspect_shown(plan, sealed, shown)
+            _check_answer(plan, sealed, contents)
+        inspect_shown(plan, sealed, contents)
         if also is not None:
-            also(shown)
+            also(contents)
     except _NotEvidence as error:
         raise VerificationError(str(error)) from None
     except IsonomyError as error:
-        verdict = replace(verdict, passed=False, reason=str(error)[:512])
-    return verdict.sign(keys.identity)
+        reason = str(error)[:512] or type(error).__name__
+    return Verdict(
+        plan=plan.hash,
+        query_id=sealed.query_id,
+        request_hash=sealed.request_hash,
+        passed=not reason,
+        reason=reason,
+    ).sign(keys.identity)
 
 
 class _NotEvidence(Exception):  # noqa: N818
@@ -81,11 +86,11 @@ def _check_demand(plan: Plan, sealed: SealedOpening) -> None:
         raise VerificationError("(c) the demand is for another request")
 
 
-def _check_answer(plan: Plan, sealed: SealedOpening, shown: Shown) -> None:
-    if not shown.answer:
+def _check_answer(plan: Plan, sealed: SealedOpening, contents: Shown) -> None:
+    if not contents.answer:
         raise _NotEvidence("(c) the request was neither demanded nor answered: nothing to inspect")
     try:
-        answer = decode(shown.answer, Answer)
+        answer = decode(contents.answer, Answer)
         signed = answer.signed_bytes()
         verify_signature(plan.regulator.signing_key, ANSWER_DOMAIN, signed, answer.signature)
     except IsonomyError:

@@ -1,18 +1,18 @@
 """The regulator's inspections of one plan: the coin, the demand, the verdict (docs/adr/0006).
 
     (1) a complete request is here, its commitment and ciphertexts bound by hash
-    (2) the coin falls: "demanded" is in the ledger before the company hears of it
+    (2) the coin is tossed: "demanded" is in the ledger before the company hears of it
     (3) the opening comes, sealed to the plan's auditor
     (4) the auditor is the regulator: all checks at once, "passed" or "failed" in the ledger
         another auditor: filed, "opened" in the ledger; its signed verdict follows
     (5) answered after "passed" (after "opened", if the plan does not wait for the verdict)
 
-Rules, each of which a company would otherwise use to get away:
+Rules, each of which closes a way around an inspection:
     * The demand names one request and stays until that very request was opened. Meanwhile the plan
       gets nothing else: no new query, no new attempt. Restarts of either side change nothing.
     * Once demanded, always inspected: if the key was lost after a request passed, the next attempt
       at the same query is demanded too, without a coin.
-    * One failure ends the plan. Its stored answers can still be fetched, new ones there are none.
+    * One failure ends the plan. Its stored answers can still be fetched; there are no new ones.
 
 The coin is the operating system's randomness and nothing else, so that who is inspected, and how
 often, says nothing about anybody's attributes.
@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import (
@@ -33,6 +34,7 @@ from isonomy.common.base.errors import (
     InspectionPending,
     ProtocolError,
 )
+from isonomy.common.base.logs import logger
 from isonomy.common.inspection.audit import audit
 from isonomy.common.inspection.filter import PeopleAccounts
 from isonomy.common.inspection.verdict import InspectionFolder, Verdict
@@ -54,7 +56,7 @@ VERDICT_WAIT_S = 30.0
 
 
 class InspectionDesk:
-    """Decides about inspections (regulator_half.Inspector). What it remembers is in the ledger."""
+    """Decides about inspections (regulator_half.Inspector). Its memory is the ledger."""
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class InspectionDesk:
         *,
         policy_millionths: int = 0,
         verdict_wait_s: float = VERDICT_WAIT_S,
+        log: Any = None,
     ) -> None:
         if not plan.auditor or len(plan.companies) != 1:
             raise ConfigError("inspections need one company and an auditor in the plan")
@@ -72,12 +75,14 @@ class InspectionDesk:
         self._folder = InspectionFolder(folder, plan)
         filtered = plan.individual_filter
         self._accounts = PeopleAccounts(plan, custodian, folder) if filtered else None
-        # A regulator may look more often than agreed, never less. Where none was agreed the company
-        # opens nothing on demand, and a demand would only block the plan.
+        # A regulator may inspect more often than agreed, never less. Where nothing was agreed the
+        # company opens nothing on demand, and a demand would only block the plan.
         agreed = plan.inspection_millionths
         self._rate = max(agreed, policy_millionths) if agreed else 0
         self._waits = plan.regulator_audits or plan.inspection_waits
         self._verdict_wait_s = verdict_wait_s
+        log = log or logger("regulator", least="warning")
+        self._log = log.bind(plan=plan.hash.hex()[:16])
         self._today: Callable[[], date] = lambda: datetime.now(UTC).date()
 
     # --- Before a query, and with its request ----------------------------------------------------
@@ -98,13 +103,13 @@ class InspectionDesk:
         check_opening_size(query, shapes)
 
     def check_request(self, query_id: str, request_hash: bytes) -> OpeningDemand | None:
-        """The demand that stands against this request; raise if another one stands in its way."""
+        """Return the demand for this request, if there is one; raise if another is in its way."""
         self._settle()
         standing = self._standing()
         if standing is None:
             return None
-        named = (standing.query_id, standing.request_hash) == (query_id, request_hash)
-        if not named or standing.step == "opened":
+        is_this = (standing.query_id, standing.request_hash) == (query_id, request_hash)
+        if not is_this or standing.step == "opened":
             raise _pending(standing)
         return self._demand(query_id, request_hash)
 
@@ -113,13 +118,13 @@ class InspectionDesk:
         before = any(each.query_id == query_id for each in self._custodian.inspections())
         if not before and secrets.randbelow(MILLION) >= self._rate:
             return None
-        self._custodian.note_inspection(query_id, request_hash, "demanded")
+        self._note(query_id, request_hash, "demanded")
         return self._demand(query_id, request_hash)
 
     # --- With the opening ------------------------------------------------------------------------
 
     def judge(self, header: OpeningHeader, frames: Iterator[bytes], max_bytes: int) -> None:
-        """Look at an opening of so many bytes at most; raise unless it may now be answered.
+        """Take an opening of at most `max_bytes`; raise unless the request may now be answered.
 
         Size and signature are in the header, so a box is taken into memory only if the company
         itself signed for it, and only as large as an honest one can be.
@@ -128,8 +133,8 @@ class InspectionDesk:
         if demand is None:
             if (header.query_id, header.request_hash) not in self._steps():
                 raise ProtocolError("no opening of this request was demanded")
-            return  # the answer got lost on the way: there is nothing to look at again
-        # What is too large, cut off or not the company's proves nothing: the demand just stands.
+            return  # the answer got lost on the way: there is nothing to check again
+        # What is too large, cut off or not the company's proves nothing: the demand stays.
         check_header_signature(header, self._plan.companies[0].signing_key)
         if header.size > max_bytes:
             raise ProtocolError(
@@ -137,23 +142,23 @@ class InspectionDesk:
             )
         sealed = collect_opening(self._plan.hash, encode(demand), header, frames)
         if self._plan.regulator_audits:
-            self._look(sealed)
+            self._audit(sealed)
             return
         self._folder.file(sealed)
-        self._custodian.note_inspection(header.query_id, header.request_hash, "opened")
+        self._note(header.query_id, header.request_hash, "opened")
         if self._waits:
             self._await_verdict()
 
-    def _look(self, sealed: SealedOpening) -> None:
+    def _audit(self, sealed: SealedOpening) -> None:
         """All checks at once: the regulator is the auditor."""
         accounts, also = self._accounts, None
         if accounts is not None:
-            accounts.catch_up()  # apart: what is missing here is not the company's fault
+            accounts.catch_up()  # before the audit: what is missing here is not the company's fault
             also = accounts.check
         verdict = audit(self._plan, sealed, self._keys, also=also)
         if accounts is not None and verdict.passed:
             accounts.keep(sealed.open(self._keys.sealing))
-        self._note(verdict)
+        self._note(verdict.query_id, verdict.request_hash, verdict.step)
         if not verdict.passed:
             raise InspectionFailed(
                 f"query {verdict.query_id!r} failed its inspection and gets no answer: "
@@ -171,15 +176,15 @@ class InspectionDesk:
     # --- Verdicts --------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Write what verdicts have come in; raise InspectionFailed if one ever failed.
+        """Write new verdicts into the ledger; raise InspectionFailed if one ever failed.
 
-        A verdict is in the ledger from the moment it was taken (InspectionFolder.take); this is for
-        files that came another way. What counts is the ledger, so that a lost file revives nothing.
+        A verdict is in the ledger from the moment it was taken (InspectionFolder.take). This is for
+        files that came another way: the ledger counts, so that a lost file revives no plan.
         """
         verdicts, steps = self._folder.verdicts(), self._steps()
         for verdict in verdicts:
-            if self._is_news(verdict, steps.get((verdict.query_id, verdict.request_hash))):
-                self._note(verdict)
+            if self._is_new(verdict, steps.get((verdict.query_id, verdict.request_hash))):
+                self._note(verdict.query_id, verdict.request_hash, verdict.step)
         failed = [query_id for (query_id, _), step in self._steps().items() if step == "failed"]
         # Signed, but about no request that this ledger knows: it may have been rolled back.
         failed += [verdict.query_id for verdict in verdicts if not verdict.passed]
@@ -188,18 +193,19 @@ class InspectionDesk:
                 f"query {failed[0]!r} failed its inspection; this plan gets no more answers"
             )
 
-    def _is_news(self, verdict: Verdict, step: str | None) -> bool:
+    def _is_new(self, verdict: Verdict, step: str | None) -> bool:
         """Whether the ledger can take this verdict and does not have it yet."""
         if step is None:  # opened by file, after its answer
             return self._custodian.answered_request(verdict.query_id) == verdict.request_hash
         return step in ("demanded", "opened") or (step == "passed" and not verdict.passed)
 
-    def _note(self, verdict: Verdict) -> None:
-        self._custodian.note_inspection(verdict.query_id, verdict.request_hash, verdict.step)
+    def _note(self, query_id: str, request_hash: bytes, step: str) -> None:
+        self._custodian.note_inspection(query_id, request_hash, step)
+        self._log.info(f"inspection {step}", query=query_id)
 
     def _steps(self) -> dict[tuple[str, bytes], str]:
-        found = self._custodian.inspections()
-        return {(each.query_id, each.request_hash): each.step for each in found}
+        inspections = self._custodian.inspections()
+        return {(each.query_id, each.request_hash): each.step for each in inspections}
 
     def _standing(self) -> Inspection | None:
         """The request that must be opened (or judged) before anything else is answered."""

@@ -1,8 +1,8 @@
 """Was a request what it claims to be? Recomputes its ciphertexts from the company's opening.
 
 An inspection needs neither key nor attributes, so that whoever the plan names as auditor can do it
-(DESIGN.md §7). Comparing only the decrypted sum would be unsound: an over-long row can be offset in
-the mask. So the very bytes are recomputed:
+(docs/design.md §6). Comparing only the decrypted sum would be unsound: an over-long row can be
+offset in the mask. So the very bytes are recomputed:
 
     (0) the header is that of the request which the ledger's record (or the pending one) names
     (1) the query frame is the one that the header binds
@@ -12,7 +12,7 @@ the mask. So the very bytes are recomputed:
     (5) no person's rows exceed the bound, in integers
     (6) the ciphertexts that the header binds follow, byte for byte, from columns, rows and seeds
 
-The ciphertexts themselves are not asked for: whoever showed them could show others than were sent.
+The ciphertexts themselves are not asked for: a company could show others than it sent.
 """
 
 from __future__ import annotations
@@ -93,18 +93,18 @@ def inspect_request(
         raise VerificationError("(6) the ciphertexts do not follow from the opened rows and seeds")
 
 
-def inspect_shown(plan: Plan, sealed: SealedOpening, shown: Shown) -> None:
+def inspect_shown(plan: Plan, sealed: SealedOpening, contents: Shown) -> None:
     """Raise VerificationError, naming the check, unless (0) to (6) hold under this plan."""
-    query = decode(shown.opening.query_frame, Query)
+    query = decode(contents.opening.query_frame, Query)
     if (query.plan, query.query_id) != (plan.hash, sealed.query_id):
         raise VerificationError("(1) the opening is for another query")
     try:
         counts = tuple(group_count(name, plan.groups) for name in query.attributes)
         inspect_request(
             sealed.request_hash,
-            shown.header_frame,
-            shown.columns,
-            shown.opening,
+            contents.header_frame,
+            contents.columns,
+            contents.opening,
             group_counts=counts,
             cohort_size=plan.cohort_size,
         )
@@ -117,7 +117,7 @@ def _check_norms(query: Query, rows: NDArray[np.int32]) -> None:
     order: Order = 1 if query.mechanism == "laplace" else 2
     limit = bound if order == 1 else bound * bound
     for difference in differences(rows):
-        # Entries far above the bound could overflow the squares: look at them first.
+        # Entries far above the bound could overflow the squares, so they are refused first.
         too_long = np.abs(difference).max() > bound
         if too_long or (integer_norms(difference, order) > limit).any():
             raise VerificationError("(5) a person's rows exceed the norm bound")
@@ -130,5 +130,5 @@ def differences(rows: NDArray[np.int32]) -> Iterator[NDArray[np.int64]]:
         yield wide
         return
     yield from wide  # against the last group, which the rows are relative to
-    for left, right in combinations(wide, 2):
-        yield left - right
+    for one, other in combinations(wide, 2):
+        yield one - other

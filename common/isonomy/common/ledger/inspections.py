@@ -1,11 +1,11 @@
-"""The order of inspections in a ledger: a part of ledger_state's rules, without I/O.
+"""The order of inspections in a ledger: a part of the rules in state.py, without I/O.
 
     demanded  →  [opened]  →  passed | failed         drawn while the plan runs
     answered              →  passed | failed         opened later, from the company's file
-    passed                →  failed                  a later look may find more, never less
+    passed                →  failed                  a later inspection may find more, never less
 
 Once a request was demanded, its query gets no debit before it was opened, none after it failed, and
-none for another request than the one demanded last.
+none for another request than the one that was demanded last.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class InspectionSteps:
 
         `may_begin`: the plan is open and the query unanswered; `answered`: the request that was.
         """
-        own = self._last.get((body.query_id, body.request_hash))
+        last = self._last.get((body.query_id, body.request_hash))
         if body.step == "demanded":
             # Again only for another request, after the first one was opened and its key was lost.
             opened = self._step(body.query_id) in (None, "opened", "passed")
-            allowed = own is None and may_begin and opened
-        elif own is None:
+            allowed = last is None and may_begin and opened
+        elif last is None:
             allowed = body.step != "opened" and answered == body.request_hash
         else:
-            allowed = own.plan == body.plan and own.step in _BEFORE[body.step]
+            allowed = last.plan == body.plan and last.step in _BEFORE[body.step]
         if not allowed:  # (10) steps in order
             raise VerificationError(
                 f"an inspection of query {body.query_id!r} cannot be {body.step!r} here"

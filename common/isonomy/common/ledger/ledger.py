@@ -28,7 +28,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
@@ -42,6 +41,7 @@ from isonomy.common.base.errors import (
     LedgerTampered,
     StorageError,
 )
+from isonomy.common.base.logs import logger
 from isonomy.common.base.merkle import merkle_root
 from isonomy.common.base.private_files import fsync_folder
 from isonomy.common.ledger.file import (
@@ -115,6 +115,7 @@ class Ledger:
         self._pid = os.getpid()
         self._mutex = threading.RLock()
         self._unusable: str | None = None
+        self._log = logger("ledger", least="warning").bind(ledger=state.ledger_id.hex()[:16])
 
     @classmethod
     def create(cls, path: Path, *, cap_units: int, delta: float) -> Ledger:
@@ -164,14 +165,17 @@ class Ledger:
             if lines.tail:
                 keep_torn(path, lines.tail)
                 os.ftruncate(fd, lines.size)
-                lines.state.torn = False
             # The last record may sit in the page cache only: its writer died before the fsync, or
             # the fsync failed and the kernel now calls the page clean. `find` may hand its answer
             # out, so it is written again, byte for byte, and synced. All before it were synced.
             write_all(fd, lines.last_line, lines.size - len(lines.last_line))
             os.fsync(fd)
             on_failure.pop_all()
-        return cls(path, fd, lines.state, lines.size)
+        ledger = cls(path, fd, lines.state, lines.size)
+        if lines.tail:
+            ledger._log.warning("a record that was written in part was cut off")
+        ledger._log.info("ledger opened", records=ledger.records)
+        return ledger
 
     def close(self) -> None:
         """Let the file and its lock go. Closing twice is harmless."""
@@ -183,12 +187,7 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     @property
@@ -318,6 +317,7 @@ class Ledger:
             state.apply(sealed)
             self._size += len(line)
             self._unusable = None
+        self._log.debug("record written", record=sealed.seq, type=body.TYPE)
 
     def _now(self, last: int) -> int:
         """The time of the next record: never before the last one."""

@@ -1,6 +1,6 @@
 """Who stands in a ledger: people by number, and the lists and subsets that roots name.
 
-A part of ledger_state's rules, without I/O. People are the keyed hashes of their ids; nothing here
+A part of the rules in state.py, without I/O. People are the keyed hashes of their ids; nothing here
 knows whose they are.
 """
 

@@ -309,9 +309,9 @@ class LedgerState:
 
     def held_units(self, members: Sequence[bytes]) -> int:
         """Return the most that one of these people has set aside or spent, over all plans."""
-        known = (self._people.number(member) for member in members)
-        numbers = np.array([number for number in known if number is not None], np.int64)
-        return int(self._set_aside[numbers].max(initial=0))
+        numbers = [self._people.number(member) for member in members]
+        known_numbers = np.array([n for n in numbers if n is not None], np.int64)
+        return int(self._set_aside[known_numbers].max(initial=0))
 
     def plans(self) -> tuple[PlanSummary, ...]:
         """List all plans in the order of their reservation."""

@@ -1,1 +1,5 @@
-"""TODO."""
+"""The people that a plan is about: `cohort` has the agreed ids in order, and their attributes.
+
+Every room may know a `Cohort`. An `AttributeTable` exists on the regulator's side only (and in
+rehearsals, which play both sides).
+"""

@@ -69,14 +69,14 @@ class Cohort:
 
     def positions(self, ids: Sequence[object]) -> NDArray[np.int64]:
         """Positions of these people; unknown ones are an error that counts them."""
-        found = [self._position.get(normalise_id(person), -1) for person in ids]
-        unknown = sum(position < 0 for position in found)
+        positions = [self._position.get(normalise_id(person), -1) for person in ids]
+        unknown = sum(position < 0 for position in positions)
         if unknown:
             raise DataError(
-                f"{unknown} of {len(found)} people are not in the agreed cohort of {len(self)}; "
-                "align the records again or leave these rows out"
+                f"{unknown} of {len(positions)} people are not in the agreed cohort of "
+                f"{len(self)}; align the records again or leave these rows out"
             )
-        return np.array(found, dtype=np.int64)
+        return np.array(positions, dtype=np.int64)
 
     def member_hashes(self, key: bytes) -> list[bytes]:
         """Keyed hashes under which the ledger knows these people; useless without the key."""
@@ -122,8 +122,8 @@ class AttributeTable:
             )
         code = {label: index for index, label in enumerate(labels)}
         missing = len(labels) - 1
-        found = [missing if value is None else code.get(value, -1) for value in column]
-        codes = np.array(found, dtype=np.int64)
+        numbers = [missing if value is None else code.get(value, -1) for value in column]
+        codes = np.array(numbers, dtype=np.int64)
         if (codes < 0).any():
             raise DataError(
                 f"attribute {name!r} has {int((codes < 0).sum())} values outside its declared "
@@ -173,8 +173,8 @@ def group_labels(expression: str, groups: Mapping[str, Sequence[str]]) -> tuple[
     labels: tuple[str, ...] = ("",)
     for name in split_expression(expression, groups):
         labels = tuple(
-            f"{left}{_LABEL_JOIN}{right}" if left else right
-            for left in labels
-            for right in groups[name]
+            f"{prefix}{_LABEL_JOIN}{label}" if prefix else label
+            for prefix in labels
+            for label in groups[name]
         )
     return labels

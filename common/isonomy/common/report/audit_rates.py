@@ -15,8 +15,9 @@ at least 95 %, and more where groups are tied.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,27 +58,21 @@ class GroupCounts:
         """(groups,) noised group sizes."""
         return np.asarray(self.counts.sum(axis=1))
 
-    def people_deviation(self) -> Floats:
-        """(groups,) noise deviation of the group sizes."""
-        cells = self.counts.shape[1]
-        return np.asarray(self.sigma * np.sqrt(cells * np.diag(self.covariance)))
-
 
 class Rates:
     """One rate of all groups; None where the noise drowns it."""
 
-    def __init__(self, measure: Measure, given: GroupCounts) -> None:
-        self.measure = measure
-        self._given = given
-        self._found: dict[float, list[Estimate | None]] = {}  # by tail
+    def __init__(self, measure: Measure, groups: GroupCounts) -> None:
+        self.measure, self._groups = measure, groups
+        self._estimates: dict[float, list[Estimate | None]] = {}  # by tail
         hits, among = list(measure.hits), list(measure.among)
         self._rates = [
-            self._noised(float(own[hits].sum()), float(own[among].sum()), g)
-            for g, own in enumerate(given.counts)
+            self._noised(float(cells[hits].sum()), float(cells[among].sum()), group)
+            for group, cells in enumerate(groups.counts)
         ]
 
     def _noised(self, x: float, n: float, group: int) -> NoisedRate | None:
-        scale = self._given.sigma**2 * float(self._given.covariance[group, group])
+        scale = self._groups.sigma**2 * float(self._groups.covariance[group, group])
         hits, among = len(self.measure.hits), len(self.measure.among)
         if n <= 0 or n <= NOISE_FLOOR * math.sqrt(among * scale):
             return None
@@ -85,12 +80,12 @@ class Rates:
 
     def estimates(self, tail: float = TAIL) -> list[Estimate | None]:
         """Each group's rate; `tail` is the error probability on either side."""
-        if tail not in self._found:
+        if tail not in self._estimates:
             z = float(-ndtri(tail))
-            self._found[tail] = [
-                None if own is None else rate_interval(own, z) for own in self._rates
+            self._estimates[tail] = [
+                None if rate is None else rate_interval(rate, z) for rate in self._rates
             ]
-        return self._found[tail]
+        return self._estimates[tail]
 
     def correlation(self, g: int, h: int) -> float:
         """Between two groups' rates: their people are different, their noise is not always.
@@ -102,26 +97,24 @@ class Rates:
             return 0.0
         p, q = one.value, two.value
         shared = len(self.measure.hits) * (1 - p - q) + len(self.measure.among) * p * q
-        noise = self._given.sigma**2 * float(self._given.covariance[g, h]) * shared
+        noise = self._groups.sigma**2 * float(self._groups.covariance[g, h]) * shared
         spread = math.sqrt(one.variance * two.variance)
         return max(-1.0, min(1.0, noise / (one.n * two.n * spread))) if spread else 0.0
 
-    def known(self) -> list[int]:
+    def known_groups(self) -> list[int]:
         """Groups whose rate can be told."""
-        return [g for g, own in enumerate(self.estimates()) if own is not None]
+        return [g for g, estimate in enumerate(self.estimates()) if estimate is not None]
 
     def difference(self, g: int, h: int, tail: float = TAIL) -> Estimate | None:
         """p_g − p_h for two groups that were named beforehand."""
-        found = self.estimates(tail)
-        one, two = found[g], found[h]
+        one, two = self.estimates(tail)[g], self.estimates(tail)[h]
         if one is None or two is None:
             return None
         return difference(one, two, self.correlation(g, h))
 
     def ratio(self, g: int, h: int, tail: float = TAIL) -> Estimate | None:
         """p_g / p_h for two groups that were named beforehand."""
-        found = self.estimates(tail)
-        one, two = found[g], found[h]
+        one, two = self.estimates(tail)[g], self.estimates(tail)[h]
         if one is None or two is None:
             return None
         return ratio(one, two, self.correlation(g, h))
@@ -136,15 +129,15 @@ def largest_difference(rates: Sequence[Rates]) -> Estimate | None:
     hold, no pair's limit exceeds the truth. high: the largest of the plain upper limits, which is
     at least that of the pair that differs most.
     """
-    if any(len(own.known()) < 2 for own in rates):
+    if any(len(rate.known_groups()) < 2 for rate in rates):
         return None
-    pairs = [(r, g, h) for r in rates for g in r.known() for h in r.known() if g != h]
+    pairs = [(rate, g, h) for rate in rates for g, h in permutations(rate.known_groups(), 2)]
     tail = TAIL / (len(pairs) / 2)
-    plain = _each([r.difference(g, h) for r, g, h in pairs])
-    careful = _each([r.difference(g, h, tail) for r, g, h in pairs])
-    value = max(own.value for own in plain)
-    low = max(0.0, *(own.low for own in careful))
-    return Estimate(value, min(low, value), max(own.high for own in plain))
+    plain = _defined(rate.difference(g, h) for rate, g, h in pairs)
+    careful = _defined(rate.difference(g, h, tail) for rate, g, h in pairs)
+    value = max(gap.value for gap in plain)
+    low = max(0.0, *(gap.low for gap in careful))
+    return Estimate(value, min(low, value), max(gap.high for gap in plain))
 
 
 def impact_ratios(rates: Rates) -> list[Estimate | None]:
@@ -153,25 +146,23 @@ def impact_ratios(rates: Rates) -> list[Estimate | None]:
     p_g / max_h p_h = min_h p_g / p_h, so low is the smallest of the plain lower limits, high the
     smallest of the upper limits at tail/(number of other groups); never above 1.
     """
-    known = rates.known()
-    found: list[Estimate | None] = [None] * len(rates.estimates())
-    if len(known) < 2:
-        return found
-    tail = TAIL / (len(known) - 1)
-    for g in known:
-        others = [h for h in known if h != g]
-        plain = [rates.ratio(g, h) for h in others]
-        careful = [rates.ratio(g, h, tail) for h in others]
-        if any(own is None for own in plain):  # a rate of zero bounds nothing from above
-            plain = [own for own in plain if own is not None]
-            careful = [own for own in careful if own is not None]
+    groups = rates.known_groups()
+    ratios: list[Estimate | None] = [None] * len(rates.estimates())
+    if len(groups) < 2:
+        return ratios
+    tail = TAIL / (len(groups) - 1)
+    for g in groups:
+        others = [h for h in groups if h != g]
+        # None where the other group's rate is zero: that bounds nothing from above.
+        plain = _defined(rates.ratio(g, h) for h in others)
+        careful = _defined(rates.ratio(g, h, tail) for h in others)
         if not plain:
             continue
-        value = min(1.0, *(own.value for own in _each(plain)))
-        low = min(1.0, *(own.low for own in _each(plain)))
-        high = min(1.0, *(own.high for own in _each(careful)))
-        found[g] = Estimate(value, min(low, value), max(high, value))
-    return found
+        value = min(1.0, *(each.value for each in plain))
+        low = min(1.0, *(each.low for each in plain))
+        high = min(1.0, *(each.high for each in careful))
+        ratios[g] = Estimate(value, min(low, value), max(high, value))
+    return ratios
 
 
 @dataclass(frozen=True)
@@ -183,18 +174,18 @@ class Findings:
     differences: dict[str, Estimate | None]
 
 
-def findings_of(given: GroupCounts) -> Findings:
+def findings_of(groups: GroupCounts) -> Findings:
     """All rates, impact ratios and the largest difference per notion."""
-    rates = {measure.name: Rates(measure, given) for measure in MEASURES[given.cells]}
+    rates = {measure.name: Rates(measure, groups) for measure in MEASURES[groups.cells]}
     return Findings(
-        rates={name: own.estimates() for name, own in rates.items()},
+        rates={name: rate.estimates() for name, rate in rates.items()},
         impact_ratios=impact_ratios(rates["selection_rate"]),
         differences={
             notion: largest_difference([rates[name] for name in names])
-            for notion, names in notions_of(given.cells).items()
+            for notion, names in notions_of(groups.cells).items()
         },
     )
 
 
-def _each(found: Sequence[Estimate | None]) -> list[Estimate]:
-    return [own for own in found if own is not None]
+def _defined(estimates: Iterable[Estimate | None]) -> list[Estimate]:
+    return [estimate for estimate in estimates if estimate is not None]

@@ -1,7 +1,7 @@
 """The command `verify`: `isonomy-regulator verify`, and alone as `isonomy-verify`.
 
-It stands here and not with a role, because whoever checks a report needs neither a role nor what
-the roles install: no encryption library, no Flower, no gRPC.
+It is here and not with a role, because checking a report needs neither a role nor what the roles
+install: no encryption library, no Flower, no gRPC.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ def verify(
     Examples:
     isonomy-regulator verify reports/spring --card regulator-card.json
     """
-    found = Verification(
+    outcomes = Verification(
         ReportPaths.of(path),
         card=Card.load(card) if card else None,
         plan=Plan.load(plan) if plan else None,
         ledger=ledger,
     ).run()
     if not as_json:
-        _show(found)
-    require(found)
+        _show(outcomes)
+    require(outcomes)
     if as_json:
-        checks = [{"number": c.number, "what": c.what, "state": c.state} for c in found]
+        checks = [{"number": c.number, "what": c.what, "state": c.state} for c in outcomes]
         typer.echo(json.dumps({"schema": SCHEMA, "verified": True, "checks": checks}))
     else:
         typer.echo("the report holds")
 
 
-def _show(found: list[Check]) -> None:
+def _show(outcomes: list[Check]) -> None:
     console = Console(stderr=True, soft_wrap=True)
-    for own in found:
-        console.print(f"({own.number}) {_MARKS[own.state]:<8} ", end="", highlight=False)
-        detail = f": {own.detail}" if own.detail else ""
-        console.print(f"{own.what}{detail}", markup=False, highlight=False)
+    for check in outcomes:
+        console.print(f"({check.number}) {_MARKS[check.state]:<8} ", end="", highlight=False)
+        detail = f": {check.detail}" if check.detail else ""
+        console.print(f"{check.what}{detail}", markup=False, highlight=False)
 
 
 app.command()(verify)
