@@ -173,6 +173,7 @@ class _Federation:
         thread.join(START_S)
 
     def _serve(self) -> None:
+        """Answer rounds until the company closes the session."""
         plan, folder = self.plan, self.layout.root / "rounds"
         members = [number.to_bytes(16, "big") for number in range(plan.samples)]
         folder.mkdir()

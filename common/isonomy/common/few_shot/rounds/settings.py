@@ -80,6 +80,7 @@ class FewShotSettings(BaseModel):
         return self
 
     def _check_private(self) -> None:
+        """Refuse what would leave the regulator's samples without protection."""
         if self.learner == "maml":
             raise ValueError(
                 "exact second order on private tasks: the meta-gradient would contain the support "
