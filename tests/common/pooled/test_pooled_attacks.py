@@ -403,7 +403,7 @@ def test_no_company_pushes_the_others_out(sums: Sums, monkeypatch: pytest.Monkey
     assert set(sums.collector._queries) == {"q", "q3", "q4"}
     sums.header("first")
     assert sums.part("first", 0, 1), "the second's ciphertext was still there"
-    monkeypatch.setattr(relay_sums, "MAX_KEPT_BYTES", 4 * DEFAULT_PARAMETERS.answer_bytes)
+    monkeypatch.setattr(relay_sums, "MAX_STORED_BYTES", 4 * DEFAULT_PARAMETERS.answer_bytes)
     with pytest.raises(OversizedMessage, match="of first"):
         sums.part("first", 1, 1, "q4")
     sums.part("second", 1, 5)  # has its own share

@@ -43,6 +43,7 @@ from isonomy.common.wire.envelopes import (
     parse,
     parse_dual,
 )
+from isonomy.server.relay import relay as relay_module
 from isonomy.server.relay.relay import RelayServer
 
 
@@ -78,7 +79,9 @@ def test_queries_through_the_relay(federation: Federation, relay: RelayServer) -
         with pytest.raises(BudgetExceeded):
             oracle.counts(share=1.0)
         assert oracle.counts(share=0.05).receipt.sequence > release.receipt.sequence
-    assert relay.wait(5)
+    deadline = time.monotonic() + 5
+    while not relay.closed() and time.monotonic() < deadline:
+        time.sleep(0.01)
     summary = relay.summary()
     assert summary["closed"] == {"company": "done"}
     assert set(summary["by_purpose"]) == {"query", "columns", "sum", "answer", "close"}
@@ -191,8 +194,9 @@ def test_certificate_of_the_other_party(federation: Federation, relay: RelayServ
         Session(mine, tls, keys, federation.plan, timing=FAST).start()
 
 
-def test_expired_token(federation: Federation) -> None:
-    with federation.relay(ticket_life_s=-5) as relay:
+def test_expired_token(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_module, "TICKET_LIFE_S", -5)
+    with federation.relay() as relay:
         mine, _ = tickets(relay)
         with pytest.raises(TokenRefused, match="expired"):
             federation.session(mine).start()

@@ -11,7 +11,7 @@ import pytest
 from isonomy.common.base.errors import StorageError
 from isonomy.common.session.resume import resume_secret
 from isonomy.common.session.tickets import Ticket
-from isonomy.server.relay.stand_alone import _write
+from isonomy.server.relay.stand_alone import _write_ticket
 from isonomy.server.relay.store import RelayStore
 
 TICKET = Ticket("127.0.0.1:1", "relay", b"token", b"p" * 32, "company", "acme", 5)
@@ -27,7 +27,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(path.name)
 
     monkeypatch.setattr("isonomy.common.session.resume.fsync_folder", fsync_folder)
-    monkeypatch.setattr("isonomy.server.relay.store.fsync_folder", fsync_folder)
+    monkeypatch.setattr("isonomy.common.base.private_files.fsync_folder", fsync_folder)
     return names
 
 
@@ -78,8 +78,8 @@ def test_two_processes_at_once_have_one_secret(
 
 
 def test_a_ticket_file_is_for_the_owner_only(tmp_path: Path) -> None:
-    (tmp_path / "acme.partial").touch(0o644)  # left behind by a process that was killed
-    _write(tmp_path, "acme", b"ticket")
+    (tmp_path / "acme.ticket.partial").touch(0o644)  # left behind by a process that was killed
+    _write_ticket(tmp_path, TICKET)
     (file,) = tmp_path.iterdir()
-    assert file.read_bytes() == b"ticket"
+    assert file.read_bytes() == TICKET.to_json()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -74,7 +74,7 @@ def test_a_new_attempt_takes_the_place_of_the_old_one(adder: RoundAdder) -> None
     for attempt in range(20):
         for index in range(PARTS):
             passed(adder, envelope("company", index, ciphertext(), f"round-{attempt}"))
-    assert len(adder._kept) == PARTS  # whatever a company sends
+    assert len(adder._stored) == PARTS  # whatever a company sends
     assert not passed(adder, envelope("regulator", 0, ciphertext(), "round-3")).total
 
 

@@ -25,7 +25,7 @@ MAX_BYTES, KEPT = 10_000_000, 5
 
 
 class RotatingFile:
-    """A text file that begins anew when it is full. A line is never cut in two."""
+    """A text file that starts again when it is full. A line is never cut in two."""
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
         self._path, self._max_bytes, self._kept = path, max_bytes, kept
@@ -74,6 +74,11 @@ def be_verbose() -> None:
     _verbose.set()
 
 
+def is_verbose() -> bool:
+    """Say whether this process logs everything, so that its children can do the same."""
+    return _verbose.is_set()
+
+
 def logger(role: str, file: RotatingFile | None = None, *, least: str = "info") -> Any:
     """Return a logger whose lines carry time, level and role; events below `least` are dropped."""
 
@@ -88,6 +93,7 @@ def logger(role: str, file: RotatingFile | None = None, *, least: str = "info") 
             drop,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
     ).bind(role=role)

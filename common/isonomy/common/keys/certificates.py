@@ -16,7 +16,6 @@ plan pins. Renewal keeps the key, so that tokens bound to the relay's key stay g
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import CertificateError, ConfigError
+from isonomy.common.base.private_files import create_private, write_whole
 from isonomy.common.keys.party import PARTY_NAME
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 397
@@ -80,7 +80,7 @@ def make_authority(folder: Path, common_name: str = "Isonomy authority") -> Path
         .add_extension(usage, critical=True)
         .sign(key, hashes.SHA256())
     )
-    _write_certificate(folder / "ca.pem", certificate)
+    write_whole(folder / "ca.pem", _pem(certificate))
     return folder / "ca.pem"
 
 
@@ -165,7 +165,7 @@ def make_request(folder: Path, name: str, role: str) -> Path:
     )
     request = x509.CertificateSigningRequestBuilder().subject_name(subject)
     signed = request.sign(key, hashes.SHA256())
-    _write(folder / "tls.csr", signed.public_bytes(serialization.Encoding.PEM))
+    write_whole(folder / "tls.csr", _pem(signed))
     return folder / "tls.csr"
 
 
@@ -221,8 +221,8 @@ def install(folder: Path, certificate: Path, ca: Path) -> TlsFiles:
         _load_certificate(certificate, pem).verify_directly_issued_by(_load_certificate(ca, ca_pem))
     except (ValueError, TypeError, InvalidSignature):
         raise CertificateError(f"{certificate} was not issued by the authority in {ca}") from None
-    _write(files.ca, ca_pem)
-    _write(files.cert, pem)
+    write_whole(files.ca, ca_pem)
+    write_whole(files.cert, pem)
     return files
 
 
@@ -268,8 +268,8 @@ def _certify(
     )
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    _write_certificate(files.cert, builder.sign(ca_key, hashes.SHA256()))
-    _write(files.ca, ca_pem)
+    write_whole(files.cert, _pem(builder.sign(ca_key, hashes.SHA256())))
+    write_whole(files.ca, ca_pem)
 
 
 def _builder(issuer: x509.Name, subject: x509.Name, public: Any, days: int) -> Any:
@@ -330,19 +330,8 @@ def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise ConfigError(f"{path} exists already; a key is never overwritten") from None
-    with os.fdopen(fd, "wb") as file:
-        file.write(pem)
+    create_private(path, pem)
 
 
-def _write_certificate(path: Path, certificate: x509.Certificate) -> None:
-    _write(path, certificate.public_bytes(serialization.Encoding.PEM))
-
-
-def _write(path: Path, data: bytes) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(data)
-    partial.replace(path)  # a running relay or party never reads half a certificate
+def _pem(signed: x509.Certificate | x509.CertificateSigningRequest) -> bytes:
+    return signed.public_bytes(serialization.Encoding.PEM)

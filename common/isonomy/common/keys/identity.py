@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from isonomy.common.base.canonical import hash_bytes
-from isonomy.common.base.errors import ConfigError, VerificationError
+from isonomy.common.base.errors import VerificationError
+from isonomy.common.base.private_files import create_private, read_private
 
 KEY_BYTES = 32
 
@@ -26,26 +26,10 @@ class Identity:
 
     @classmethod
     def load(cls, path: Path) -> Identity:
-        """The key in a file that only its owner may read."""
-        try:
-            mode, raw = path.stat().st_mode, path.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"cannot read the identity key {path}: {error.strerror}") from None
-        if mode & 0o077:
-            raise ConfigError(f"{path} is readable by others; run: chmod 600 {path}")
-        if len(raw) != KEY_BYTES:
-            raise ConfigError(f"{path} is not an identity key: {KEY_BYTES} bytes expected")
-        return cls(Ed25519PrivateKey.from_private_bytes(raw))
+        return cls(Ed25519PrivateKey.from_private_bytes(read_private(path, KEY_BYTES)))
 
     def save(self, path: Path) -> None:
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            raise ConfigError(f"{path} exists already; an identity is never overwritten") from None
-        with os.fdopen(fd, "wb") as file:
-            file.write(self._private.private_bytes_raw())
-            file.flush()
-            os.fsync(file.fileno())
+        create_private(path, self._private.private_bytes_raw())
 
     @property
     def public(self) -> bytes:

@@ -13,7 +13,6 @@ what the plan pins, not what a certificate says.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from isonomy.common.base.canonical import canonical_json, hash_bytes, parse_canonical
 from isonomy.common.base.errors import ConfigError, ProtocolError
+from isonomy.common.base.private_files import create_private, read_private, write_whole
 from isonomy.common.keys.identity import KEY_BYTES, Identity
 
 Role = Literal["company", "regulator", "server", "auditor"]
@@ -64,10 +64,14 @@ class Card(BaseModel):
 
     @classmethod
     def load(cls, path: Path) -> Card:
-        return cls.from_json(_read(path, MAX_CARD_BYTES + 1))
+        try:
+            with path.open("rb") as file:
+                return cls.from_json(file.read(MAX_CARD_BYTES + 1))
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from None
 
     def save(self, path: Path) -> None:
-        path.write_bytes(self.to_json() + b"\n")
+        write_whole(path, self.to_json() + b"\n")
 
 
 def fingerprint(card: Card) -> str:
@@ -94,7 +98,7 @@ class PartyKeys:
         keys = cls.generate(name, role)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         keys.identity.save(folder / "identity.key")
-        _write_secret(folder / "sealing.key", keys.sealing.private_bytes_raw())
+        create_private(folder / "sealing.key", keys.sealing.private_bytes_raw())
         keys.card().save(folder / "card.json")
         return keys
 
@@ -102,7 +106,9 @@ class PartyKeys:
     def load(cls, folder: Path) -> PartyKeys:
         card = Card.load(folder / "card.json")
         identity = Identity.load(folder / "identity.key")
-        sealing = X25519PrivateKey.from_private_bytes(_read_secret(folder / "sealing.key"))
+        sealing = X25519PrivateKey.from_private_bytes(
+            read_private(folder / "sealing.key", KEY_BYTES)
+        )
         keys = cls(card.name, card.role, identity, sealing)
         if keys.card() != card:
             raise ConfigError(f"the keys in {folder} do not belong to its card.json")
@@ -133,31 +139,3 @@ def _card(name: str, role: Role, identity: Identity, sealing: X25519PrivateKey) 
             f"{name!r} ({role}) cannot be a party: a name has 1 to 63 lower-case letters, digits, "
             "dots, dashes; a role is company, regulator, server or auditor"
         ) from None
-
-
-def _read(path: Path, limit: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(limit)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-
-
-def _read_secret(path: Path) -> bytes:
-    raw = _read(path, KEY_BYTES + 1)
-    if path.stat().st_mode & 0o077:
-        raise ConfigError(f"{path} is readable by others; run: chmod 600 {path}")
-    if len(raw) != KEY_BYTES:
-        raise ConfigError(f"{path} is not a sealing key: {KEY_BYTES} bytes expected")
-    return raw
-
-
-def _write_secret(path: Path, raw: bytes) -> None:
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise ConfigError(f"{path} exists already; a key is never overwritten") from None
-    with os.fdopen(fd, "wb") as file:
-        file.write(raw)
-        file.flush()
-        os.fsync(file.fileno())

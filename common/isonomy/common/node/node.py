@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from isonomy.common.base.errors import ConfigError, PortInUse
+from isonomy.common.base.private_files import create_private, write_whole
 
 SOCKET_KEY = "isonomy-socket"
 """The one entry of a node's configuration: where its daemon listens."""
@@ -36,14 +37,9 @@ def make_node_key(path: Path) -> Path:
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise ConfigError(f"{path} exists already; a key is never overwritten") from None
-    with os.fdopen(fd, "wb") as file:
-        file.write(private)
+    create_private(path, private)
     public_path = path.with_name(path.name + ".pub")
-    public_path.write_bytes(public + b"\n")
+    write_whole(public_path, public + b"\n")
     return public_path
 
 

@@ -1,8 +1,8 @@
-"""Flower's own commands, called from here: register a node, start a run, ask how it stands.
+"""Flower's own commands, called from here: register a node, start a run, ask for its state.
 
 `flwr` takes seconds to load and its answers are JSON, so it is loaded once, in this process, and
-called as a command line would. `flwr run --stream` ends with 0 even if the run failed, so the state
-is asked for.
+called as a command line would call it. `flwr run --stream` ends with 0 even if the run failed, so
+the run's state is asked for.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from isonomy.common.base.errors import ConfigError, TransportError
+from isonomy.common.base.logs import is_verbose
 from isonomy.common.node.node import flower_environment
 from isonomy.server.config import CONFIG_VARIABLE, ServerConfig
 
@@ -29,7 +30,7 @@ class RunFailed(TransportError):  # noqa: N818  (reads as the event it is)
 
 
 def superlink_command(config: ServerConfig, path: Path) -> tuple[list[str], dict[str, str]]:
-    """Give the SuperLink's command line and environment: TLS on, only registered nodes."""
+    """Return the SuperLink's command line and environment: TLS, and only registered nodes."""
     tls = config.tls
     command = [
         "flower-superlink",
@@ -40,10 +41,11 @@ def superlink_command(config: ServerConfig, path: Path) -> tuple[list[str], dict
         *("--host", config.superlink.host, "--port", str(config.superlink.port)),
         *("--database", str(config.home / "superlink.db")),
     ]
-    return command, {
-        **flower_environment(config.home / "flower"),
-        CONFIG_VARIABLE: str(path.resolve()),
-    }
+    environment = flower_environment(config.home / "flower")
+    environment[CONFIG_VARIABLE] = str(path.resolve())
+    if is_verbose():
+        environment["FLWR_LOG_LEVEL"] = "DEBUG"
+    return command, environment
 
 
 class Flower:
@@ -67,7 +69,7 @@ class Flower:
 
     def run(self, plan_hash: str) -> str:
         """Start a run of the session app for a plan; returns Flower's run id."""
-        return self._run("flower_app", f'plan="{plan_hash}"')
+        return self._run("flower_app", f'plan="{plan_hash}" verbose={str(is_verbose()).lower()}')
 
     def measure(self, legs: int, size: int) -> str:
         """Start a run of the app that times Flower messages; returns Flower's run id."""
@@ -90,16 +92,16 @@ class Flower:
         from flwr.cli.app import app  # seconds of imports, needed by few commands
 
         # Flower prints its JSON to sys.__stdout__, and sets sys.stdout to that when it is done.
-        written, real = io.StringIO(), (sys.__stdout__, sys.stdout, sys.stderr)
-        sys.__stdout__ = written  # type: ignore[misc,assignment]
+        output, real = io.StringIO(), (sys.__stdout__, sys.stdout, sys.stderr)
+        sys.__stdout__ = output  # type: ignore[misc,assignment]
         try:
             app([*arguments, "--format", "json"], standalone_mode=False)
         except (click.ClickException, click.exceptions.Exit, SystemExit):
-            pass  # what went wrong is in the JSON
+            pass  # the JSON says what went wrong
         finally:
             sys.__stdout__, sys.stdout, sys.stderr = real  # type: ignore[misc]
         try:
-            reply = json.loads(written.getvalue())
+            reply = json.loads(output.getvalue())
         except ValueError:
             reply = {}
         if not reply.get("success"):

@@ -25,15 +25,13 @@ from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.errors import (
     PartyTimeout,
     ProtocolError,
-    SessionClosed,
     TokenRefused,
     TransportError,
 )
 from isonomy.common.base.exit_codes import code_of, help_for
-from isonomy.common.base.logs import logger
-from isonomy.common.keys.identity import Identity
+from isonomy.common.base.logs import be_verbose, logger
+from isonomy.common.base.private_files import write_private
 from isonomy.common.node.bridge import DaemonAbsent
-from isonomy.common.node.node import free_port
 from isonomy.common.session.connection import DONE
 from isonomy.common.session.tickets import SessionRole, Ticket
 from isonomy.server.config import ServerConfig
@@ -69,25 +67,7 @@ class Party:
     code: int | None = None
     summary: dict[str, Any] = field(default_factory=dict)
     sent_at: float = 0.0
-    absent_since: float = 0.0  # since when its daemon has been missing
-
-
-class SessionRelay(RelayServer):
-    """A relay that can end a session with a reason."""
-
-    def closed(self) -> dict[str, str]:
-        """Return who has closed the session, with which code."""
-        with self._lock:
-            return dict(self._state.closed)
-
-    def end(self, reason: str) -> None:
-        """Tell everybody who is connected that the session is over, and why."""
-        with self._lock:
-            for party in self._state.present():
-                stream = self._streams.get(self._state.stream_of(party) or 0)
-                if stream is not None:
-                    note = self._note(party, SessionClosed.__name__, reason, fatal=True)
-                    stream.put(note)
+    absent_since: float = 0.0
 
 
 class Conductor:
@@ -112,8 +92,8 @@ class Conductor:
 
     def nodes(self) -> dict[str, int]:
         """Return the ids of the parties' nodes that are online now, by registered name."""
-        known = {party.name for party in self.parties}
-        return {node.name: node.node_id for node in self._grid.get_nodes() if node.name in known}
+        names = {party.name for party in self.parties}
+        return {node.name: node.node_id for node in self._grid.get_nodes() if node.name in names}
 
     def gather(self) -> None:
         """(1) Wait for every party's node; then (2) send the tickets."""
@@ -140,10 +120,10 @@ class Conductor:
         return any(party.code is None for party in self.parties)
 
     def completed(self) -> bool:
-        """Say whether every company took part and said that it is done.
+        """Say whether every company took part and closed with "done".
 
         After a restart the daemons may be faster than Flower: they come back by themselves and
-        finish, and the new tickets find nobody to need them.
+        finish, and nobody needs the new tickets.
         """
         closed = self._relay.closed()
         self._joined |= self._companies - set(closed)
@@ -152,7 +132,7 @@ class Conductor:
         )
 
     def settle(self) -> None:
-        """Take the parties whose reply is outstanding as done: the session itself is."""
+        """Count the parties whose reply is outstanding as done: the session itself is."""
         for party in self.parties:
             party.code = party.code or 0
 
@@ -162,7 +142,7 @@ class Conductor:
 
     @property
     def reasons(self) -> str:
-        """What the others may know of it: the fixed lines, no party's own text."""
+        """What the other parties may read about it: the fixed lines, no party's own text."""
         return "; ".join(
             f"{party.name}: {help_for(party.code or 0)} (code {party.code})"
             for party in self.failed
@@ -187,7 +167,7 @@ class Conductor:
             code, summary = _outcome(reply)
         if code in RETRY:
             if not party.absent_since or self._clock() - party.sent_at > 2 * DAEMON_WAIT_S:
-                party.absent_since = self._clock()  # it was there in between, so count anew
+                party.absent_since = self._clock()  # it was there in between
             self._log.warning("party went away", party=party.name, code=code)
             return
         party.code, party.summary = code, summary
@@ -205,7 +185,7 @@ class Conductor:
 
 
 def _outcome(reply: Message) -> tuple[int, dict[str, Any]]:
-    """Code and summary in a node's reply. Total: what cannot be read is that party's failure."""
+    """Return code and summary of a node's reply. An unreadable one is that party's failure."""
     try:
         record = reply.content.config_records[OUTCOME]
         code, text = record["code"], record["text"]
@@ -220,23 +200,16 @@ def _outcome(reply: Message) -> tuple[int, dict[str, Any]]:
     return code_of(ProtocolError("")), {}
 
 
-def conduct(grid: Any, plan_hash: str) -> None:
-    """Run one session to its end; RunFailed if it did not complete (state is kept)."""
+def conduct(grid: Any, plan_hash: str, *, verbose: bool) -> None:
+    """Run one session to its end; RunFailed if it did not complete (its state stays)."""
+    if verbose:
+        be_verbose()
     log = logger("server")
     config = ServerConfig.from_environment()
     plan = config.plan(plan_hash)
     state = config.state_folder(plan)
-    port = config.relay.port or free_port(config.relay.host)
-    relay = SessionRelay(
-        f"{config.relay.host}:{port}",
-        config.tls,
-        plan,
-        Identity.load(config.token_key),
-        state,
-        advertise=f"{config.relay.advertise}:{port}",
-    )
     began = time.monotonic()
-    relay.start()
+    relay = RelayServer.of(config, plan, log).start()
     try:
         conductor = Conductor(grid, relay, plan, join_s=config.join_s, log=log)
         conductor.gather()
@@ -249,15 +222,15 @@ def conduct(grid: Any, plan_hash: str) -> None:
         raise RunFailed(f"the session did not complete: {conductor.reasons}. Run again to resume")
 
 
-def _wait(conductor: Conductor, relay: SessionRelay, deadline: float) -> None:
-    """Until all parties ended; once the session is over, the replies get a short grace."""
+def _wait(conductor: Conductor, relay: RelayServer, deadline: float) -> None:
+    """Wait until all parties have ended; once the session is over, replies get a short grace."""
     grace, done = 0.0, False
     while conductor.step():
         now = time.monotonic()
         done = done or conductor.completed()
         if not grace and (done or conductor.failed):
             grace = now + GRACE_S
-        if conductor.failed and not done:  # each time: somebody may have come in just now
+        if conductor.failed and not done:  # every time: a party may have joined just now
             relay.end(f"the server ended the session: {conductor.reasons}")
         if now > deadline or (grace and now > grace):
             break
@@ -274,6 +247,4 @@ def _write_outcome(path: Path, conductor: Conductor, relay: Any, seconds: float)
         "relay": relay,
         "seconds": round(seconds, 3),
     }
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(outcome, indent=1, default=str))
-    partial.replace(path)
+    write_private(path, json.dumps(outcome, indent=1, default=str).encode(), sync=False)

@@ -1,14 +1,15 @@
-"""The relay as a gRPC server: mutual TLS, one stream per party, the rules of relay_state.
+"""The relay as a gRPC server: mutual TLS, one stream per party, the rules of state.py.
 
 Two threads serve a stream: one reads and applies the rules under one lock, the other writes what is
 queued for the party. One more keeps the chain and the checkpoints, in the order in which messages
 passed, so that nobody waits for a hash or a disk. A party that breaks a rule gets a typed ErrorNote
-and loses its stream; the others are told that it did, and why.
+and loses its stream; the others hear that it did, and why.
+
+The log names streams, parties, plans and queries, and never holds a payload, a token or a secret.
 """
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import time
@@ -25,16 +26,20 @@ import grpc  # type: ignore[import-untyped]
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.canonical import MAX_INTEGER
 from isonomy.common.base.errors import (
+    MAX_NOTE_CHARS,
     ConfigError,
     IsonomyError,
     OversizedMessage,
     PortInUse,
+    SessionClosed,
     wire_code,
     wire_text,
 )
+from isonomy.common.base.logs import logger
 from isonomy.common.base.malloc import reuse_freed_memory
 from isonomy.common.keys.certificates import TlsFiles, key_fingerprint
 from isonomy.common.keys.identity import Identity
+from isonomy.common.node.node import free_port
 from isonomy.common.session.tickets import SessionRole, Ticket, is_address, sign_token
 from isonomy.common.session.tls_channels import server_credentials
 from isonomy.common.wire.envelopes import (
@@ -49,14 +54,16 @@ from isonomy.common.wire.envelopes import (
     dump,
     parse,
 )
+from isonomy.server.config import ServerConfig
 from isonomy.server.relay.state import Outgoing, RelayState, chain_digest
 from isonomy.server.relay.store import RelayStore
 
 TICKET_LIFE_S = 600
-MAX_QUEUED_BYTES = 1 << 27  # for one party: several senders' windows; more is somebody's fault
+GRACE_S = 0.5  # for streams to end by themselves when the relay stops
+MAX_QUEUED_BYTES = 1 << 27  # for one party: several senders' windows
 MAX_STREAMS = 32
 MAX_STREAMS_OF_ONE = 4  # by the name in the certificate: a new one, and old ones about to end
-HELLO_S = 10.0  # a stream that says nothing does not keep a place for longer
+HELLO_S = 10.0  # a stream without a Hello loses its place after this long
 _END = b""
 
 OPTIONS = (
@@ -84,7 +91,7 @@ class _Stream:
         self.queue.put(raw)
 
     def drain(self, first_s: float) -> Iterator[bytes]:
-        """What is queued, until the end; or nothing, if nothing comes within `first_s`."""
+        """Yield what is queued, until the end; nothing if nothing comes within `first_s`."""
         timeout_s: float | None = first_s
         with suppress(queue.Empty):
             while (raw := self.queue.get(timeout=timeout_s)) != _END:
@@ -105,10 +112,13 @@ class RelayServer:
         state_dir: Path,
         *,
         advertise: str | None = None,
-        ticket_life_s: int = TICKET_LIFE_S,
+        log: Any = None,
     ) -> None:
         self._address, self._tls, self._plan = address, tls, plan_public
-        self._token_key, self._ticket_life_s = token_key, ticket_life_s
+        self._token_key = token_key
+        self._log = (log or logger("server", least="warning")).bind(
+            plan=plan_public.hash.hex()[:16]
+        )
         if advertise is not None and not is_address(advertise):
             raise ConfigError(f"a relay is advertised as host:port, not as {advertise!r}")
         self._advertise = advertise
@@ -119,7 +129,6 @@ class RelayServer:
         if saved is not None:
             self._state.restore(saved)
         self._lock = threading.Lock()
-        self._ended = threading.Condition(self._lock)
         self._streams: dict[int, _Stream] = {}
         self._numbers = count(1)
         self._passed: queue.SimpleQueue[tuple[Envelope, int] | None] = queue.SimpleQueue()
@@ -128,6 +137,20 @@ class RelayServer:
         self._started = time.monotonic()
         self._server: Any = None
         self.port = 0
+
+    @classmethod
+    def of(cls, config: ServerConfig, plan: PlanPublic, log: Any) -> Self:
+        """Return the relay of a plan, as the server's configuration has it."""
+        port = config.relay.port or free_port(config.relay.host)
+        return cls(
+            f"{config.relay.host}:{port}",
+            config.tls,
+            plan,
+            Identity.load(config.token_key),
+            config.state_folder(plan),
+            advertise=f"{config.relay.advertise}:{port}",
+            log=log,
+        )
 
     # --- Life ------------------------------------------------------------------------------------
 
@@ -151,26 +174,29 @@ class RelayServer:
         reuse_freed_memory()
         self._chain.start()
         self._server.start()
+        self._log.info("relay listens", port=self.port)
         return self
 
-    def stop(self, grace_s: float = 0.5) -> None:
-        """Let go of all streams and write a last checkpoint."""
+    def stop(self) -> None:
+        """End all streams and write a last checkpoint."""
         with self._lock:
             for stream in self._streams.values():
                 stream.queue.put(_END)
         if self._server is not None:
-            self._server.stop(grace_s).wait()
+            self._server.stop(GRACE_S).wait()
         if self._chain.is_alive():
             self._passed.put(None)
             self._chain.join()
         with self._lock:
             self._save(sync=True)
+        self._log.info("relay stopped")
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Until every company has closed its session; False if that takes longer."""
-        names = {card.name for card in self._plan.companies}
-        with self._ended:
-            return self._ended.wait_for(lambda: names <= set(self._state.closed), timeout_s)
+    def end(self, reason: str) -> None:
+        """Tell everybody who is connected that the session is over, and why."""
+        self._log.info("session ended by the server", reason=reason)
+        with self._lock:
+            for party in self._state.present():
+                self._tell(party, SessionClosed(reason), reason, fatal=True)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -183,19 +209,19 @@ class RelayServer:
     ) -> None:
         self.stop()
 
-    # --- What the ServerApp asks -----------------------------------------------------------------
+    # --- For the ServerApp -----------------------------------------------------------------------
 
     @property
     def address(self) -> str:
-        """Where parties reach the relay."""
+        """The address at which parties reach the relay."""
         return self._advertise or f"{self._address.rpartition(':')[0]}:{self.port}"
 
     def issue_ticket(self, role: SessionRole, party: str) -> Ticket:
-        """A ticket for one session of one party of the plan."""
+        """Return a ticket for one session of one party of the plan."""
         card = self._plan.cards.get(party)
         if card is None or card.role != role:
             raise ConfigError(f"the plan has no {role} called {party!r}")
-        expires = min(int(time.time()) + self._ticket_life_s, MAX_INTEGER)
+        expires = min(int(time.time()) + TICKET_LIFE_S, MAX_INTEGER)
         token = sign_token(
             self._token_key,
             plan_hash=self._plan.hash,
@@ -207,8 +233,13 @@ class RelayServer:
         name = self._plan.relay_name
         return Ticket(self.address, name, token, self._plan.hash, role, party, expires)
 
+    def closed(self) -> dict[str, str]:
+        """Return who has closed the session, with which code."""
+        with self._lock:
+            return dict(self._state.closed)
+
     def summary(self) -> dict[str, Any]:
-        """What passed so far: sizes and counts, and the head of the chain."""
+        """Return what passed so far: sizes and counts, and the head of the chain."""
         with self._lock:
             passed = self._state.passed
             return {
@@ -236,11 +267,11 @@ class RelayServer:
                 self._streams[number] = stream
         if same >= MAX_STREAMS_OF_ONE:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams of one party")
-        # However the stream ends, also without a word: the writer must wake up and go.
+        # However the stream ends, the writer must wake up and end, too.
         if not context.add_callback(lambda: stream.queue.put(_END)):
             stream.queue.put(_END)
         reader.start()
-        yield from stream.drain(HELLO_S)  # who says Hello is answered, so silence is the party's
+        yield from stream.drain(HELLO_S)  # every Hello is answered, so nothing means no Hello
         self._leave(number)
 
     def _read(
@@ -263,9 +294,9 @@ class RelayServer:
         except grpc.RpcError:
             pass  # the connection broke; the party comes back
         except Exception:
-            # Never a foreign text to the outside, and never a party left waiting.
+            # A foreign text may hold anything, so it stays in the log; no party is left waiting.
+            self._log.error("relay failed", party=party, stream=number, exc_info=True)
             self._refuse(number, stream, party, IsonomyError("the relay failed; see its log"))
-            raise
         finally:
             self._leave(number)
             stream.queue.put(_END)
@@ -273,20 +304,35 @@ class RelayServer:
     def _keep_chain(self) -> None:
         while (item := self._passed.get()) is not None:
             envelope, size = item
-            digest = chain_digest(envelope)
-            ended = isinstance(envelope.body, Close)
-            with self._ended:
+            digest, body = chain_digest(envelope), envelope.body
+            self._log_passed(envelope, size)
+            with self._lock:
                 self._state.note(envelope, size, digest)
                 try:
-                    if ended or _ends_exchange(envelope):
-                        self._save(sync=ended)
+                    if isinstance(body, Close) or _ends_exchange(envelope):
+                        self._save(sync=isinstance(body, Close))
                 except IsonomyError as error:  # a full disk: the next message of anybody is refused
+                    self._log.error("checkpoint failed", reason=str(error))
                     self._failure = error
-                self._ended.notify_all()
+
+    def _log_passed(self, envelope: Envelope, size: int) -> None:
+        if isinstance(envelope.body, Close):
+            self._log.info("session closed", party=envelope.sender, code=envelope.body.code)
+        self._log.debug(
+            "envelope passed",
+            sender=envelope.sender,
+            recipient=envelope.recipient,
+            kind=type(envelope.body).__name__,
+            purpose=envelope.purpose,
+            query=envelope.query_id,
+            sequence=envelope.sequence,
+            bytes=size,
+        )
 
     def _admit(self, number: int, stream: _Stream, hello: Envelope, certificate: str) -> str:
         with self._lock:
             older = self._state.stream_of(hello.sender)
+            resumed = self._state.has_session(hello.sender)
             reply = self._state.admit(number, hello, certificate, int(time.time()))
             # On disk before the party hears of it: a used token stays used.
             self._save(sync=True)
@@ -294,10 +340,12 @@ class RelayServer:
             if older is not None and older in self._streams:
                 # If a broken stream's process came back, nobody reads this any more. If a second
                 # process took the place of a living one, the first must not come back for ever.
-                taken = "another process of this party joined the session; only one can"
-                note = self._note(hello.sender, "AdmissionRefused", taken, fatal=True)
+                text = "another process of this party joined the session; only one can"
+                note = self._note(hello.sender, "AdmissionRefused", text, fatal=True)
                 self._streams[older].put(note)
                 self._streams[older].queue.put(_END)
+        event = "session resumed" if resumed else "session opened"
+        self._log.info(event, party=hello.sender, stream=number)
         return hello.sender
 
     def _send(self, outgoing: list[Outgoing]) -> None:
@@ -312,15 +360,19 @@ class RelayServer:
     def _refuse(self, number: int, stream: _Stream, party: str, error: IsonomyError) -> None:
         """Tell the party why, and the others that it was cut off."""
         code, text = wire_code(error), wire_text(error)
+        self._log.warning("refused", party=party, stream=number, code=code, reason=str(error))
         stream.put(self._note(party or "party", code, text, fatal=True))
-        if not party:
-            return
-        told = f"the relay ended {party}'s stream: {text}"[:512]
-        with self._lock:
-            for other in self._state.present(but=party):
-                target = self._state.stream_of(other)
-                if target is not None and target in self._streams:
-                    self._streams[target].put(self._note(other, code, told, fatal=False))
+        if party:
+            with self._lock:
+                for other in self._state.present(but=party):
+                    report = f"the relay ended {party}'s stream: {text}"
+                    self._tell(other, error, report, fatal=False)
+
+    def _tell(self, party: str, error: IsonomyError, text: str, *, fatal: bool) -> None:
+        """Send a note to a party that is connected. Holds the lock."""
+        stream = self._streams.get(self._state.stream_of(party) or 0)
+        if stream is not None:
+            stream.put(self._note(party, wire_code(error), text[:MAX_NOTE_CHARS], fatal=fatal))
 
     def _note(self, recipient: str, code: str, text: str, *, fatal: bool) -> bytes:
         body = ErrorNote(code, text, fatal)
@@ -329,7 +381,9 @@ class RelayServer:
     def _leave(self, number: int) -> None:
         with self._lock:
             self._state.leave(number)
-            self._streams.pop(number, None)
+            stream = self._streams.pop(number, None)
+        if stream is not None:
+            self._log.info("stream ended", stream=number, certificate=stream.certificate)
 
     def _save(self, *, sync: bool) -> None:
         self._store.save(self._state.checkpoint(), sync=sync)
@@ -341,17 +395,6 @@ def _ends_exchange(envelope: Envelope) -> bool:
 
 
 def _certificate_name(context: Any) -> str:
-    """The common name in the client's certificate, which TLS has verified."""
+    """Return the common name in the client's certificate, which TLS has verified."""
     names = context.auth_context().get("x509_common_name", [])
     return str(names[0].decode("utf-8", "replace")) if len(names) == 1 else ""
-
-
-def default_token_key(state_dir: Path) -> Identity:
-    """The relay's own signing key, made on first use, so that tokens outlive a restart."""
-    path = state_dir / "token.key"
-    if not path.exists():
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = state_dir / f"token.key.{os.getpid()}"
-        Identity.generate().save(fresh)
-        fresh.replace(path)
-    return Identity.load(path)

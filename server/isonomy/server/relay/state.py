@@ -1,6 +1,6 @@
 """The relay's rules, without sockets, files, clocks or threads.
 
-Who may come in, in this order:
+Who is admitted, checked in this order:
 
     (1) the protocol version is ours                    VersionMismatch
     (2) the message names this plan                     PlanMismatch
@@ -10,18 +10,18 @@ Who may come in, in this order:
         and TLS key; unused and not expired, or used
         by the holder of the same resume secret         TokenRefused
 
-What may pass, on a stream that was let in:
+What passes, on a stream that was admitted:
 
-    (5) the sender is who came in; the recipient is another party of the plan
+    (5) the sender is the party of the stream; the recipient is another party of the plan
     (6) before anything numbered, this stream has passed a PlanAgreement to that recipient
-    (7) numbers go up one by one; a PlanAgreement in between allows to begin again further back
-    (8) nothing goes to a recipient whose stream is newer than the sender's last PlanAgreement: it
-        will be asked for and sent again, so here it is dropped
+    (7) numbers go up one by one; after a PlanAgreement they may begin again further back
+    (8) nothing goes to a recipient whose stream is newer than the sender's last PlanAgreement. It
+        is dropped: the recipient will ask for it, and the sender will send it again
     (9) ciphertexts of a sum are signed by their sender; those of several companies, and those of
         a few-shot round, are added up
 
 Everything that passes enters a hash chain, for the operator's own records. It binds the relay to
-nothing: nobody else holds the head. What the parties rely on is each other's signatures.
+nothing, because nobody else holds the head. The parties rely on each other's signatures.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class Outgoing:
 
 
 @dataclass
-class _Stream:
+class _Admission:
+    """An admitted stream."""
+
     party: str
     agreed: set[str] = field(default_factory=set)  # to whom a PlanAgreement passed on this stream
 
@@ -81,13 +83,13 @@ class _Stream:
 class _Flow:
     """One direction between two parties."""
 
-    open: bool = False  # since the recipient's stream began, the sender has agreed
-    expected: int | None = None  # None: a PlanAgreement passed, any number may come
+    open: bool = False  # a PlanAgreement passed since the recipient's stream began
+    expected: int | None = None  # the next number; None after a PlanAgreement: any may come
 
 
 @dataclass
 class Passed:
-    """What went through so far, and its hash chain."""
+    """What passed so far, and its hash chain."""
 
     head: bytes = NO_HEAD
     envelopes: int = 0
@@ -103,7 +105,7 @@ class Passed:
 
 
 def chain_digest(envelope: Envelope) -> bytes:
-    """What the chain holds of a message's payload. Slow for large ones: needs no lock."""
+    """Return what the chain holds of a message's payload. Slow for large ones; needs no lock."""
     body = envelope.body
     if not isinstance(body, Data):
         return b""
@@ -118,7 +120,7 @@ class RelayState:
         self._token_public, self._relay_key = token_public, relay_key
         self._sessions: dict[str, tuple[bytes, bytes]] = {}  # party -> token id, hash of its secret
         self._used: set[bytes] = set()  # token ids
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, _Admission] = {}
         self._current: dict[str, int] = {}  # party -> its newest stream
         self._flows: dict[tuple[str, str], _Flow] = {}
         self._sums: SumCollector | RoundAdder | None = None
@@ -129,36 +131,39 @@ class RelayState:
         self.passed = Passed()
         self.closed: dict[str, str] = {}  # party -> code of its Close
 
-    # --- Coming in and going out ---------------------------------------------------------------
+    # --- Admission: rules (1) to (4) -------------------------------------------------------------
 
     def admit(self, stream: int, hello: Envelope, certificate_name: str, now: int) -> bytes:
-        """The reply to a Hello that passes (1) to (4). Takes the place of an older stream."""
+        """Admit a stream in place of the party's older one. Returns the reply to its Hello."""
         body = hello.body
-        if not isinstance(body, Hello):  # (1) was checked by the parser
+        if not isinstance(body, Hello):  # (1) has been checked by the parser
             raise OrderViolation("the first message of a stream must be a Hello")
-        self._check_plan(hello)
-        self._check_party(hello, body, certificate_name)
-        self._check_token(hello.sender, body, now)
+        self._check_plan(hello)  # (2)
+        self._check_party(hello, body, certificate_name)  # (3)
+        self._check_token(hello.sender, body, now)  # (4)
         party = hello.sender
-        self._streams[stream] = _Stream(party)
+        self._streams[stream] = _Admission(party)
         self._current[party] = stream
         self.closed.pop(party, None)
-        for other in self.plan.cards:  # (8): both ways begin with a PlanAgreement again
+        for other in self.plan.cards:  # for (6) and (8): both ways begin with a PlanAgreement
             self._flows[other, party] = _Flow()
             self._flows[party, other] = _Flow()
         return dump(self._envelope(party, HelloReply(self.present(but=party))))
 
     def leave(self, stream: int) -> None:
-        """The stream is gone; its party may come back."""
-        gone = self._streams.pop(stream, None)
-        if gone is not None and self._current.get(gone.party) == stream:
-            del self._current[gone.party]
+        """Forget a stream that has ended; its party may come back."""
+        admission = self._streams.pop(stream, None)
+        if admission is not None and self._current.get(admission.party) == stream:
+            del self._current[admission.party]
 
     def present(self, *, but: str = "") -> tuple[str, ...]:
         return tuple(sorted(name for name in self._current if name != but))
 
     def stream_of(self, party: str) -> int | None:
         return self._current.get(party)
+
+    def has_session(self, party: str) -> bool:
+        return party in self._sessions
 
     def _check_plan(self, envelope: Envelope) -> None:
         if envelope.plan != self.plan.hash:
@@ -184,11 +189,11 @@ class RelayState:
         if claims.relay_key != self._relay_key:
             raise TokenRefused("the token was made for another relay")
         secret = hash_bytes("isonomy/resume/v1", body.resume_secret)
-        known_id, known_secret = self._sessions.get(party, (b"", b""))
-        if claims.token_id == known_id:
-            if not hmac.compare_digest(secret, known_secret):
+        session_token, session_secret = self._sessions.get(party, (b"", b""))
+        if claims.token_id == session_token:
+            if not hmac.compare_digest(secret, session_secret):
                 raise TokenRefused("the token was used before; ask the server for a new ticket")
-            return  # the same party goes on
+            return  # the party comes back: only it knows the secret
         if claims.token_id in self._used:
             raise TokenRefused("the token was used before; ask the server for a new ticket")
         if claims.expires < now:
@@ -196,19 +201,19 @@ class RelayState:
         self._used.add(claims.token_id)
         self._sessions[party] = (claims.token_id, secret)
 
-    # --- Passing on ----------------------------------------------------------------------------
+    # --- Passing on: rules (5) to (9) -------------------------------------------------------------
 
     def pass_on(self, stream: int, envelope: Envelope, raw: bytes) -> list[Outgoing]:
-        """What an envelope that came on `stream` leads to; (5) to (9)."""
+        """Apply the rules to an envelope that came on `stream`. Returns what goes out for it."""
         sender = self._streams.get(stream)
         if sender is None or self._current.get(sender.party) != stream:
-            return []  # an old stream's last words; its party has a newer one
+            return []  # the last messages of an old stream; its party has a newer one
         self._check_plan(envelope)
-        if envelope.sender != sender.party:
+        if envelope.sender != sender.party:  # (5)
             raise ProtocolError("a message bears another sender than the party of this stream")
         if isinstance(envelope.body, Heartbeat) and envelope.recipient == SERVER:
             return [Outgoing(stream, dump(self._envelope(sender.party, Heartbeat(self.present()))))]
-        if envelope.recipient not in self.plan.cards or envelope.recipient == sender.party:
+        if envelope.recipient not in self.plan.cards or envelope.recipient == sender.party:  # (5)
             raise ProtocolError("a message is addressed to nobody of this plan")
         if not isinstance(envelope.body, (*SEQUENCED, PlanAgreement, Heartbeat)):
             raise OrderViolation("a message of this type does not belong here")
@@ -224,10 +229,10 @@ class RelayState:
         return self._forward(target, envelope, raw)
 
     @staticmethod
-    def _check_order(sender: _Stream, flow: _Flow, envelope: Envelope) -> None:
-        if envelope.recipient not in sender.agreed:
+    def _check_order(sender: _Admission, flow: _Flow, envelope: Envelope) -> None:
+        if envelope.recipient not in sender.agreed:  # (6)
             raise OrderViolation("data came before the plan was agreed on this stream")
-        if flow.expected is not None and envelope.sequence != flow.expected:
+        if flow.expected is not None and envelope.sequence != flow.expected:  # (7)
             raise OrderViolation(
                 f"expected message {flow.expected} for {envelope.recipient}, got "
                 f"{envelope.sequence}: replayed, or something was left out"
@@ -235,7 +240,7 @@ class RelayState:
         flow.expected = envelope.sequence + 1
 
     def _forward(self, target: int, envelope: Envelope, raw: bytes) -> list[Outgoing]:
-        if envelope.purpose in SIGNED_PURPOSES and isinstance(envelope.body, Data):
+        if envelope.purpose in SIGNED_PURPOSES and isinstance(envelope.body, Data):  # (9)
             self._check_clear(envelope, envelope.body)
             if self._sums is not None:
                 raw = self._sums.take(envelope, raw)
@@ -250,7 +255,7 @@ class RelayState:
     def _check_clear(self, envelope: Envelope, body: Data) -> None:
         key = self.plan.cards[envelope.sender].signing_key
         if body.summed or body.total:
-            raise ProtocolError("only the relay adds up")
+            raise ProtocolError("a company sent a total, which only the relay may make")
         try:
             verify_signature(key, CLEAR_DOMAIN, envelope.header() + body.digest, body.signature)
         except VerificationError:
@@ -262,7 +267,7 @@ class RelayState:
     # --- Checkpoints ---------------------------------------------------------------------------
 
     def checkpoint(self) -> dict[str, Any]:
-        """What a restarted relay must know: whom it let in, and what had passed."""
+        """Return what a restarted relay must know: whom it admitted, and what had passed."""
         return {
             "plan": self.plan.hash.hex(),
             "used": sorted(token.hex() for token in self._used),
@@ -275,7 +280,7 @@ class RelayState:
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Go on from a checkpoint. Streams are gone; their parties come back by themselves."""
+        """Go on from a checkpoint. The streams have ended; parties come back by themselves."""
         if saved["plan"] != self.plan.hash.hex():
             raise PlanMismatch("the relay's checkpoint belongs to another plan; use another folder")
         self._used = {bytes.fromhex(token) for token in saved["used"]}

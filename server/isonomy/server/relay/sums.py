@@ -1,18 +1,18 @@
-"""Adding up what several companies send: the relay's only arithmetic, with no key (DESIGN.md §1).
+"""Adding up what several companies send: needs no key (docs/design.md, section 7).
 
 For each query the companies send the same frames in the same places: a header, then ciphertexts.
 Headers pass as they are. A ciphertext is taken out of its envelope, whose hash and signature pass
-on, and kept until the last company's arrives; that one carries the total, and the hashes of what is
-in it. So the regulator gets one sum, and for every company the signed hash of what went into it. A
-total is kept while its query is open, because the envelope that carries it may have to be sent
-again.
+on, and stored until the last company's arrives. The envelope of that one carries the total, and the
+hashes of its summands. So the regulator gets one sum, and for every company the signed hash of what
+went into it. A total is stored while its query is open, because the envelope that carries it may
+have to be sent again.
 
-Under one header a ciphertext never changes: who sends it again sends the same bytes. Otherwise the
-total could hold one, and the regulator hear the hash of another.
+Under one header a ciphertext never changes: sent again, it has the same bytes. Otherwise the total
+could hold one ciphertext, and the regulator could receive the hash of another.
 
-Each company has its own share of what is kept, so that none can push the others' ciphertexts out.
-What is kept is lost if the relay is killed. Then a total cannot be made, the regulator refuses the
-request, and the companies ask again: nothing had been answered.
+Each company has its own share of the memory, so that none can push out the others' ciphertexts. All
+of it is lost if the relay is killed. Then no total can be made, the regulator refuses the request,
+and the companies ask again: nothing was answered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from isonomy.common.wire.envelopes import Data, Envelope, dump
 from isonomy.common.wire.messages import SumHeader, SumPart, decode_any, encode
 
 MAX_OPEN_QUERIES = 2  # of one company
-MAX_KEPT_BYTES = 1 << 30  # of all; with two companies each may be a largest query ahead
+MAX_STORED_BYTES = 1 << 30  # of all; with two companies each may be a largest query ahead
 
 
 @dataclass
@@ -42,7 +42,7 @@ class _Query:
     totals: dict[int, bytes] = field(default_factory=dict)
 
     def void(self, company: str) -> None:
-        """Nothing that this company sent counts any more, nor what it was added to."""
+        """Drop what this company sent, and the totals that hold it."""
         self.headers.pop(company, None)
         self.digests.pop(company, None)
         self.parts.pop(company, None)
@@ -54,7 +54,7 @@ class _Query:
 
 
 class SumCollector:
-    """Keeps ciphertexts until all companies' are there, and adds them."""
+    """Stores ciphertexts until those of all companies are there, and adds them."""
 
     def __init__(self, plan: PlanPublic) -> None:
         self._companies = sorted(card.name for card in plan.companies)
@@ -63,7 +63,7 @@ class SumCollector:
         self._recent: dict[str, list[str]] = {name: [] for name in self._companies}
 
     def take(self, envelope: Envelope, raw: bytes) -> bytes:
-        """The envelope as it goes on to the regulator."""
+        """Return the envelope as it goes on to the regulator."""
         body = envelope.body
         if not isinstance(body, Data) or body.chunks != 1:
             raise ProtocolError("a frame of a sum is one whole chunk")
@@ -79,7 +79,7 @@ class SumCollector:
         return dump(replace(envelope, body=self._add(envelope, body, message)))
 
     def _begin(self, envelope: Envelope, header: SumHeader) -> None:
-        """A header: what this company sent for the query under another one, if any, is void."""
+        """Take a header. What this company sent for the query under another one is void."""
         company, query_id = envelope.sender, envelope.query_id
         if header.query_id != query_id:
             raise ProtocolError("a sum's header names another query than its envelope")
@@ -107,7 +107,7 @@ class SumCollector:
         query = self._queries.get(envelope.query_id)
         passed = replace(body, payload=b"", summed=True)
         if query is None or company not in query.headers:
-            return passed  # its header passed before this relay started: no total can be made
+            return passed  # the header passed before this relay started: no total can be made
         if index >= query.headers[company].parts:
             raise ProtocolError(f"{company} sends more ciphertexts than its header announces")
         if query.digests[company].setdefault(index, body.digest) != body.digest:
@@ -115,21 +115,21 @@ class SumCollector:
         if index not in query.totals:
             query.parts[company][index] = part.ciphertext
             waiting = [query.parts[name] for name in self._companies]
-            if not query.one_attempt or any(index not in own for own in waiting):
+            if not query.one_attempt or any(index not in parts for parts in waiting):
                 self._check_share(company)
                 return passed
-            total = add_answers(self._params, [own.pop(index) for own in waiting])
+            total = add_answers(self._params, [parts.pop(index) for parts in waiting])
             added = [query.digests[name][index] for name in self._companies]
             query.totals[index] = pack_total(added, encode(SumPart(index, total)))
         return replace(passed, total=query.totals[index])
 
     def _check_share(self, company: str) -> None:
-        """A company's ciphertexts, and its part of the totals, within its part of the room."""
+        """Check that a company's ciphertexts, and its part of the totals, fit into its share."""
         queries = [query for query in self._queries.values() if company in query.headers]
         waiting = sum(len(query.parts[company]) for query in queries)
         totals = sum(len(query.totals) for query in queries)
-        kept = (waiting * len(self._companies) + totals) * self._params.answer_bytes
-        if kept > MAX_KEPT_BYTES:
+        stored = (waiting * len(self._companies) + totals) * self._params.answer_bytes
+        if stored > MAX_STORED_BYTES:
             raise OversizedMessage(
                 f"more ciphertexts of {company} wait for the other companies than fit here"
             )

@@ -11,4 +11,5 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run one session to its end."""
-    conduct(grid, str(context.run_config["plan"]))
+    settings = context.run_config
+    conduct(grid, str(settings["plan"]), verbose=bool(settings["verbose"]))
