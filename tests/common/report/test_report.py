@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_kit import GROUPS, Audited, audited_run
 
+from isonomy.common.base.canonical import canonical_json
 from isonomy.common.base.errors import ConfigError, VerificationError
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.records import DebitRecord
@@ -108,7 +109,7 @@ def test_the_privacy_account_is_the_ledgers(run: Audited, audits: dict[str, Audi
     assert privacy.spent_units == run.ledger.spent_units(run.plan.hash)
     assert privacy.answers == 3
     assert sum(own.units for own in privacy.questions) == privacy.spent_units
-    assert privacy.spent_epsilon <= privacy.cap_epsilon == 2_000_000
+    assert privacy.spent_epsilon <= built(run).plan.epsilon_millionths == 2_000_000
 
 
 def test_a_company_that_lies_about_its_totals_gets_no_tables(tmp_path: Path) -> None:
@@ -336,10 +337,15 @@ def test_counts_must_be_those_of_the_ledger(
 def test_the_account_must_add_up(
     run: Audited, audits: dict[str, AuditResult], tmp_path: Path
 ) -> None:
-    for name, value in (("spent_epsilon", 10), ("cap_epsilon", 10), ("answers", 1)):
+    changes = (
+        ("privacy", "spent_epsilon", 10),
+        ("privacy", "answers", 1),
+        ("plan", "epsilon_millionths", 10),
+    )
+    for part, name, value in changes:
 
-        def change(raw: Any, name: str = name, value: int = value) -> None:
-            raw["privacy"][name] = value
+        def change(raw: Any, part: str = part, name: str = name, value: int = value) -> None:
+            raw[part][name] = value
 
         assert states(resigned(run, tmp_path, change))[6] == "failed"
 
@@ -362,14 +368,18 @@ def test_another_key_another_plan_another_ledger(
 
 
 @pytest.mark.parametrize("delta", ["abc", "", "nan", "0", "2", "1e-6x", "inf"])
-def test_a_delta_that_is_no_probability_fails_its_check(
+def test_a_delta_that_is_no_probability_makes_no_report(
     run: Audited, audits: dict[str, AuditResult], tmp_path: Path, delta: str
 ) -> None:
-    found = resigned(run, tmp_path, lambda raw: raw["privacy"].update(delta=delta))
-    assert states(found)[6] == "failed"
-    assert [own.detail for own in found if own.number == 6] == [
-        "δ is not a decimal number between 0 and 1"
-    ]
+    paths = written(run, tmp_path)
+    raw = json.loads(paths.report.read_bytes())
+    raw["plan"]["delta"] = delta
+    data = canonical_json(raw)
+    paths.report.write_bytes(data)
+    sign_report(data, run.regulator).save(paths.signatures)
+    (found,) = Verification(paths).run()
+    assert (found.number, found.state) == (1, "failed")
+    assert "plan.delta" in found.detail
 
 
 def test_a_ledger_that_grew_still_verifies_an_old_report(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_the_page_says_what_was_asked_for(report: ReportFile) -> None:
     for text in (
         "95 % interval", "before", "after", "Four-fifths", "not law in lending", "Local Law 144",
         "Share of unknowns", "Article 10(5)", "Who can learn what", "No inspections",
-        report.run.plan, report.ledger.head, report.run.cohort_root,
+        report.plan.hash.hex(), report.ledger.head, report.plan.cohort_root,
     ):  # fmt: skip
         assert text in page, text
     assert "sex and race" in page  # intersections
@@ -74,7 +74,7 @@ def test_the_same_report_gives_the_same_page(report: ReportFile) -> None:
 def test_names_and_words_from_others_are_escaped(report: ReportFile) -> None:
     hostile = report.model_copy(
         update={
-            "run": report.run.model_copy(update={"name": HOSTILE}),
+            "plan": report.plan.model_copy(update={"name": HOSTILE}),
             "officer": OfficerWord(reason=HOSTILE),
             "company": Statement(
                 plan="0" * 64,

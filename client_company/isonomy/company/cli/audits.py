@@ -105,7 +105,7 @@ def countersign(
     paths, company = ReportPaths.of(report), Home(home)
     checked = Verification(paths)
     require(checked.run())
-    plan, _ = company.approvals.require(bytes.fromhex(checked.report.run.plan))
+    plan, _ = company.approvals.require(checked.report.plan.hash)
     require(Verification(paths, card=plan.regulator, plan=plan).run())
     keys = company.keys()
     plan.card(keys.name)  # a party of this plan

@@ -80,7 +80,7 @@ def report(
         "plan": plan.hash.hex(),
         "audits": len(contents.audits),
         "audits_evaluated": usable,
-        "epsilon_cap": contents.privacy.cap_epsilon / MILLION,
+        "epsilon_cap": contents.plan.epsilon_millionths / MILLION,
         "epsilon_spent": contents.privacy.spent_epsilon / MILLION,
     }
     text = f"{paths.html}\n{paths.report}\n{paths.signatures}"

@@ -55,7 +55,7 @@ def purpose_words(purpose: str) -> str:
 
 def main_notion(report: ReportFile) -> str:
     """Return the plan's notion if audits know it, else demographic parity."""
-    return report.run.notion if report.run.notion in NOTION_WORDS else "demographic_parity"
+    return report.plan.notion if report.plan.notion in NOTION_WORDS else "demographic_parity"
 
 
 def single_tables(audit: ReportedAudit) -> list[ShownTable]:
@@ -79,7 +79,7 @@ def headline(report: ReportFile) -> list[str]:
         ]
     sentences = [_attribute_sentence(name, by, notion) for name, by in differences.items()]
     worst = max((by[-1][1], name, by[-1][0]) for name, by in differences.items())
-    return [*sentences, _tolerance_sentence(report.run.tolerance, *worst)]
+    return [*sentences, _tolerance_sentence(report.plan.tolerance_millionths, *worst)]
 
 
 def _attribute_sentence(attribute: str, audits: list[tuple[str, Limits]], notion: str) -> str:
@@ -128,35 +128,34 @@ def four_fifths(report: ReportFile, audit: ReportedAudit) -> list[str]:
 
 def privacy_meaning(report: ReportFile) -> str:
     """Return what ε means for one person, as the chance of a right guess."""
-    cap = report.privacy.cap_epsilon / 1e6
+    cap = report.plan.epsilon_millionths / 1e6
     sure = 1 / (1 + math.exp(-min(cap, 50.0)))
     return (
         f"Suppose somebody who knows everything else about a person thinks that the odds of their "
         f"attribute being one value or another are even. After seeing every answer of this run, "
         f"that guess is right with a chance of at most {100 * sure:.0f} % instead of 50 % "
-        f"(except for a failure of probability about {report.privacy.delta})."
+        f"(except for a failure of probability about {report.plan.delta})."
     )
 
 
 def inspection_words(report: ReportFile) -> str:
     """Return what inspections found, or that there were none."""
-    counts = report.inspections
+    plan, counts = report.plan, report.inspections
     if counts.demanded == 0:
-        if counts.rate == 0:
+        if plan.inspection_millionths == 0:
             return (
                 "No inspections: the plan names none. A company that sent other rows than it "
                 "should have would not have been caught; the counts rest on its honesty."
             )
-        return (
-            f"The plan inspects {percent(counts.rate)} of the queries; in this run none was drawn."
-        )
+        rate = percent(plan.inspection_millionths)
+        return f"The plan inspects {rate} of the queries; in this run none was drawn."
     words = (
         f"{counts.demanded} requests of {report.privacy.answers} answers were inspected: "
         f"{counts.opened} were opened, {counts.passed} passed, {counts.failed} failed."
     )
-    if counts.auditor == report.run.regulator.x25519:
+    if plan.regulator_audits:
         words += " The regulator is the auditor itself, so it saw the rows of these requests."
-    if not counts.waits:
+    if not (plan.regulator_audits or plan.inspection_waits):
         words += " Answers went out before the auditor's verdict."
     if counts.failed:
         words += " A failed inspection means that the company did not follow the protocol."

@@ -29,10 +29,8 @@ def verify(
     card: Annotated[
         Path | None, typer.Option(help="The regulator's card.json, from a source you trust.")
     ] = None,
-    plan: Annotated[Path | None, typer.Option(help="The plan that the report is about.")] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="The regulator's ledger, or a copy; needs --plan.")
-    ] = None,
+    plan: Annotated[Path | None, typer.Option(help="The plan, from a source you trust.")] = None,
+    ledger: Annotated[Path | None, typer.Option(help="The regulator's ledger, or a copy.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Verify a report: numbered checks; any change of one byte ends in exit code 40.

@@ -27,7 +27,6 @@ from isonomy.common.report.schema import (
     Questions,
     ReportFile,
     ReportSettings,
-    RunTerms,
     Statement,
 )
 from isonomy.common.report.tables import audit_of, unknowns_of
@@ -59,13 +58,13 @@ def build_report(
     return ReportFile(
         created=created,
         software=software,
-        run=run_of(plan),
+        plan=plan,
         settings=settings,
         privacy=privacy_of(plan, history),
         ledger=LedgerPoint(
             ledger_id=history.ledger_id.hex(), head=history.head.hex(), records=history.records
         ),
-        inspections=inspections_of(plan, history),
+        inspections=inspections_of(history),
         audits=tuple(audit for audit in audits if audit is not None),
         unknowns=tuple(share for share in unknowns if share is not None),
         company=company,
@@ -74,26 +73,8 @@ def build_report(
     )
 
 
-def run_of(plan: Plan) -> RunTerms:
-    """The plan's terms."""
-    return RunTerms(
-        plan=plan.hash.hex(),
-        name=plan.name,
-        strategy=plan.strategy,
-        notion=plan.notion,
-        tolerance=plan.tolerance_millionths,
-        groups=plan.groups,
-        people=plan.cohort_size,
-        cohort_root=plan.cohort_root,
-        parameters=plan.parameters,
-        companies=plan.companies,
-        regulator=plan.regulator,
-        inspection_deadline=plan.inspection_deadline,
-    )
-
-
 def privacy_of(plan: Plan, history: PlanHistory) -> Privacy:
-    """Cap, spending, and what it was spent on."""
+    """What was spent, and on which questions."""
     lines: dict[tuple[str, str, str], list[DebitRecord]] = {}
     for debit in history.answers:
         event = debit.event
@@ -114,13 +95,8 @@ def privacy_of(plan: Plan, history: PlanHistory) -> Privacy:
         for (purpose, kind, attributes), debits in lines.items()
     )
     return Privacy(
-        delta=plan.delta,
-        cap_units=plan.cap_units,
-        cap_epsilon=plan.epsilon_millionths,
         spent_units=history.spent_units,
         spent_epsilon=rounded_epsilon(history.spent_units, plan.delta),
-        individual_filter=plan.individual_filter,
-        record_privacy=plan.record_privacy,
         answers=len(history.answers),
         questions=questions,
     )
@@ -131,13 +107,10 @@ def rounded_epsilon(units: int, delta: str) -> int:
     return math.ceil(epsilon_of(units, float(delta)) * 1e6)
 
 
-def inspections_of(plan: Plan, history: PlanHistory) -> Inspections:
+def inspections_of(history: PlanHistory) -> Inspections:
     """How far each inspected request came, by the ledger: drawn while it ran, or opened later."""
     steps = Counter(inspection.step for inspection in history.inspections)
     return Inspections(
-        rate=plan.inspection_millionths,
-        auditor=plan.auditor,
-        waits=plan.regulator_audits or plan.inspection_waits,
         demanded=len(history.inspections),
         opened=steps["opened"] + steps["passed"] + steps["failed"],
         passed=steps["passed"],

@@ -15,10 +15,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.canonical import MAX_INTEGER
 from isonomy.common.base.documents import Document
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.keys.party import Card, Hex32, PartyName
+from isonomy.common.keys.party import Hex32, PartyName
 from isonomy.common.report.audit import MAX_SHOWN_GROUPS
 from isonomy.common.report.audit_cells import Cells
 
@@ -42,23 +43,6 @@ class ReportSettings(_Part):
     confidence: Literal[950_000] = 950_000
 
 
-class RunTerms(_Part):
-    """What was agreed: from the plan, whose hash binds all of it."""
-
-    plan: Hex32
-    name: str
-    strategy: str
-    notion: str
-    tolerance: Whole
-    groups: Mapping[str, tuple[str, ...]]
-    people: Whole  # not millionths
-    cohort_root: Hex32
-    parameters: str
-    companies: tuple[Card, ...]
-    regulator: Card
-    inspection_deadline: str
-
-
 class Questions(_Part):
     """Questions of one kind that the regulator answered."""
 
@@ -72,15 +56,10 @@ class Questions(_Part):
 
 
 class Privacy(_Part):
-    """The guarantee (cap) and what was used of it. Units are 10^-12 of μ²; ε is rounded up."""
+    """What was used of the plan's cap. Units are 10^-12 of μ²; ε is rounded up."""
 
-    delta: str
-    cap_units: Whole
-    cap_epsilon: Whole
     spent_units: Whole
     spent_epsilon: Whole
-    individual_filter: bool
-    record_privacy: bool
     answers: Whole
     questions: tuple[Questions, ...] = Field(max_length=MAX_LINES)
 
@@ -94,14 +73,8 @@ class LedgerPoint(_Part):
 
 
 class Inspections(_Part):
-    """How often the company was inspected. Rate 0: not while the plan ran.
+    """How often the company was inspected, while the plan ran or by file afterwards."""
 
-    `demanded` counts all inspected requests, those that were opened by file afterwards as well.
-    """
-
-    rate: Whole
-    auditor: str
-    waits: bool  # no answer before the verdict
     demanded: Whole
     opened: Whole
     passed: Whole
@@ -208,7 +181,7 @@ class ReportFile(Document):
     created: Whole
     software: str
     html_sha256: str = ""
-    run: RunTerms
+    plan: Plan
     settings: ReportSettings
     privacy: Privacy
     ledger: LedgerPoint

@@ -72,12 +72,12 @@ def check_regulator(report: ReportFile, signatures: Signatures) -> None:
     data = report.to_json()
     if hashlib.sha256(data).hexdigest() != signatures.report_sha256:
         raise VerificationError("report.sig belongs to another report.json")
-    _check(data, signatures.signatures[0], SIGNED, report.run.regulator)
+    _check(data, signatures.signatures[0], SIGNED, report.plan.regulator)
 
 
 def check_companies(report: ReportFile, signatures: Signatures) -> list[str]:
     """Raise unless every other signature is a company's; returns their names."""
-    data, companies = report.to_json(), {card.name: card for card in report.run.companies}
+    data, companies = report.to_json(), {card.name: card for card in report.plan.companies}
     names = []
     for signature in signatures.signatures[1:]:
         if signature.name not in companies:

@@ -7,7 +7,7 @@
     (5) rates, intervals, ratios and differences follow from the counts
     (6) the privacy account adds up: ε of the units, spent within the cap
     (7) the regulator's key is the one on the card that was handed over          (needs a card)
-    (8) the plan is the one that the report names                                (needs the plan)
+    (8) the plan in the report is the one that was agreed on                     (needs the plan)
     (9) the ledger holds, reaches the report's head, and gives the same numbers  (needs a ledger)
 
 A signature proves that the owner of the key in the report signed it. Whose key that is, only (7)
@@ -25,11 +25,10 @@ from typing import Literal
 
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.documents import read_bounded
-from isonomy.common.base.errors import ConfigError, IsonomyError, VerificationError
+from isonomy.common.base.errors import IsonomyError, VerificationError
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.keys.party import Card, fingerprint
 from isonomy.common.people.cohort import group_count
-from isonomy.common.privacy.accounting import units_for
 from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report, rounded_epsilon
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
@@ -113,7 +112,7 @@ class Verification:
         yield self._check(5, "rates and intervals follow from the counts", self._arithmetic)
         yield self._check(6, "the privacy account adds up", self._account)
         yield self._check(7, "the key is the regulator's (card)", self._key)
-        yield self._check(8, "the plan is the one named", self._named_plan)
+        yield self._check(8, "the plan is the one agreed on", self._named_plan)
         yield self._check(9, "the ledger gives the same numbers", self._history)
 
     def _check(self, number: int, what: str, run: Callable[[], Outcome]) -> Check:
@@ -125,11 +124,11 @@ class Verification:
     # --- The checks ----------------------------------------------------------------------------
 
     def _read(self) -> Outcome:
-        return "ok", f"plan {self.report.run.plan[:16]}…, {len(self.report.audits)} audits"
+        return "ok", f"plan {self.report.plan.hash.hex()[:16]}…, {len(self.report.audits)} audits"
 
     def _signed(self) -> Outcome:
         check_regulator(self.report, self._signatures)
-        regulator = self.report.run.regulator
+        regulator = self.report.plan.regulator
         return "ok", f"{regulator.name}, fingerprint {fingerprint(regulator)}"
 
     def _counter(self) -> Outcome:
@@ -145,14 +144,14 @@ class Verification:
         return "ok", ""
 
     def _arithmetic(self) -> Outcome:
-        row_bound = parameter_set(self.report.run.parameters).row_bound
+        row_bound = parameter_set(self.report.plan.parameters).row_bound
         for audit in self.report.audits:
             for table in audit.tables:
                 self._check_table(audit, table, row_bound)
         return "ok", f"{sum(len(audit.tables) for audit in self.report.audits)} tables recomputed"
 
     def _check_table(self, audit: ReportedAudit, table: ShownTable, row_bound: int) -> None:
-        released = group_count(audit.attribute, self.report.run.groups)
+        released = group_count(audit.attribute, self.report.plan.groups)
         if any(max(group.members, default=released) >= released for group in table.groups):
             raise VerificationError(f"audit {audit.name!r} names groups that were never released")
         again = shown_table(
@@ -174,50 +173,42 @@ class Verification:
             )
 
     def _account(self) -> Outcome:
-        privacy = self.report.privacy
-        if not _is_probability(privacy.delta):
-            raise VerificationError("δ is not a decimal number between 0 and 1")
-        if privacy.cap_units != units_for(privacy.cap_epsilon / MILLION, float(privacy.delta)):
-            raise VerificationError("the cap's units do not belong to its ε")
-        if privacy.spent_units > privacy.cap_units:
-            raise VerificationError("more was spent than the cap allows")
-        epsilon = rounded_epsilon(privacy.spent_units, privacy.delta)
+        plan, privacy = self.report.plan, self.report.privacy
+        if privacy.spent_units > plan.cap_units:
+            raise VerificationError("more was spent than the plan's cap allows")
+        epsilon = rounded_epsilon(privacy.spent_units, plan.delta)
         if abs(privacy.spent_epsilon - epsilon) > _ROUNDING:
             raise VerificationError("the ε spent does not belong to the units spent")
         listed = sum(line.units for line in privacy.questions)
-        if not privacy.individual_filter and listed < privacy.spent_units:
+        if not plan.individual_filter and listed < privacy.spent_units:
             raise VerificationError("the questions listed cost less than what was spent")
         if sum(line.queries for line in privacy.questions) != privacy.answers:
             raise VerificationError("the questions listed are not as many as the answers")
         spent = f"{privacy.spent_epsilon / MILLION:.4g}"
-        return "ok", f"ε = {privacy.cap_epsilon / MILLION:g} guaranteed, {spent} spent"
+        return "ok", f"ε = {plan.epsilon_millionths / MILLION:g} guaranteed, {spent} spent"
 
     def _key(self) -> Outcome:
         if self._card is None:
             return "not given", "compare the fingerprint under (2) with the regulator by telephone"
-        if self._card != self.report.run.regulator:
+        if self._card != self.report.plan.regulator:
             raise VerificationError("the report names other keys than the card")
         return "ok", self._card.name
 
     def _named_plan(self) -> Outcome:
         if self._plan is None:
             return "not given", ""
-        if self._plan.hash.hex() != self.report.run.plan:
+        if self._plan != self.report.plan:
             raise VerificationError("the report is about another plan")
         return "ok", self._plan.name
 
     def _history(self) -> Outcome:
         if self._ledger is None:
             return "not given", ""
-        if self._plan is None:
-            raise ConfigError("a ledger is compared under its plan: give --plan too")
-        self._named_plan()
         report = self.report
-        history = plan_history(
-            self._ledger, self._plan.hash, until=bytes.fromhex(report.ledger.head)
-        )
+        head = bytes.fromhex(report.ledger.head)
+        history = plan_history(self._ledger, report.plan.hash, until=head)
         again = build_report(
-            self._plan,
+            report.plan,
             history,
             created=report.created,
             software=report.software,
@@ -228,7 +219,7 @@ class Verification:
         )
         wrong = [
             name
-            for name in ("run", "privacy", "ledger", "inspections", "unknowns", "deletions")
+            for name in ("privacy", "ledger", "inspections", "unknowns", "deletions")
             if getattr(again, name) != getattr(report, name)
         ]
         if list(map(_raw, again.audits)) != list(map(_raw, report.audits)):
@@ -244,13 +235,6 @@ def require(checks: list[Check]) -> None:
     if failed:
         numbers = ", ".join(f"({check.number}) {check.what}: {check.detail}" for check in failed)
         raise VerificationError(f"the report does not hold: {numbers}")
-
-
-def _is_probability(text: str) -> bool:
-    try:
-        return 0.0 < float(text) < 1.0
-    except ValueError:
-        return False
 
 
 def _raw(audit: ReportedAudit) -> object:
