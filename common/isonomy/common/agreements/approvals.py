@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.plan import MILLION, Plan
+from isonomy.common.base.documents import read_bounded
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.base.private_files import write_private
 from isonomy.common.keys.party import PartyKeys
@@ -162,11 +163,10 @@ def read_people(path: Path) -> Cohort:
 
 def read_lines(path: Path) -> list[str]:
     """Read a list of ids, one per line, as they stand there."""
+    data = read_bounded(path, MAX_PEOPLE_BYTES)
+    if len(data) > MAX_PEOPLE_BYTES:
+        raise DataError(f"{path} is larger than {MAX_PEOPLE_BYTES} bytes")
     try:
-        if path.stat().st_size > MAX_PEOPLE_BYTES:
-            raise DataError(f"{path} is larger than {MAX_PEOPLE_BYTES} bytes")
-        return path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise ConfigError(f"cannot read the list of people {path}: {error.strerror}") from None
+        return data.decode("utf-8").splitlines()
     except UnicodeDecodeError:
         raise DataError(f"{path} is not text in UTF-8") from None

@@ -70,14 +70,10 @@ class NoisedCounts:
     sigma: float
 
     def __post_init__(self) -> None:
-        labels = group_labels(self.expression, self.groups)
-        if self.counts.ndim != 2 or len(self.counts) != len(labels):
+        released = group_count(self.expression, self.groups)
+        if self.counts.ndim != 2 or len(self.counts) != released:
             raise DataError("an audit's counts do not fit its groups")
         object.__setattr__(self, "counts", np.round(self.counts * MILLION) / MILLION)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return group_labels(self.expression, self.groups)
 
     def tables(self, smallest_group: float = SMALLEST_GROUP) -> list[AuditTable]:
         """Every attribute, then every intersection, of the released expression."""

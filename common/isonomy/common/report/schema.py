@@ -40,7 +40,6 @@ class ReportSettings(_Part):
 
     smallest_group: Whole = 50  # people, judged by noised counts
     four_fifths: Annotated[int, Field(ge=0, le=1_000_000)] = 800_000
-    confidence: Literal[950_000] = 950_000
 
 
 class Questions(_Part):
