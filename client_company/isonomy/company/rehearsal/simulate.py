@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common.agreements.notions import NOTIONS
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.people.cohort import split_expression
 from isonomy.common.sums.oracle import GroupOracle
@@ -35,7 +36,6 @@ from isonomy.company.rehearsal.base_models import BASES, Fits, Remembered, base_
 from isonomy.company.rehearsal.datasets import Dataset, attribute_names, load
 from isonomy.company.rehearsal.datasets.file import is_file_name
 from isonomy.company.rehearsal.measures import (
-    NOTIONS,
     equalized_odds_sum,
     group_fairness,
     noise_floor,
