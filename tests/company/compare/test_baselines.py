@@ -66,24 +66,20 @@ def test_reductions_on_true_groups(people, notion: str) -> None:
 
 class TestZafar:
     @pytest.mark.parametrize("notion", ["demographic_parity", "equalized_odds"])
-    def test_the_covariance_is_what_was_asked_for(self, people, notion: str) -> None:
+    def test_the_covariance_is_zero(self, people, notion: str) -> None:
         x, y, group = people
         rows = np.column_stack([np.ones(len(x)), x])
         covariances = zafar.covariance_rows(rows, y, group, notion)
-        free = zafar.fit(rows, y, covariances, 1.0)
-        strict = zafar.fit(rows, y, covariances, 0.0)
-        half = zafar.fit(rows, y, covariances, 0.5)
+        free = zafar.fit(rows, y, np.zeros_like(covariances))
+        assert np.abs(covariances @ free).max() > 0.01  # the bound binds
+        strict = zafar.fit(rows, y, covariances)
         np.testing.assert_allclose(covariances @ strict, 0, atol=1e-9)
-        before, after = np.abs(covariances @ free), np.abs(covariances @ half)
-        assert (after <= 0.5 * before + 1e-6).all()
-        assert after.max() == pytest.approx(0.5 * before.max(), rel=0.02)  # it binds
 
     def test_without_constraint_it_is_scikit_learns(self, people) -> None:
-        x, y, group = people
+        x, y, _ = people
         rows = np.column_stack([np.ones(len(x)), x])
-        covariances = zafar.covariance_rows(rows, y, group, "demographic_parity")
         theirs = LogisticRegression(tol=1e-8, max_iter=1000).fit(x, y)
-        ours = zafar.fit(rows, y, covariances, 1.0)
+        ours = zafar.fit(rows, y, np.zeros((1, rows.shape[1])))
         np.testing.assert_allclose(ours[1:], theirs.coef_[0], atol=2e-3)
         np.testing.assert_allclose(ours[0], theirs.intercept_[0], atol=2e-3)
 
@@ -215,7 +211,7 @@ def test_wrong_options_and_base_models() -> None:
     for strategy, base, options, text in (
         ("zafar", "gbdt", {}, "logistic"),
         ("dp_sgd_penalty", "gbdt", {}, "logistic"),
-        ("zafar", "logistic", {"fraction": 2}, "between 0 and 1"),
+        ("zafar", "logistic", {"fraction": 2}, "no option fraction"),
         ("randomised_response", "logistic", {"epochs": 3}, "no option epochs"),
         ("dp_oracle", "logistic", {"bound": "paper"}, "must be a number"),
     ):

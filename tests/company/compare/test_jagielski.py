@@ -17,7 +17,7 @@ from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.local import LocalOracle
 from isonomy.company.compare.jagielski.game import Auditor, paper_rounds, paper_step
 from isonomy.company.compare.jagielski.oracle_learner import OracleLearner
-from isonomy.company.compare.jagielski.players import AwareGame, Table
+from isonomy.company.compare.jagielski.players import AwareGame, Training
 from isonomy.company.compare.jagielski.postprocess import (
     AttributeNeededWarning,
     PostprocessedClassifier,
@@ -224,7 +224,7 @@ def test_the_aware_game_sees_the_group(lending, tmp_path) -> None:
     )
     rows = np.column_stack([np.ones(len(x)), x])
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)  # nothing is clipped
-    game = AwareGame(free, "sex", Table(rows, y, np.arange(len(y)), (0, 1)), 1.0, 3)
+    game = AwareGame(free, "sex", Training(rows, y, np.arange(len(y)), (0, 1)), 1.0, 3)
     augmented = np.column_stack([rows, group])
     gram = augmented.T @ augmented
     np.testing.assert_allclose(np.linalg.inv(game._inverse), gram, atol=0.003 * len(x))

@@ -1,26 +1,22 @@
 """Gradient strategies in a rehearsal: `isonomy simulate --strategy pf_ld --base logistic`.
 
-The torch model is the twin of the base model (logistic, mlp) on the base model's own encoding, so
-that base and result differ in training only. Options of the command go to the trainer if it has
-one of that name, else to the strategy.
+The torch model is the twin of the base model (logistic, mlp) on the base model's encoding, so that
+base and result differ in training only. Options of the command go to the trainer if it has one of
+that name, else to the strategy.
 
-A tolerance ends a run early: when two released violations running were within it.
+A tolerance ends a run early: when two released violations in a row were within it.
 
 Under record privacy nothing may be fitted to the training people but the model. Their columns are
-coded by what is known of *other* people (the test people's features; in earnest: a data dictionary,
-or an earlier year), and bounds that were not given are the constants below. The base model beside
-it is the usual one, without privacy.
+coded by what is known of *other* people: here the test people's features, in real use a data
+dictionary or an earlier year. Bounds that no option sets are the constants below. The base model
+beside it is the usual one, without privacy.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
-import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
@@ -35,12 +31,12 @@ from isonomy.company.gradient.record.privacy import RecordPrivacy
 from isonomy.company.gradient.run.schedule import Weights
 from isonomy.company.gradient.sdk.classifier import GradientFairClassifier
 from isonomy.company.gradient.training.trainer import EarlyStopping, Trainer
-from isonomy.company.rehearsal.strategies import Decide, Rehearsal, Trained
+from isonomy.company.rehearsal.strategies import Rehearsal, Trained, decider, not_private
 
 _TWINS = {LogisticRegression: "logistic", MLPClassifier: "mlp"}
-_OWN = ("learning_rate", "weight_decay")
+_OF_CLASSIFIER = ("learning_rate", "weight_decay")
 _POSITIVE = "positive_weight"  # what a row with the favourable label counts in the loss
-_LOOP = (  # of the trainer's options those that a rehearsal does not set itself
+_LOOP = (  # those options of the trainer that a rehearsal does not set itself
     "rounds", "local_steps", "passes", "chunk_size", "loss_batch", "warmup_steps", "average",
     "device",
 )  # fmt: skip
@@ -48,7 +44,6 @@ _CLASSES: dict[str, type[Any]] = {"pf_ld": PFLD, "f_ld": FLD, "dp_fermi": DpFerm
 _RECORD = {"loss_clip": "clip", "totals": "totals", "accountant": "accountant"}
 _BOUNDS: dict[str, tuple[str, float]] = {"pf_ld": ("primal_norm", 0.5), "dp_fermi": ("clip", 0.7)}
 _WORDS = ("str", "Literal", "Accountant")  # annotations of options that may be words
-_NOT_PRIVATE = "none: trained on the true attributes"
 
 
 def train(strategy: str, rehearsal: Rehearsal) -> Trained:
@@ -57,19 +52,21 @@ def train(strategy: str, rehearsal: Rehearsal) -> Trained:
     twin = _TWINS.get(type(pipeline[-1])) if isinstance(pipeline, Pipeline) else None
     if twin is None:
         raise ConfigError(f"{strategy} trains torch models: take --base logistic or --base mlp")
-    own: dict[str, Any] = {"encoder": pipeline[:-1]}
+    classifier_options: dict[str, Any] = {"encoder": pipeline[:-1]}
     trainer_options: dict[str, Any] = {}
     strategy_options: dict[str, Any] = {}
     options = _checked(strategy, rehearsal)
     if _POSITIVE in options:
-        own["class_weight"] = {1: options.pop(_POSITIVE)}
+        classifier_options["class_weight"] = {1: options.pop(_POSITIVE)}
     for name, value in options.items():
-        home = own if name in _OWN else strategy_options
-        (trainer_options if name in _LOOP else home)[name] = value
+        if name in _OF_CLASSIFIER:
+            classifier_options[name] = value
+        else:
+            (trainer_options if name in _LOOP else strategy_options)[name] = value
     if rehearsal.stop_within is not None:
         trainer_options["callbacks"] = [EarlyStopping(rehearsal.stop_within)]
     if rehearsal.record_epsilon is not None:
-        own |= _records(rehearsal, strategy_options)
+        classifier_options |= _records(rehearsal, strategy_options)
         name, bound = _BOUNDS[strategy]
         strategy_options.setdefault(name, bound)
     model = GradientFairClassifier(
@@ -81,30 +78,24 @@ def train(strategy: str, rehearsal: Rehearsal) -> Trained:
         random_state=rehearsal.seed,
         strategy_options=strategy_options,
         trainer_options=trainer_options,
-        **own,
+        **classifier_options,
     )
     model.fit(rehearsal.features, rehearsal.target, ids=rehearsal.ids)
     base = clone(rehearsal.estimator).fit(rehearsal.features, rehearsal.target)
     if strategy == "f_ld":
-        return Trained(
-            _decider(model),
-            _decider(base),
-            strategy,
-            epsilon_spent=math.inf,
-            accounting=_NOT_PRIVATE,
-        )
-    return Trained(_decider(model), _decider(base), strategy, papers=model.epsilons_.as_in_papers)
+        return not_private(decider(model), decider(base), strategy)
+    return Trained(decider(model), decider(base), strategy, papers=model.epsilons_.as_in_papers)
 
 
 def _checked(strategy: str, rehearsal: Rehearsal) -> dict[str, Any]:
-    """The options: names that there are, numbers where numbers are due, nothing trained yet."""
+    """The options, or a ConfigError for an unknown name or a word where a number belongs."""
     fields = dataclasses.fields(_CLASSES[strategy])
     kinds = {f.name: str(f.type) for f in fields if f.init and f.name != "notion"}
-    kinds |= dict.fromkeys((*_OWN, _POSITIVE), "float")
+    kinds |= dict.fromkeys((*_OF_CLASSIFIER, _POSITIVE), "float")
     kinds |= {f.name: str(f.type) for f in dataclasses.fields(Trainer) if f.name in _LOOP}
     if rehearsal.record_epsilon is not None:
-        own = {f.name: str(f.type) for f in dataclasses.fields(RecordPrivacy)}
-        kinds |= {name: own[field] for name, field in _RECORD.items()}
+        fields_of = {f.name: str(f.type) for f in dataclasses.fields(RecordPrivacy)}
+        kinds |= {name: fields_of[field] for name, field in _RECORD.items()}
     options = rehearsal.options_among(*kinds)
     for name, value in options.items():
         if isinstance(value, str) and kinds[name] == "Weights":
@@ -129,21 +120,11 @@ def _records(rehearsal: Rehearsal, options: dict[str, Any]) -> dict[str, Any]:
     """Settings of the classifier under record privacy; takes its options out of the strategy's."""
     if rehearsal.others is None:
         raise ConfigError("record privacy needs other people's features to code the columns by")
-    given = {own: options.pop(name) for name, own in _RECORD.items() if name in options}
+    bounds = {field: options.pop(name) for name, field in _RECORD.items() if name in options}
     try:
         settings = RecordPrivacy(
-            epsilon=rehearsal.record_epsilon or 0.0, delta=rehearsal.oracle.budget.delta, **given
+            epsilon=rehearsal.record_epsilon or 0.0, delta=rehearsal.oracle.budget.delta, **bounds
         )
     except TypeError as error:
         raise ConfigError(f"record privacy does not take these options: {error}") from None
     return {"record_privacy": settings, "encoder": ColumnCoder.fit(rehearsal.others)}
-
-
-def _decider(model: Any) -> Decide:
-    def decide(features: pd.DataFrame) -> NDArray[np.int64]:
-        return np.asarray(model.predict(features), dtype=np.int64)
-
-    return decide
-
-
-__all__ = ["train"]

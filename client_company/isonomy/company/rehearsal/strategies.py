@@ -1,4 +1,4 @@
-"""What a strategy gets in a rehearsal, what it gives back, and the strategies there are.
+"""What a strategy gets in a rehearsal, what it returns, and the strategies there are.
 
 A strategy is a function from `Rehearsal` to `Trained`. To add one, put it in `STRATEGIES`:
 
@@ -8,6 +8,7 @@ A strategy is a function from `Rehearsal` to `Trained`. To add one, put it in `S
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,17 +60,17 @@ class Rehearsal:
     tolerance: float
     seed: int
     keep_selection_rate: bool
-    options: Mapping[str, Any] = field(default_factory=dict)  # the strategy's own, by name
-    stop_within: float | None = None  # a tolerance that was asked for: gradient runs end at it
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the strategy, by name
+    stop_within: float | None = None  # an explicit tolerance: gradient runs end at it
     record_epsilon: float | None = None  # protect whole records, too
     others: pd.DataFrame | None = None  # features of people who are not in training
 
     def options_among(self, *names: str) -> dict[str, Any]:
         """The options, all of which must be among `names`."""
-        strange = sorted(set(self.options) - set(names))
-        if strange:
+        unknown = sorted(set(self.options) - set(names))
+        if unknown:
             raise ConfigError(
-                f"no option {', '.join(strange)}; this strategy has {', '.join(names) or 'none'}"
+                f"no option {', '.join(unknown)}; this strategy has {', '.join(names) or 'none'}"
             )
         return dict(self.options)
 
@@ -97,8 +98,26 @@ class Trained:
     papers: PaperEpsilon | None = None  # ε for records, where these are protected
 
 
+Strategy = Callable[[Rehearsal], Trained]
+
+
+def decider(model: Any) -> Decide:
+    """Hard decisions of any fitted classifier."""
+
+    def decide(features: pd.DataFrame) -> NDArray[np.int64]:
+        return np.asarray(model.predict(features), dtype=np.int64)
+
+    return decide
+
+
+def not_private(decide: Decide, base_decide: Decide, name: str) -> Trained:
+    """The result of a method that sees the true attributes: a comparison without any ε."""
+    accounting = "none: trained on the true attributes"
+    return Trained(decide, base_decide, name, epsilon_spent=math.inf, accounting=accounting)
+
+
 def tilt(rehearsal: Rehearsal) -> Trained:
-    """The default: a private proxy tilts the base model's decision (TILT.md)."""
+    """The default: a private proxy tilts the base model's decision (docs/tilt.md)."""
     from isonomy.company.fair.estimator import FairClassifier
 
     rehearsal.options_among()
@@ -112,60 +131,42 @@ def tilt(rehearsal: Rehearsal) -> Trained:
         keep_selection_rate=rehearsal.keep_selection_rate,
     )
     model.fit(rehearsal.features, rehearsal.target, ids=rehearsal.ids)
-    return Trained(_decider(model), _decider(model.base_estimator_), str(model.report_.returned))
+    return Trained(decider(model), decider(model.base_estimator_), str(model.report_.returned))
 
 
 def unconstrained(rehearsal: Rehearsal) -> Trained:
     """The base model as it is. Asks the oracle nothing."""
     rehearsal.options_among()
     model = clone(rehearsal.estimator).fit(rehearsal.features, rehearsal.target)
-    return Trained(_decider(model), _decider(model), "base")
+    return Trained(decider(model), decider(model), "base")
 
 
-def pf_ld(rehearsal: Rehearsal) -> Trained:
-    """Tran et al., private: a torch model under Lagrangian multipliers (docs/gradient.md)."""
-    from isonomy.company.rehearsal.gradient import train
+def _lazy(module: str, function: str, *arguments: str) -> Strategy:
+    """A strategy whose module is loaded when it runs.
 
-    return train("pf_ld", rehearsal)
-
-
-def f_ld(rehearsal: Rehearsal) -> Trained:
-    """Tran et al., Algorithm 1: not private, for comparison; refuses encrypted oracles."""
-    from isonomy.company.rehearsal.gradient import train
-
-    return train("f_ld", rehearsal)
-
-
-def dp_fermi(rehearsal: Rehearsal) -> Trained:
-    """Lowy et al., private: a torch model under an ERMI penalty (docs/fermi.md)."""
-    from isonomy.company.rehearsal.gradient import train
-
-    return train("dp_fermi", rehearsal)
-
-
-def _comparison(module: str, function: str) -> Callable[[Rehearsal], Trained]:
-    """A rival's method, from the room above (isonomy.company.compare), loaded when it runs."""
+    Torch takes seconds to load, and `compare` is the room above, which this one may not import.
+    """
 
     def train(rehearsal: Rehearsal) -> Trained:
-        room = import_module(f"isonomy.company.compare.{module}")
-        trained: Trained = getattr(room, function)(rehearsal)
+        room = import_module(f"isonomy.company.{module}")
+        trained: Trained = getattr(room, function)(*arguments, rehearsal)
         return trained
 
     return train
 
 
-STRATEGIES: dict[str, Callable[[Rehearsal], Trained]] = {
+STRATEGIES: dict[str, Strategy] = {
     "tilt": tilt,
-    "pf_ld": pf_ld,
-    "f_ld": f_ld,
-    "dp_fermi": dp_fermi,
-    "dp_postprocess": _comparison("jagielski.rehearse", "postprocess"),
-    "dp_oracle": _comparison("jagielski.rehearse", "oracle_learner"),
+    "pf_ld": _lazy("rehearsal.gradient", "train", "pf_ld"),
+    "f_ld": _lazy("rehearsal.gradient", "train", "f_ld"),
+    "dp_fermi": _lazy("rehearsal.gradient", "train", "dp_fermi"),
+    "dp_postprocess": _lazy("compare.jagielski.rehearse", "postprocess"),
+    "dp_oracle": _lazy("compare.jagielski.rehearse", "oracle_learner"),
     "unconstrained": unconstrained,
-    "exponentiated_gradient": _comparison("baselines.fairlearn_reductions", "train"),
-    "zafar": _comparison("baselines.zafar", "train"),
-    "randomised_response": _comparison("baselines.randomised", "train"),
-    "dp_sgd_penalty": _comparison("baselines.dp_sgd", "train"),
+    "exponentiated_gradient": _lazy("compare.baselines.fairlearn_reductions", "train"),
+    "zafar": _lazy("compare.baselines.zafar", "train"),
+    "randomised_response": _lazy("compare.baselines.randomised", "train"),
+    "dp_sgd_penalty": _lazy("compare.baselines.dp_sgd", "train"),
 }
 
 _ODDS = ("equalized_odds", "equal_fpr", "equal_opportunity")
@@ -182,13 +183,13 @@ NOTIONS_OF: dict[str, tuple[str, ...]] = {  # strategies that are not listed che
 
 def check_notion(strategy: str, notion: str) -> None:
     """ConfigError for a notion that the strategy does not know, before anything is spent."""
-    known = NOTIONS_OF.get(strategy)
-    if known is not None and notion not in known:
-        raise ConfigError(f"{strategy} is for {', '.join(known)}; got notion {notion!r}")
+    notions = NOTIONS_OF.get(strategy)
+    if notions is not None and notion not in notions:
+        raise ConfigError(f"{strategy} is for {', '.join(notions)}; got notion {notion!r}")
 
 
 def is_pure(strategy: str, options: Mapping[str, Any]) -> bool:
-    """Does the strategy make one release of pure ε and nothing else?
+    """Whether the strategy makes one release of pure ε and nothing else.
 
     A pure ε is stronger than (ε, δ). In the ledger's μ² it counts for several times its ε, because
     there it must compose with anything; alone it must not be handicapped by that in a comparison.
@@ -196,13 +197,6 @@ def is_pure(strategy: str, options: Mapping[str, Any]) -> bool:
     if strategy == "dp_postprocess":
         return bool(options.get("mechanism", "laplace") == "laplace")
     return strategy == "randomised_response"
-
-
-def _decider(model: Any) -> Decide:
-    def decide(features: pd.DataFrame) -> NDArray[np.int64]:
-        return np.asarray(model.predict(features), dtype=np.int64)
-
-    return decide
 
 
 # --- Oracles over known attributes -----------------------------------------------------------
@@ -255,17 +249,3 @@ def rehearsal_oracle(
 
             oracle = FilteredOracle(oracle, stretch=stretch)
         yield oracle
-
-
-__all__ = [
-    "GRADIENT",
-    "NOTIONS_OF",
-    "PRIVATE_GRADIENT",
-    "STRATEGIES",
-    "TOLERANCE",
-    "Rehearsal",
-    "Trained",
-    "check_notion",
-    "is_pure",
-    "rehearsal_oracle",
-]

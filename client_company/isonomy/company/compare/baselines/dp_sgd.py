@@ -15,10 +15,10 @@ the game would settle elsewhere. z is divided by its largest value, which makes 
 What it is: DP-SGD with a fairness term as in DP-FERMI's comparisons. (ε, δ) by Opacus' RDP
 accountant with amplification by Poisson sampling: for *whole records*, one added or removed.
 What it is not: this product's setting. It assumes one trainer who is trusted with features, labels
-and attributes, and adversaries who see the model only: with a company that knows which rows it sent
-amplification fails (DESIGN.md §2). Replacing an attribute is one removal and one addition. The
-encoding (categories, means) is fitted without privacy, as in the papers.
-The ledger takes no part: the company's view, which it guards, does not exist here.
+and attributes, and adversaries who see the model only. Against a company that knows which rows it
+sent, amplification fails (docs/design.md, section 2). Replacing an attribute is one removal and one
+addition. The encoding (categories, means) is fitted without privacy, as in the papers. The ledger
+takes no part: it guards the company's view, which does not exist here.
 """
 
 from __future__ import annotations
@@ -220,8 +220,8 @@ def _constraint_rows(
         cells = [target == 0, target == 1]
     noise = _gaussian(COUNT_NOISE, (len(cells), k))
     columns = []
-    for who, own in zip(cells, noise, strict=True):
-        sizes = np.array([(groups[who] == a).sum() for a in range(k)]) + own
+    for who, noise_of in zip(cells, noise, strict=True):
+        sizes = np.array([(groups[who] == a).sum() for a in range(k)]) + noise_of
         weights = n / np.maximum(sizes, COUNT_NOISE)
         for a in range(1, k):
             columns.append(who * ((groups == a) * weights[a] - (groups == 0) * weights[0]))
@@ -232,8 +232,5 @@ def _lots(n: int, rate: float, steps: int) -> Iterator[Tensor]:
     """Poisson samples from the system's randomness; an empty lot is a step of noise alone."""
     below = int(rate * 2**32)
     for _ in range(steps):
-        drawn = np.frombuffer(os.urandom(4 * n), "<u4")
-        yield torch.as_tensor(np.flatnonzero(drawn < below))
-
-
-__all__ = ["PenalisedLogistic", "Recipe", "fit", "noise_multiplier", "train"]
+        draws = np.frombuffer(os.urandom(4 * n), "<u4")
+        yield torch.as_tensor(np.flatnonzero(draws < below))

@@ -1,6 +1,6 @@
 """A rehearsal's table as numbers, and the base model without its encoder.
 
-Baselines fit many models on one table: the encoding is done once, and is the base model's own.
+Baselines fit many models on one table: it is encoded once, as the base model encodes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.company.rehearsal.strategies import Decide, Rehearsal
+from isonomy.company.rehearsal.strategies import Decide, Rehearsal, decider
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Encoded:
 
 
 def encode(rehearsal: Rehearsal, who: str, *, logistic: bool = False) -> Encoded:
-    """Encode once; `logistic`: refuse other base models; else those that take no weights."""
+    """Encode once. Refuses base models without weights; `logistic`: all but the logistic one."""
     pipeline = getattr(rehearsal.estimator, "estimator", rehearsal.estimator)
     if not isinstance(pipeline, Pipeline):
         raise ConfigError(f"{who} rehearses the base models logistic, gbdt and mlp")
@@ -52,11 +52,4 @@ def encode(rehearsal: Rehearsal, who: str, *, logistic: bool = False) -> Encoded
     base = clone(rehearsal.estimator).fit(rehearsal.features, rehearsal.target)
     fitted = clone(pipeline[:-1]).fit(rehearsal.features, rehearsal.target)
     rows = np.asarray(fitted.transform(rehearsal.features), dtype=np.float64)
-
-    def base_decide(features: pd.DataFrame) -> NDArray[np.int64]:
-        return np.asarray(base.predict(features), dtype=np.int64)
-
-    return Encoded(fitted, pipeline[-1], rows, base_decide)
-
-
-__all__ = ["Encoded", "encode"]
+    return Encoded(fitted, pipeline[-1], rows, decider(base))

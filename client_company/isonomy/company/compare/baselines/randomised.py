@@ -67,6 +67,3 @@ def train(rehearsal: Rehearsal) -> Trained:
         epsilon_spent=reports.epsilon_millionths / MILLION,
         accounting="pure ε of one randomised response, stronger than (ε, δ); it needs no δ",
     )
-
-
-__all__ = ["train"]

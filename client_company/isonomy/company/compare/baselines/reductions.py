@@ -44,11 +44,11 @@ class Mixture:
 
     def decide(self, rows: Floats, seed: int) -> NDArray[np.int64]:
         """A decision of one classifier, drawn for each row."""
-        drawn = np.random.default_rng(seed).choice(len(self.models), len(rows), p=self.chances)
+        model_of = np.random.default_rng(seed).choice(len(self.models), len(rows), p=self.chances)
         decided = np.zeros(len(rows), dtype=np.int64)
-        for number in np.unique(drawn):
-            mine = drawn == number
-            decided[mine] = np.asarray(self.models[number].predict(rows[mine]))
+        for number in np.unique(model_of):
+            inside = model_of == number
+            decided[inside] = np.asarray(self.models[number].predict(rows[inside]))
         return decided
 
 
@@ -76,10 +76,10 @@ def reduce(
     models, errors, gaps = [], [], []
     for number in range(rounds):
         costs = (1.0 - 2.0 * target) + _added(auditor.costs(sizes / len(rows)), cells, membership)
-        found = _best(model, rows, costs)
-        decided = np.asarray(found.predict(rows), dtype=np.float64)
+        response = _best(model, rows, costs)
+        decided = np.asarray(response.predict(rows), dtype=np.float64)
         rates = np.array([(decided[who] @ membership[who]) for who in cells]) / sizes
-        models.append(found)
+        models.append(response)
         errors.append(float(np.mean(decided != target)))
         gaps.append((rates[:, 1:] - rates[:, :1]).ravel())
         auditor.learn(rates, 1 / np.sqrt(1 + number))  # both sides first, then closer
@@ -91,7 +91,7 @@ def mixture_weights(errors: Floats, gaps: Floats, gamma: float, penalty: float) 
     """(T,) chances from errors (T,) and differences of rates (T, constraints), by HiGHS."""
     rounds, constraints = gaps.shape
     slack = -np.ones((constraints, 1))
-    found = linprog(
+    solution = linprog(
         np.append(errors, penalty),
         A_ub=np.block([[gaps.T, slack], [-gaps.T, slack]]),
         b_ub=np.full(2 * constraints, gamma),
@@ -100,22 +100,22 @@ def mixture_weights(errors: Floats, gaps: Floats, gamma: float, penalty: float) 
         bounds=(0.0, None),
         method="highs",
     )
-    if found.status != 0:
-        raise DataError(f"the linear program of the mixture was not solved: {found.message}")
-    chances = np.clip(found.x[:-1], 0.0, None)
+    if solution.status != 0:
+        raise DataError(f"the linear program of the mixture was not solved: {solution.message}")
+    chances = np.clip(solution.x[:-1], 0.0, None)
     return np.asarray(chances / chances.sum())
 
 
 def _added(costs: Floats, cells: list[NDArray[np.bool_]], membership: Floats) -> Floats:
     """(n,) Σ_a w(a, y_i)·e_i(a) from costs (cells, groups)."""
     total = np.zeros(len(membership))
-    for own, who in zip(costs, cells, strict=True):
-        total[who] += membership[who] @ own
+    for by_group, who in zip(costs, cells, strict=True):
+        total[who] += membership[who] @ by_group
     return total
 
 
 class _Constant:
-    """Where the costs leave one label only, most classifiers cannot be fitted."""
+    """Used where the costs leave one label only: most classifiers cannot be fitted to that."""
 
     def __init__(self, label: int) -> None:
         self._label = label
@@ -129,6 +129,3 @@ def _best(model: Any, rows: Floats, costs: Floats) -> Any:
     if label.min() == label.max():
         return _Constant(int(label[0]))
     return clone(model).fit(rows, label, sample_weight=np.abs(costs))
-
-
-__all__ = ["Mixture", "mixture_weights", "reduce"]

@@ -62,6 +62,3 @@ def paper_rounds(
 def paper_step(rounds: int, groups: int) -> float:
     """η of Algorithm 3."""
     return 0.5 * math.sqrt(math.log(4 * groups - 3) / rounds)
-
-
-__all__ = ["Auditor", "paper_rounds", "paper_step"]

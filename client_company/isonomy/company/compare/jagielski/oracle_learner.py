@@ -33,7 +33,7 @@ from sklearn.utils.validation import check_is_fitted
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.compare.jagielski.game import Auditor, paper_rounds, paper_step
-from isonomy.company.compare.jagielski.players import AwareGame, BlindGame, Table
+from isonomy.company.compare.jagielski.players import AwareGame, BlindGame, Training
 from isonomy.company.compare.jagielski.postprocess import group_numbers
 from isonomy.company.compare.jagielski.rule import LABELS_OF
 
@@ -100,7 +100,7 @@ class OracleLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             delta=oracle.budget.delta,
             bound=self.bound,
         )
-        table = Table(rows, label, people, labels)
+        table = Training(rows, label, people, labels)
         play = AwareGame if self.attribute_aware else BlindGame
         game = play(oracle, self.attribute, table, self.share, rounds)
         auditor = Auditor(
@@ -116,8 +116,6 @@ class OracleLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             auditor.learn(game.rates(rules[-1]))
         self.rules_ = np.array(rules)
         self.groups_ = oracle.labels(self.attribute)
-        self.multipliers_ = auditor.multipliers()
-        self.epsilon_spent_ = oracle.budget.spent_epsilon
         return self
 
     def predict_proba(
@@ -159,6 +157,3 @@ class OracleLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not (self.bound > 0 and 0 < self.share <= 1 and 0 <= self.tolerance < 1):
             raise ConfigError("bound must be above 0, share in (0, 1], tolerance in [0, 1)")
         return self.oracle
-
-
-__all__ = ["OracleLearner"]

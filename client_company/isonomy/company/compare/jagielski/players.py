@@ -1,6 +1,6 @@
 """What the learner and the auditor of DP-oracle-learner ask of the regulator.
 
-`BlindGame` is Algorithm 3 with rules that do not see the attribute: XᵀX is the company's own.
+`BlindGame` is Algorithm 3 with rules that do not see the attribute: the company computes XᵀX alone.
 `AwareGame` is §4.1: group indicators G (n, k − 1) stand among the features. Then
 
     (X G)ᵀ(X G) = ( XᵀX   XᵀG )      XᵀG: row sums by group, one blind sum for the whole game
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Table:
+class Training:
     """The company's side: encoded rows with a leading 1, labels, who they are."""
 
     rows: Floats  # (n, features + 1)
@@ -44,14 +44,14 @@ class BlindGame:
     cross_share = 0.0
 
     def __init__(
-        self, oracle: GroupOracle, attribute: str | None, table: Table, share: float, rounds: int
+        self, oracle: GroupOracle, attribute: str | None, table: Training, share: float, rounds: int
     ) -> None:
         self._oracle, self._attribute, self._table = oracle, attribute, table
         self._groups = len(oracle.labels(attribute))
         self._share, self._audit = share, share * AUDIT_SHARE / rounds
         # The first best response answers λ that favour nobody: it asks nothing, and is free.
-        left = 1 - COUNT_SHARE - AUDIT_SHARE - self.cross_share
-        self._learn = share * left / max(rounds - 1, 1)
+        learner_share = 1 - COUNT_SHARE - AUDIT_SHARE - self.cross_share
+        self._learn = share * learner_share / max(rounds - 1, 1)
         self._norm = float(np.quantile(np.linalg.norm(table.rows, axis=1), NORM_QUANTILE))
         released = oracle.counts(
             table.label,
@@ -83,13 +83,13 @@ class BlindGame:
         table = self._table
         total = (1 - 2 * table.label) @ table.rows  # Xᵀ(1[y ≠ 1] − 1[y ≠ 0]), public
         for number, label in enumerate(table.labels):
-            mine = table.label == label
+            inside = table.label == label
             released = self._oracle.weighted_sum(
-                table.rows[mine],
+                table.rows[inside],
                 costs[number],
                 norm=self._norm,
                 attribute=self._attribute,
-                people=table.people[mine],
+                people=table.people[inside],
                 share=self._learn,
                 purpose=f"costs of deciding 1, label {label}",
             )
@@ -109,8 +109,8 @@ class BlindGame:
             purpose="rates of this round's rule",
         )
         sums = released.values.reshape(self._groups, len(table.labels), variants)
-        own = np.arange(self._groups) % variants
-        return np.clip(sums[np.arange(self._groups), :, own].T / self._counts, 0.0, 1.0)
+        variant = np.arange(self._groups) % variants  # the one that fits the group
+        return np.clip(sums[np.arange(self._groups), :, variant].T / self._counts, 0.0, 1.0)
 
 
 class AwareGame(BlindGame):
@@ -124,7 +124,7 @@ class AwareGame(BlindGame):
         return self._shares_of(scores[:, None] + bonus < 0)
 
     def _gram(self) -> Floats:
-        own = super()._gram()
+        features = super()._gram()
         released = self._oracle.blind_sum(
             self._table.rows,
             norm=self._norm,
@@ -138,7 +138,7 @@ class AwareGame(BlindGame):
         # Noise of this size may hide every direction of a smaller eigenvalue: one-hot columns have
         # many. Without the ridge the inverse is made of noise.
         ridge = float(released.deviation.max()) * np.sqrt(cross.size)
-        gram = np.block([[own, cross.T], [cross, np.diag(sizes)]])
+        gram = np.block([[features, cross.T], [cross, np.diag(sizes)]])
         return np.asarray(gram + ridge * np.eye(len(gram)))
 
     def _moments(self, costs: Floats) -> Floats:
@@ -157,6 +157,3 @@ def _inverse(gram: Floats) -> Floats:
 def _least(deviation: Floats) -> float:
     """No released count is believed below its own noise: it stands in a denominator."""
     return float(max(1.0, deviation.max()))
-
-
-__all__ = ["AwareGame", "BlindGame", "Table"]

@@ -93,7 +93,6 @@ class PostprocessedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.rule_ = solve(self.counts_, self.tolerance, self.notion)
         self.groups_ = released.groups
         self.attribute_ = self.attribute or next(iter(oracle.groups))
-        self.epsilon_spent_ = oracle.budget.spent_epsilon
         return self
 
     def predict(self, X: Any, *, sensitive_features: ArrayLike | None = None) -> NDArray[Any]:
@@ -141,9 +140,9 @@ class PostprocessedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return {"epsilon": cost.l1 / laplace_scale_for(units, cost.l1)}
 
 
-def group_numbers(given: ArrayLike | None, groups: Sequence[str]) -> NDArray[np.int64]:
+def group_numbers(values: ArrayLike | None, groups: Sequence[str]) -> NDArray[np.int64]:
     """(n,) group numbers of labels that a decision is to depend on; warns what that means."""
-    if given is None:
+    if values is None:
         raise ConfigError(
             "this rule needs the sensitive attribute of every person it decides about; pass "
             "sensitive_features=…, or use a strategy that does without (tilt)"
@@ -155,11 +154,8 @@ def group_numbers(given: ArrayLike | None, groups: Sequence[str]) -> NDArray[np.
         stacklevel=3,
     )
     code = {label: number for number, label in enumerate(groups)}
-    labels = [str(value) for value in np.asarray(given)]
+    labels = [str(value) for value in np.asarray(values)]
     unknown = sum(value not in code for value in labels)
     if unknown:
         raise DataError(f"{unknown} values are no group; groups are {', '.join(groups)}")
     return np.array([code[value] for value in labels], dtype=np.int64)
-
-
-__all__ = ["AttributeNeededWarning", "PostprocessedClassifier", "group_numbers"]

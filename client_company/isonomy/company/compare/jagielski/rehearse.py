@@ -17,7 +17,7 @@ from isonomy.company.compare.jagielski.postprocess import (
     PostprocessedClassifier,
 )
 from isonomy.company.rehearsal.base_models import base_model
-from isonomy.company.rehearsal.strategies import Decide, DecideByGroup, Rehearsal, Trained, is_pure
+from isonomy.company.rehearsal.strategies import DecideByGroup, Rehearsal, Trained, decider, is_pure
 
 PURE = "pure ε of one Laplace release, stronger than (ε, δ); it needs no δ"
 
@@ -36,7 +36,7 @@ def postprocess(rehearsal: Rehearsal) -> Trained:
     pure = is_pure("dp_postprocess", rehearsal.options)
     return Trained(
         _refuse,
-        _decider(model.estimator_),
+        decider(model.estimator_),
         "dp_postprocess",
         decide_by_group=_by_group(model),
         epsilon_spent=model.pure_epsilon_ if pure else None,
@@ -49,9 +49,8 @@ def oracle_learner(rehearsal: Rehearsal) -> Trained:
 
     Options `rounds=paper` and `step=paper` take the paper's formulas.
     """
-    given = rehearsal.options_among("rounds", "bound", "step", "share", "attribute_aware")
-    options: dict[str, Any] = dict(given)
-    for name, value in given.items():
+    options = rehearsal.options_among("rounds", "bound", "step", "share", "attribute_aware")
+    for name, value in options.items():
         if value == "paper" and name in ("rounds", "step"):
             options[name] = None
         elif not isinstance(value, int | float):
@@ -67,8 +66,8 @@ def oracle_learner(rehearsal: Rehearsal) -> Trained:
     ).fit(rehearsal.features, rehearsal.target, ids=rehearsal.ids)
     base = clone(rehearsal.estimator).fit(rehearsal.features, rehearsal.target)
     if model.attribute_aware:
-        return Trained(_refuse, _decider(base), "dp_oracle", decide_by_group=_by_group(model))
-    return Trained(_decider(model), _decider(base), "dp_oracle")
+        return Trained(_refuse, decider(base), "dp_oracle", decide_by_group=_by_group(model))
+    return Trained(decider(model), decider(base), "dp_oracle")
 
 
 def _by_group(model: Any) -> DecideByGroup:
@@ -83,13 +82,3 @@ def _by_group(model: Any) -> DecideByGroup:
 
 def _refuse(_: pd.DataFrame) -> NDArray[np.int64]:
     raise ConfigError("this strategy decides by the attribute: use decide_by_group")
-
-
-def _decider(model: Any) -> Decide:
-    def decide(features: pd.DataFrame) -> NDArray[np.int64]:
-        return np.asarray(model.predict(features), dtype=np.int64)
-
-    return decide
-
-
-__all__ = ["oracle_learner", "postprocess"]

@@ -61,27 +61,24 @@ def solve(counts: NDArray[np.float64], gamma: float, notion: str = "equalized_od
                 rate[label, group, :, group] = q[:, group, label] / sizes[group, label]
     rows = []
     for label in LABELS_OF[notion]:
-        known = [group for group in range(groups) if sizes[group, label] > 0]
-        for group in known[1:]:
-            difference = (rate[label, group] - rate[label, known[0]]).ravel()
+        present = [group for group in range(groups) if sizes[group, label] > 0]
+        for group in present[1:]:
+            difference = (rate[label, group] - rate[label, present[0]]).ravel()
             rows += [difference, -difference]
     cost = (q[:, :, 0] - q[:, :, 1]).ravel()
-    found = linprog(
+    solution = linprog(
         cost,
         A_ub=np.array(rows) if rows else None,
         b_ub=np.full(len(rows), gamma) if rows else None,
         bounds=(0.0, 1.0),
         method="highs",
     )
-    if found.status != 0:
-        raise DataError(f"the linear program was not solved: {found.message}")
-    p = np.clip(found.x, 0.0, 1.0).reshape(2, groups)
+    if solution.status != 0:
+        raise DataError(f"the linear program was not solved: {solution.message}")
+    p = np.clip(solution.x, 0.0, 1.0).reshape(2, groups)
     rates = np.einsum("lgya,ya->lg", rate, p)
     rates[sizes.T == 0] = np.nan
     empty = tuple(
         (label, int(g)) for label in LABELS_OF[notion] for g in np.flatnonzero(sizes[:, label] == 0)
     )
-    return Rule(p, float(found.fun + q[:, :, 1].sum()), rates, empty)
-
-
-__all__ = ["LABELS_OF", "Rule", "solve"]
+    return Rule(p, float(solution.fun + q[:, :, 1].sum()), rates, empty)
