@@ -104,6 +104,7 @@ class Plan(Agreement):
 
     @model_validator(mode="after")
     def _inspection_fits(self) -> Plan:
+        """Return the plan if somebody can do what it promises about inspections."""
         for name, key in (("auditor", self.auditor), ("auditor_signing", self.auditor_signing)):
             if key and (len(key) != 64 or set(key) - set("0123456789abcdef")):
                 raise ValueError(f"{name} must be a public key in 64 hexadecimal digits, or empty")
@@ -157,6 +158,7 @@ class Plan(Agreement):
         return "\n".join(lines)
 
     def _describe_inspection(self) -> str:
+        """Return what is inspected, and by whom, for the owner who approves the plan."""
         if not self.auditor:
             return "no query is inspected: a company that cheats is not caught"
         who = (
@@ -174,6 +176,6 @@ class Plan(Agreement):
         return (
             f"inspects at least {self.inspection_millionths / 10_000:g} % of the queries, drawn "
             f"after they were sent: their rows are opened to {who}, "
-            f"{'before' if waits else 'and looked at after'} they are answered; later openings "
+            f"{'before' if waits else 'and checked after'} they are answered; later openings "
             f"until {self.inspection_deadline}"
         )

@@ -258,7 +258,7 @@ class Ledger:
         self._append(Note(kind, event))
 
     def check_clock(self) -> None:
-        """Raise ClockWentBack if nothing can be written before somebody looks at the clock."""
+        """Raise ClockWentBack if nothing can be written before somebody checks the clock."""
         with self._mutex:
             self._now(self._ready().time)
 
@@ -331,6 +331,7 @@ class Ledger:
         return max(now, last)
 
     def _write(self, line: bytes) -> None:
+        """Write and fsync; when this returns the line is on disk. Raises StorageError otherwise."""
         try:
             size = os.fstat(self._fd).st_size
             if size != self._size:

@@ -74,7 +74,7 @@ def _record_hash(record: dict[str, object]) -> bytes:
 def _body(kind: object, values: dict[str, Any]) -> Body:
     """Build the body of a line: exactly the fields of its type, and roots that fit their people."""
     record = _TYPES.get(kind) if isinstance(kind, str) else None
-    if record is Open:  # (1) schema, before a newer one's fields are looked at
+    if record is Open:  # (1) schema, before the fields: a newer schema may have others
         check_schema(values.get("schema"))
     if record is None or values.keys() != {each.name for each in fields(record)}:
         raise ProtocolError("a record of an unknown type, or with other fields than its type has")

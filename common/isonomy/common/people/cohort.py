@@ -109,6 +109,7 @@ class AttributeTable:
             self._add(name, column, tuple(groups[name]))
 
     def _add(self, name: str, column: Sequence[str | None], labels: tuple[str, ...]) -> None:
+        """Store one attribute as group numbers; DataError if a value is not declared."""
         if INTERSECTION in name or not name:
             raise ConfigError(f"an attribute's name is not empty and holds no {INTERSECTION!r}")
         if len(labels) < 2 or len(set(labels)) != len(labels):

@@ -84,6 +84,7 @@ class NoisedCounts:
         return [self._table(INTERSECTION.join(crossed), smallest_group) for crossed in crossings]
 
     def _table(self, attribute: str, smallest_group: float) -> AuditTable:
+        """Return one table; its small groups are pooled, or withheld if the pool is small too."""
         large, small = list[ShownGroup](), list[ShownGroup]()
         for group in self._sets(attribute):
             (large if self._people(group) >= smallest_group else small).append(group)

@@ -58,6 +58,7 @@ def plan_history(path: Path, plan: bytes, *, until: bytes | None = None) -> Plan
 def _history(
     path: Path, plan: bytes, state: LedgerState, notes: list[tuple[int, Note]]
 ) -> PlanHistory:
+    """Return a plan's history from the ledger's state; ConfigError if it has no such plan."""
     terms = next((each for each in state.plans() if each.plan == plan), None)
     if terms is None:
         raise ConfigError(

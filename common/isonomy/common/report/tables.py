@@ -154,6 +154,7 @@ def _counts(
     row_bound: int,
     totals: Sequence[int],
 ) -> NoisedCounts:
+    """Return the counts in a debit's answer; the last group is the total minus the others."""
     columns = len(CELL_NAMES[purpose.cells])
     if len(totals) != columns:
         raise ConfigError(
@@ -181,6 +182,7 @@ def _contradiction(noised: NoisedCounts, totals: Sequence[int], people: int) -> 
 
 
 def _tables(noised: NoisedCounts, settings: ReportSettings) -> list[ShownTable]:
+    """Return every table of an audit, in the report's fixed point."""
     return [
         shown_table(
             table.attribute,

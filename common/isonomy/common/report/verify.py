@@ -151,6 +151,7 @@ class Verification:
         return "ok", f"{sum(len(audit.tables) for audit in self.report.audits)} tables recomputed"
 
     def _check_table(self, audit: ReportedAudit, table: ShownTable, row_bound: int) -> None:
+        """Raise VerificationError unless a table's numbers follow from its counts."""
         released = group_count(audit.attribute, self.report.plan.groups)
         if any(max(group.members, default=released) >= released for group in table.groups):
             raise VerificationError(f"audit {audit.name!r} names groups that were never released")
@@ -199,6 +200,7 @@ class Verification:
         return "ok", self._plan.name
 
     def _history(self) -> Outcome:
+        """Build the report again from the ledger; returns "ok" if every number is the same."""
         if self._ledger is None:
             return "not given", ""
         report = self.report
