@@ -19,7 +19,7 @@ from isonomy.company.federation.progress import progress_bar
 app = CommandLine(help="Few-shot collaboration: both parties hold tasks and meta-train one model.")
 
 _DATA = typer.Option(envvar="ISONOMY_DATA_DIR", help="Folder with mnist/ and omniglot/.")
-_EPSILON = typer.Option(help="Privacy budgets: repeat the option or separate by commas.")
+_EPSILON = typer.Option(help="Privacy budgets, by repeating the option or with commas.")
 _METHODS = "alone, none, fair, dp_sgd, irdp, l_d, pf_ld or sc_reptile; repeat or use commas."
 
 
@@ -40,7 +40,7 @@ def rehearse(
         ),
     ] = "digits",
     data_dir: Annotated[Path | None, _DATA] = None,
-    method: Annotated[list[str] | None, typer.Option(help=_METHODS + " [default: pf_ld]")] = None,
+    method: Annotated[list[str] | None, typer.Option(help=_METHODS + " Default: pf_ld.")] = None,
     epsilon: Annotated[list[str] | None, _EPSILON] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 … N − 1.")] = 1,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of both sides.")] = None,

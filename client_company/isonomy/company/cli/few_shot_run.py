@@ -29,7 +29,7 @@ def run(
     home: Annotated[Path, typer.Option("--home", help="The company's home folder.")] = _HOME,
     start: Annotated[
         Path | None,
-        typer.Option(help="A saved initialisation to start from [default: the seed's]."),
+        typer.Option(help="A saved initialisation to start from; without: the seed's."),
     ] = None,
     wait_s: Annotated[float, typer.Option(help="How long to wait for the session.")] = 3600.0,
 ) -> None:
