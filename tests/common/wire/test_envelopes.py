@@ -15,7 +15,6 @@ from isonomy.common.wire.envelopes import (
     Body,
     Close,
     Data,
-    DualUpdate,
     Envelope,
     ErrorNote,
     Heartbeat,
@@ -37,7 +36,7 @@ UNSEQUENCED: list[Body] = [
     Heartbeat(("company",)),
     ErrorNote("TokenRefused", "why", fatal=False),
 ]
-SEQUENCED: list[Body] = [DualUpdate(b"sealed"), Close("done", "", bytes(64))]
+SEQUENCED: list[Body] = [Close("done", "", bytes(64))]
 
 
 def chunk(payload: bytes, exchange: int = 3) -> Envelope:

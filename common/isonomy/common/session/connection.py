@@ -204,10 +204,8 @@ class Session:
         self, recipient: str, query_id: str, round_number: int, multipliers: tuple[float, ...]
     ) -> None:
         """Send the multipliers after a dual step, as exact bits."""
-        peer = self._mailbox.peer(recipient)
-        with self._changed:
-            self._wait(lambda: peer.has_room, recipient)
-            self._mailbox.send_dual(recipient, query_id, dump_dual(round_number, multipliers))
+        payload = dump_dual(round_number, multipliers)
+        self.send(recipient, Parcel(recipient, "dual", query_id, 0, 0, True, payload))
 
     def receive(
         self,

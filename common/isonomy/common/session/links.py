@@ -33,7 +33,6 @@ from isonomy.common.wire.envelopes import (
     SIGNED_PURPOSES,
     Close,
     Data,
-    DualUpdate,
     Envelope,
     PlanAgreement,
     Purpose,
@@ -170,20 +169,13 @@ class Peer:
             body = replace(place, payload=sealed)
         return self._keep(replace(envelope, body=body))
 
-    def pack_dual(self, query_id: str, payload: bytes) -> bytes:
-        envelope = self._numbered(DualUpdate(b""), query_id, "dual")
-        sealed = self._link().seal(envelope.sequence, envelope.header(), payload)
-        return self._keep(replace(envelope, body=DualUpdate(sealed)))
-
     def pack_close(self, code: str, text: str) -> bytes:
         envelope = self._numbered(Close(code, text), "", "")
         signed = _close_bytes(envelope.header(), code, text)
         signature = self._party.identity.sign(CLOSE_DOMAIN, signed)
         return self._keep(replace(envelope, body=Close(code, text, signature)))
 
-    def _numbered(
-        self, body: Data | DualUpdate | Close, query_id: str, purpose: Purpose
-    ) -> Envelope:
+    def _numbered(self, body: Data | Close, query_id: str, purpose: Purpose) -> Envelope:
         self._last_sent += 1
         return replace(
             self._envelope(body),
@@ -199,7 +191,7 @@ class Peer:
         self._waiting_bytes += len(raw)
         return raw
 
-    def _envelope(self, body: Data | DualUpdate | Close | PlanAgreement) -> Envelope:
+    def _envelope(self, body: Data | Close | PlanAgreement) -> Envelope:
         link = b"" if self._link_keys is None else self._link_keys.link
         return Envelope(self._party.name, self.card.name, self._plan, body, link=link)
 
@@ -264,9 +256,6 @@ class Peer:
             verify_signature(self.card.signing_key, CLOSE_DOMAIN, signed, body.signature)
             self.closed = body
             return None
-        if isinstance(body, DualUpdate):
-            payload = self._link().open(envelope.sequence, header, body.payload)
-            return Parcel(self.card.name, "dual", envelope.query_id, 0, 0, True, payload)
         if not isinstance(body, Data):
             raise ProtocolError("a message of this type carries no number")
         if envelope.purpose in SIGNED_PURPOSES:

@@ -79,10 +79,6 @@ class Mailbox:
         peer = self.peers[recipient]
         self._put(peer.pack_chunk(parcel, chunk), peer)
 
-    def send_dual(self, recipient: str, query_id: str, payload: bytes) -> None:
-        peer = self.peers[recipient]
-        self._put(peer.pack_dual(query_id, payload), peer)
-
     def send_close(self, code: str, text: str) -> None:
         """Tell everybody who is linked and has not closed that the session ends here."""
         for peer in self.peers.values():

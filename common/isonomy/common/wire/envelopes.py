@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Any, Literal, cast, get_args
 
@@ -86,13 +86,6 @@ class Data:
     total: bytes = b""
 
 
-@dataclass(frozen=True, repr=False)
-class DualUpdate:
-    """Multipliers, sealed."""
-
-    payload: bytes
-
-
 @dataclass(frozen=True)
 class Heartbeat:
     """A sign of life; from the relay, with who is connected."""
@@ -102,7 +95,7 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class ErrorNote:
-    """Why the relay refuses, or what it has to tell."""
+    """Why the relay refuses, or what it reports about others."""
 
     code: str
     text: str
@@ -118,8 +111,8 @@ class Close:
     signature: bytes = b""
 
 
-Body = Hello | HelloReply | PlanAgreement | Data | DualUpdate | Heartbeat | ErrorNote | Close
-SEQUENCED = (Data, DualUpdate, Close)
+Body = Hello | HelloReply | PlanAgreement | Data | Heartbeat | ErrorNote | Close
+SEQUENCED = (Data, Close)
 
 
 @dataclass(frozen=True)
@@ -137,7 +130,7 @@ class Envelope:
     purpose: Purpose = ""
 
     def header(self) -> bytes:
-        """What is authenticated along with a payload: every field that gives it its meaning.
+        """Return a hash of every field that gives a payload its meaning; it is signed or sealed.
 
         Not in it: `ack` (it changes when an envelope is sent again) and what the relay adds.
         """
@@ -145,14 +138,14 @@ class Envelope:
         if isinstance(self.body, Data):
             data = self.body
             place = (data.exchange, data.frame, int(data.last), data.chunk, data.chunks)
-        texts = (self.sender, self.recipient, self.query_id, self.purpose, type(self.body).__name__)
+        texts = (self.sender, self.recipient, self.query_id, self.purpose, _NAMES[type(self.body)])
         numbers = struct.pack(">6Q", self.sequence, *place)
         encoded = (text.encode() for text in texts)
         return hash_bytes("isonomy/envelope/v1", self.plan, self.link, numbers, *encoded)
 
 
 def payload_digest(payload: bytes | memoryview) -> bytes:
-    """The hash that a chunk in the clear carries, and that the relay's chain holds of any."""
+    """Return the hash that a chunk in the clear carries, and the relay's chain holds of any."""
     return sha256(payload).digest()
 
 
@@ -161,11 +154,7 @@ def payload_digest(payload: bytes | memoryview) -> bytes:
 
 def parse(raw: bytes) -> Envelope:
     """Return the checked envelope in these bytes: size ‖ protobuf ‖ payload (session.proto)."""
-    if len(raw) > MAX_ENVELOPE_BYTES:
-        raise OversizedMessage(
-            f"a message has at most {MAX_ENVELOPE_BYTES} bytes; got {len(raw)}. Larger frames "
-            "travel in chunks."
-        )
+    _check_size(raw, MAX_ENVELOPE_BYTES, "a message")
     end = _SIZE_BYTES + int.from_bytes(raw[:_SIZE_BYTES], "big")
     if len(raw) < end:
         raise TruncatedMessage("a message could not be parsed: it is shorter than it says")
@@ -173,17 +162,15 @@ def parse(raw: bytes) -> Envelope:
         message = wire.Envelope.FromString(raw[_SIZE_BYTES:end])
     except DecodeError:
         raise TruncatedMessage("a message could not be parsed: truncated, or not ours") from None
-    payload = memoryview(raw)[end:]  # no copy: it may be half a megabyte
     name = message.WhichOneof("body")
     if name is None:
         raise TruncatedMessage("a message has no body: truncated, or from another version")
-    if name == "hello" and message.hello.protocol != SESSION_PROTOCOL:
-        # Before any other check: everything else may have another meaning in another version.
-        raise version_mismatch(message.hello.protocol)
-    body = _data(message.data, payload) if name == "data" else _READERS[name](message)
-    if payload and not isinstance(body, Data):
+    payload = memoryview(raw)[end:]  # no copy: it may be half a megabyte
+    body = _data(message.data, payload) if name == "data" else _body(name, getattr(message, name))
+    sequenced = isinstance(body, SEQUENCED)
+    if payload and name != "data":
         raise ProtocolError(f"a {name} carries a payload where none belongs")
-    if (message.sequence > 0) != isinstance(body, SEQUENCED):
+    if (message.sequence > 0) != sequenced:
         raise ProtocolError(f"a {name} has a sequence number where none belongs, or none")
     if message.purpose not in get_args(Purpose):
         raise ProtocolError("a message has a purpose that this version does not know")
@@ -194,131 +181,97 @@ def parse(raw: bytes) -> Envelope:
         body=body,
         sequence=message.sequence,
         ack=message.ack,
-        link=fixed_field(message.link, LINK_BYTES, "link", empty=not isinstance(body, SEQUENCED)),
+        link=fixed_field(message.link, LINK_BYTES, "link", empty=not sequenced),
         query_id=text_field(message.query_id, "query_id", limit=MAX_ID, empty=True),
         purpose=cast(Purpose, message.purpose),
     )
 
 
-def version_mismatch(version: int) -> VersionMismatch:
-    """Return the refusal, in words that say what to do."""
-    return VersionMismatch(
-        f"the other side speaks session protocol {version}, this is {SESSION_PROTOCOL}; install "
-        "matching versions of isonomy on all machines"
+def _data(data: wire.Data, payload: memoryview) -> Data:
+    if not 0 <= data.chunk < data.chunks <= MAX_CHUNKS:
+        raise ProtocolError(f"a frame has 1 to {MAX_CHUNKS} chunks, numbered from 0")
+    _check_size(payload, CHUNK_BYTES + 64, "a payload")
+    _check_size(data.total, CHUNK_BYTES, "a total")
+    # A sealed payload carries AES-GCM's tag; one in the clear this hash, which is signed.
+    digest = fixed_field(data.digest, HASH_BYTES, "digest", empty=True)
+    if digest and not data.summed and payload_digest(payload) != digest:
+        raise TruncatedMessage("a chunk does not have the hash that it carries")
+    return Data(
+        exchange=data.exchange,
+        frame=data.frame,
+        last=data.last,
+        chunk=data.chunk,
+        chunks=data.chunks,
+        payload=payload,
+        digest=digest,
+        signature=fixed_field(data.signature, SIGNATURE_BYTES, "signature", empty=True),
+        summed=data.summed,
+        total=data.total,
     )
 
 
-def _check_size(value: bytes | memoryview, limit: int, field: str) -> None:
+def _body(name: str, message: Any) -> Body:
+    """Return any other body. Its fields have the same names here and in session.proto."""
+    kind = _KINDS[name]
+    # The first field of a Hello is its version: in another one, the rest may mean anything.
+    values = {field.name: getattr(message, field.name) for field in fields(kind)}
+    if "protocol" in values and values["protocol"] != SESSION_PROTOCOL:
+        raise VersionMismatch(
+            f"the other side speaks session protocol {values['protocol']}, this is "
+            f"{SESSION_PROTOCOL}; install matching versions of isonomy on all machines"
+        )
+    checked = {key: _CHECKS[key](value) for key, value in values.items() if key in _CHECKS}
+    return kind(**{**values, **checked})
+
+
+def _check_size(value: bytes | memoryview, limit: int, what: str) -> None:
     if len(value) > limit:
-        raise OversizedMessage(f"{field} has at most {limit} bytes; got {len(value)}")
+        raise OversizedMessage(f"{what} has at most {limit} bytes; got {len(value)}")
 
 
-def _names(values: Sequence[str]) -> tuple[str, ...]:
+def _token(value: bytes) -> bytes:
+    _check_size(value, MAX_TOKEN, "a token")
+    return value
+
+
+def _parties(values: Sequence[str]) -> tuple[str, ...]:
     if len(values) > MAX_PARTIES:
         raise OversizedMessage("a list of more parties than a plan can have")
     return tuple(text_field(value, "party", limit=MAX_NAME) for value in values)
 
 
-def _hello(message: wire.Envelope) -> Hello:
-    body = message.hello
-    _check_size(body.token, MAX_TOKEN, "token")
-    role = text_field(body.role, "role", limit=MAX_NAME)
-    return Hello(role, body.token, fixed_field(body.resume_secret, SECRET_BYTES, "resume_secret"))
-
-
-def _hello_reply(message: wire.Envelope) -> HelloReply:
-    if message.hello_reply.protocol != SESSION_PROTOCOL:
-        raise version_mismatch(message.hello_reply.protocol)
-    return HelloReply(_names(message.hello_reply.present))
-
-
-def _plan_agreement(message: wire.Envelope) -> PlanAgreement:
-    body = message.plan_agreement
-    ephemeral = fixed_field(body.ephemeral, KEY_BYTES, "ephemeral")
-    signature = fixed_field(body.signature, SIGNATURE_BYTES, "signature")
-    return PlanAgreement(ephemeral, body.reply_wanted, signature)
-
-
-def _data(body: wire.Data, payload: memoryview) -> Data:
-    if not 0 <= body.chunk < body.chunks <= MAX_CHUNKS:
-        raise ProtocolError(f"a frame has 1 to {MAX_CHUNKS} chunks, numbered from 0")
-    _check_size(payload, CHUNK_BYTES + 64, "payload")
-    _check_size(body.total, CHUNK_BYTES, "total")
-    # A sealed payload carries AES-GCM's tag; one in the clear this hash, which is signed.
-    digest = fixed_field(body.digest, HASH_BYTES, "digest", empty=True)
-    if digest and not body.summed and payload_digest(payload) != digest:
-        raise TruncatedMessage("a chunk does not have the hash that it carries")
-    return Data(
-        exchange=body.exchange,
-        frame=body.frame,
-        last=body.last,
-        chunk=body.chunk,
-        chunks=body.chunks,
-        payload=payload,
-        digest=digest,
-        signature=fixed_field(body.signature, SIGNATURE_BYTES, "signature", empty=True),
-        summed=body.summed,
-        total=body.total,
-    )
-
-
-def _dual_update(message: wire.Envelope) -> DualUpdate:
-    _check_size(message.dual_update.payload, CHUNK_BYTES, "payload")
-    return DualUpdate(message.dual_update.payload)
-
-
-def _heartbeat(message: wire.Envelope) -> Heartbeat:
-    return Heartbeat(_names(message.heartbeat.present))
-
-
-def _error_note(message: wire.Envelope) -> ErrorNote:
-    code, text = _reason(message.error_note)
-    return ErrorNote(code, text, message.error_note.fatal)
-
-
-def _close(message: wire.Envelope) -> Close:
-    code, text = _reason(message.close)
-    signature = fixed_field(message.close.signature, SIGNATURE_BYTES, "signature")
-    return Close(code, text, signature)
-
-
-def _reason(body: wire.ErrorNote | wire.Close) -> tuple[str, str]:
-    code = text_field(body.code, "code", limit=MAX_NAME)
-    return code, text_field(body.text, "text", limit=MAX_NOTE_CHARS, empty=True)
-
-
-_READERS: dict[str, Callable[[wire.Envelope], Body]] = {
-    "hello": _hello,
-    "hello_reply": _hello_reply,
-    "plan_agreement": _plan_agreement,
-    "dual_update": _dual_update,
-    "heartbeat": _heartbeat,
-    "error_note": _error_note,
-    "close": _close,
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "role": lambda value: text_field(value, "role", limit=MAX_NAME),
+    "token": _token,
+    "resume_secret": lambda value: fixed_field(value, SECRET_BYTES, "resume_secret"),
+    "present": _parties,
+    "ephemeral": lambda value: fixed_field(value, KEY_BYTES, "ephemeral"),
+    "signature": lambda value: fixed_field(value, SIGNATURE_BYTES, "signature"),
+    "code": lambda value: text_field(value, "code", limit=MAX_NAME),
+    "text": lambda value: text_field(value, "text", limit=MAX_NOTE_CHARS, empty=True),
 }
+_KINDS: dict[str, type[Body]] = {
+    "hello": Hello,
+    "hello_reply": HelloReply,
+    "plan_agreement": PlanAgreement,
+    "data": Data,
+    "heartbeat": Heartbeat,
+    "error_note": ErrorNote,
+    "close": Close,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 # --- Checked -> bytes ----------------------------------------------------------------------------
 
-_FIELDS: dict[type[Body], str] = {
-    Hello: "hello",
-    HelloReply: "hello_reply",
-    PlanAgreement: "plan_agreement",
-    Data: "data",
-    DualUpdate: "dual_update",
-    Heartbeat: "heartbeat",
-    ErrorNote: "error_note",
-    Close: "close",
-}
-
 
 def dump(envelope: Envelope) -> bytes:
     """Return an envelope's bytes. The fields have the same names here and in session.proto."""
-    fields: dict[str, Any] = dict(vars(envelope))
-    body: Body = fields.pop("body")
-    fields[_FIELDS[type(body)]] = content = dict(vars(body))
+    values: dict[str, Any] = dict(vars(envelope))
+    body: Body = values.pop("body")
+    values[_NAMES[type(body)]] = content = dict(vars(body))
     payload = content.pop("payload") if isinstance(body, Data) else b""
-    head = wire.Envelope(**fields).SerializeToString()
+    head = wire.Envelope(**values).SerializeToString()
     return b"".join((len(head).to_bytes(_SIZE_BYTES, "big"), head, payload))
 
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1disonomy/wire/v1/session.proto\x12\x0fisonomy.wire.v1\"\x91\x04\n\x08\x45nvelope\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0b\n\x03\x61\x63k\x18\x02 \x01(\x04\x12\x0e\n\x06sender\x18\x03 \x01(\t\x12\x11\n\trecipient\x18\x04 \x01(\t\x12\x0c\n\x04plan\x18\x05 \x01(\x0c\x12\x0c\n\x04link\x18\x06 \x01(\x0c\x12\x10\n\x08query_id\x18\x07 \x01(\t\x12\x0f\n\x07purpose\x18\x08 \x01(\t\x12\'\n\x05hello\x18\n \x01(\x0b\x32\x16.isonomy.wire.v1.HelloH\x00\x12\x32\n\x0bhello_reply\x18\x0b \x01(\x0b\x32\x1b.isonomy.wire.v1.HelloReplyH\x00\x12\x38\n\x0eplan_agreement\x18\x0c \x01(\x0b\x32\x1e.isonomy.wire.v1.PlanAgreementH\x00\x12%\n\x04\x64\x61ta\x18\r \x01(\x0b\x32\x15.isonomy.wire.v1.DataH\x00\x12\x32\n\x0b\x64ual_update\x18\x0e \x01(\x0b\x32\x1b.isonomy.wire.v1.DualUpdateH\x00\x12/\n\theartbeat\x18\x0f \x01(\x0b\x32\x1a.isonomy.wire.v1.HeartbeatH\x00\x12\x30\n\nerror_note\x18\x10 \x01(\x0b\x32\x1a.isonomy.wire.v1.ErrorNoteH\x00\x12\'\n\x05\x63lose\x18\x11 \x01(\x0b\x32\x16.isonomy.wire.v1.CloseH\x00\x42\x06\n\x04\x62ody\"M\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\x0c\x12\x15\n\rresume_secret\x18\x04 \x01(\x0c\"/\n\nHelloReply\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0f\n\x07present\x18\x02 \x03(\t\"K\n\rPlanAgreement\x12\x11\n\tephemeral\x18\x01 \x01(\x0c\x12\x14\n\x0creply_wanted\x18\x02 \x01(\x08\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"\x96\x01\n\x04\x44\x61ta\x12\x10\n\x08\x65xchange\x18\x01 \x01(\x04\x12\r\n\x05\x66rame\x18\x02 \x01(\r\x12\x0c\n\x04last\x18\x03 \x01(\x08\x12\r\n\x05\x63hunk\x18\x04 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x05 \x01(\r\x12\x0e\n\x06\x64igest\x18\x06 \x01(\x0c\x12\x11\n\tsignature\x18\x07 \x01(\x0c\x12\x0e\n\x06summed\x18\x08 \x01(\x08\x12\r\n\x05total\x18\t \x01(\x0c\"\x1d\n\nDualUpdate\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\"4\n\nDualValues\x12\r\n\x05round\x18\x01 \x01(\r\x12\x17\n\x0fmultiplier_bits\x18\x02 \x03(\x06\"\x1c\n\tHeartbeat\x12\x0f\n\x07present\x18\x01 \x03(\t\"6\n\tErrorNote\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05\x66\x61tal\x18\x03 \x01(\x08\"6\n\x05\x43lose\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"@\n\x0bJointTotals\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x0c\x12\x0e\n\x06masked\x18\x03 \x01(\x0c\"]\n\nJointReply\x12\x15\n\rheader_hashes\x18\x01 \x03(\x0c\x12\x14\n\x0cmasked_total\x18\x02 \x01(\x0c\x12\r\n\x05\x62lock\x18\x03 \x01(\r\x12\x13\n\x0btotals_hash\x18\x04 \x01(\x0c\x32L\n\x05Relay\x12\x43\n\x07Session\x12\x19.isonomy.wire.v1.Envelope\x1a\x19.isonomy.wire.v1.Envelope(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1disonomy/wire/v1/session.proto\x12\x0fisonomy.wire.v1\"\xdd\x03\n\x08\x45nvelope\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0b\n\x03\x61\x63k\x18\x02 \x01(\x04\x12\x0e\n\x06sender\x18\x03 \x01(\t\x12\x11\n\trecipient\x18\x04 \x01(\t\x12\x0c\n\x04plan\x18\x05 \x01(\x0c\x12\x0c\n\x04link\x18\x06 \x01(\x0c\x12\x10\n\x08query_id\x18\x07 \x01(\t\x12\x0f\n\x07purpose\x18\x08 \x01(\t\x12\'\n\x05hello\x18\n \x01(\x0b\x32\x16.isonomy.wire.v1.HelloH\x00\x12\x32\n\x0bhello_reply\x18\x0b \x01(\x0b\x32\x1b.isonomy.wire.v1.HelloReplyH\x00\x12\x38\n\x0eplan_agreement\x18\x0c \x01(\x0b\x32\x1e.isonomy.wire.v1.PlanAgreementH\x00\x12%\n\x04\x64\x61ta\x18\r \x01(\x0b\x32\x15.isonomy.wire.v1.DataH\x00\x12/\n\theartbeat\x18\x0e \x01(\x0b\x32\x1a.isonomy.wire.v1.HeartbeatH\x00\x12\x30\n\nerror_note\x18\x0f \x01(\x0b\x32\x1a.isonomy.wire.v1.ErrorNoteH\x00\x12\'\n\x05\x63lose\x18\x10 \x01(\x0b\x32\x16.isonomy.wire.v1.CloseH\x00\x42\x06\n\x04\x62ody\"M\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\x0c\x12\x15\n\rresume_secret\x18\x04 \x01(\x0c\"/\n\nHelloReply\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0f\n\x07present\x18\x02 \x03(\t\"K\n\rPlanAgreement\x12\x11\n\tephemeral\x18\x01 \x01(\x0c\x12\x14\n\x0creply_wanted\x18\x02 \x01(\x08\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"\x96\x01\n\x04\x44\x61ta\x12\x10\n\x08\x65xchange\x18\x01 \x01(\x04\x12\r\n\x05\x66rame\x18\x02 \x01(\r\x12\x0c\n\x04last\x18\x03 \x01(\x08\x12\r\n\x05\x63hunk\x18\x04 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x05 \x01(\r\x12\x0e\n\x06\x64igest\x18\x06 \x01(\x0c\x12\x11\n\tsignature\x18\x07 \x01(\x0c\x12\x0e\n\x06summed\x18\x08 \x01(\x08\x12\r\n\x05total\x18\t \x01(\x0c\"4\n\nDualValues\x12\r\n\x05round\x18\x01 \x01(\r\x12\x17\n\x0fmultiplier_bits\x18\x02 \x03(\x06\"\x1c\n\tHeartbeat\x12\x0f\n\x07present\x18\x01 \x03(\t\"6\n\tErrorNote\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05\x66\x61tal\x18\x03 \x01(\x08\"6\n\x05\x43lose\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"@\n\x0bJointTotals\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x0c\x12\x0e\n\x06masked\x18\x03 \x01(\x0c\"]\n\nJointReply\x12\x15\n\rheader_hashes\x18\x01 \x03(\x0c\x12\x14\n\x0cmasked_total\x18\x02 \x01(\x0c\x12\r\n\x05\x62lock\x18\x03 \x01(\r\x12\x13\n\x0btotals_hash\x18\x04 \x01(\x0c\x32L\n\x05Relay\x12\x43\n\x07Session\x12\x19.isonomy.wire.v1.Envelope\x1a\x19.isonomy.wire.v1.Envelope(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,29 +32,27 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'isonomy.wire.v1.session_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ENVELOPE']._serialized_start=51
-  _globals['_ENVELOPE']._serialized_end=580
-  _globals['_HELLO']._serialized_start=582
-  _globals['_HELLO']._serialized_end=659
-  _globals['_HELLOREPLY']._serialized_start=661
-  _globals['_HELLOREPLY']._serialized_end=708
-  _globals['_PLANAGREEMENT']._serialized_start=710
-  _globals['_PLANAGREEMENT']._serialized_end=785
-  _globals['_DATA']._serialized_start=788
-  _globals['_DATA']._serialized_end=938
-  _globals['_DUALUPDATE']._serialized_start=940
-  _globals['_DUALUPDATE']._serialized_end=969
-  _globals['_DUALVALUES']._serialized_start=971
-  _globals['_DUALVALUES']._serialized_end=1023
-  _globals['_HEARTBEAT']._serialized_start=1025
-  _globals['_HEARTBEAT']._serialized_end=1053
-  _globals['_ERRORNOTE']._serialized_start=1055
-  _globals['_ERRORNOTE']._serialized_end=1109
-  _globals['_CLOSE']._serialized_start=1111
-  _globals['_CLOSE']._serialized_end=1165
-  _globals['_JOINTTOTALS']._serialized_start=1167
-  _globals['_JOINTTOTALS']._serialized_end=1231
-  _globals['_JOINTREPLY']._serialized_start=1233
-  _globals['_JOINTREPLY']._serialized_end=1326
-  _globals['_RELAY']._serialized_start=1328
-  _globals['_RELAY']._serialized_end=1404
+  _globals['_ENVELOPE']._serialized_end=528
+  _globals['_HELLO']._serialized_start=530
+  _globals['_HELLO']._serialized_end=607
+  _globals['_HELLOREPLY']._serialized_start=609
+  _globals['_HELLOREPLY']._serialized_end=656
+  _globals['_PLANAGREEMENT']._serialized_start=658
+  _globals['_PLANAGREEMENT']._serialized_end=733
+  _globals['_DATA']._serialized_start=736
+  _globals['_DATA']._serialized_end=886
+  _globals['_DUALVALUES']._serialized_start=888
+  _globals['_DUALVALUES']._serialized_end=940
+  _globals['_HEARTBEAT']._serialized_start=942
+  _globals['_HEARTBEAT']._serialized_end=970
+  _globals['_ERRORNOTE']._serialized_start=972
+  _globals['_ERRORNOTE']._serialized_end=1026
+  _globals['_CLOSE']._serialized_start=1028
+  _globals['_CLOSE']._serialized_end=1082
+  _globals['_JOINTTOTALS']._serialized_start=1084
+  _globals['_JOINTTOTALS']._serialized_end=1148
+  _globals['_JOINTREPLY']._serialized_start=1150
+  _globals['_JOINTREPLY']._serialized_end=1243
+  _globals['_RELAY']._serialized_start=1245
+  _globals['_RELAY']._serialized_end=1321
 # @@protoc_insertion_point(module_scope)

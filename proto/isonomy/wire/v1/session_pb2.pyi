@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Envelope(_message.Message):
-    __slots__ = ("sequence", "ack", "sender", "recipient", "plan", "link", "query_id", "purpose", "hello", "hello_reply", "plan_agreement", "data", "dual_update", "heartbeat", "error_note", "close")
+    __slots__ = ("sequence", "ack", "sender", "recipient", "plan", "link", "query_id", "purpose", "hello", "hello_reply", "plan_agreement", "data", "heartbeat", "error_note", "close")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
@@ -20,7 +20,6 @@ class Envelope(_message.Message):
     HELLO_REPLY_FIELD_NUMBER: _ClassVar[int]
     PLAN_AGREEMENT_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
-    DUAL_UPDATE_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     ERROR_NOTE_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
@@ -36,11 +35,10 @@ class Envelope(_message.Message):
     hello_reply: HelloReply
     plan_agreement: PlanAgreement
     data: Data
-    dual_update: DualUpdate
     heartbeat: Heartbeat
     error_note: ErrorNote
     close: Close
-    def __init__(self, sequence: _Optional[int] = ..., ack: _Optional[int] = ..., sender: _Optional[str] = ..., recipient: _Optional[str] = ..., plan: _Optional[bytes] = ..., link: _Optional[bytes] = ..., query_id: _Optional[str] = ..., purpose: _Optional[str] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_reply: _Optional[_Union[HelloReply, _Mapping]] = ..., plan_agreement: _Optional[_Union[PlanAgreement, _Mapping]] = ..., data: _Optional[_Union[Data, _Mapping]] = ..., dual_update: _Optional[_Union[DualUpdate, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., error_note: _Optional[_Union[ErrorNote, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., ack: _Optional[int] = ..., sender: _Optional[str] = ..., recipient: _Optional[str] = ..., plan: _Optional[bytes] = ..., link: _Optional[bytes] = ..., query_id: _Optional[str] = ..., purpose: _Optional[str] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_reply: _Optional[_Union[HelloReply, _Mapping]] = ..., plan_agreement: _Optional[_Union[PlanAgreement, _Mapping]] = ..., data: _Optional[_Union[Data, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., error_note: _Optional[_Union[ErrorNote, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "role", "token", "resume_secret")
@@ -93,12 +91,6 @@ class Data(_message.Message):
     summed: bool
     total: bytes
     def __init__(self, exchange: _Optional[int] = ..., frame: _Optional[int] = ..., last: _Optional[bool] = ..., chunk: _Optional[int] = ..., chunks: _Optional[int] = ..., digest: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., summed: _Optional[bool] = ..., total: _Optional[bytes] = ...) -> None: ...
-
-class DualUpdate(_message.Message):
-    __slots__ = ("payload",)
-    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
-    payload: bytes
-    def __init__(self, payload: _Optional[bytes] = ...) -> None: ...
 
 class DualValues(_message.Message):
     __slots__ = ("round", "multiplier_bits")
