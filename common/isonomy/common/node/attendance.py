@@ -1,12 +1,12 @@
-"""A party's presence in sessions, one per plan: tickets come in by the bridge, a session results.
+"""A party's sessions, one per plan: a ticket comes in by the bridge, and a session begins.
 
 Shared by the regulator's daemon and the company's process, so that both treat a ticket alike:
 
     a ticket for a plan without a session     opens one
     a ticket for a plan with a session        renews it: the relay was started anew
 
-The session has a thread of its own; a caller's thread waits until the session has ended, because
-the Flower node waits for the reply, or until the caller hangs up. The session does not care.
+The session has a thread of its own. The caller's thread waits until the session has ended, because
+the Flower node waits for the reply, or until the caller hangs up; the session then goes on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from isonomy.common.node.bridge_server import caller_is_gone
 from isonomy.common.session.connection import Session
 from isonomy.common.session.tickets import Ticket
 
-LOOK_S = 1.0  # how often a waiting caller is looked after
+POLL_S = 1.0  # how often a waiting thread looks whether its caller is still there
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Attendance:
                 threading.Thread(target=self._run, args=run, name="attend", daemon=True).start()
             else:
                 place.session.renew(ticket)
-        while not place.ended.wait(LOOK_S):
+        while not place.ended.wait(POLL_S):
             if caller_is_gone():
                 raise TransportError("the caller hung up; the session goes on without it")
         if place.error is not None:

@@ -9,10 +9,9 @@ One request per connection. A frame is a 4-byte length and that many bytes of ca
 length is checked before anything is read.
 
 The code that calls arrives in a Flower bundle, from whoever can start a run, so it is trusted with
-nothing: it can hand over a ticket and wait. It can neither read files nor name them, and what it
-hands over is checked by the daemon against plans that its owner approved. The socket has mode 0660
-and a shared group; besides, the kernel's word on who is calling (SO_PEERCRED) must agree: that is
-the daemon's end, in bridge_server.
+nothing: it can hand over a ticket and wait. It can neither read files nor name them, and the daemon
+checks the ticket against plans that its owner approved. The socket has mode 0660 and a shared
+group; besides, the daemon asks the kernel who is calling (SO_PEERCRED; bridge_server.py).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The daemon's end of the local socket (see bridge): who may call, and one thread per call.
 
 A socket file that a dead process left behind is taken over; one that is in use is not: PATH.lock is
-held for as long as a daemon listens, so the two cannot be confused.
+locked for as long as a daemon listens, so the two cannot be confused.
 
-Who calls is code from a Flower bundle. It gets results, and codes with the fixed lines that go with
-them; the texts of errors, which may name files and counts, go to the daemon's own user only.
+The caller is code from a Flower bundle. It gets results, and codes with their fixed lines; the
+texts of errors, which may name files and counts, go to the daemon's own user only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -47,10 +47,9 @@ class CallerRefused(ProtocolError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Callers:
-    """Who may call: this process's own user, the listed users, the members of the group."""
+    """Who may call: the user of this process, and the members of the group."""
 
     group: str | None = None
-    users: frozenset[int] = field(default_factory=frozenset)
 
     @property
     def gid(self) -> int | None:
@@ -64,18 +63,18 @@ class Callers:
     def check(self, sock: socket.socket) -> None:
         """Raise CallerRefused unless the kernel says that the caller is one of them."""
         uid, gid = _peer_ids(sock)
-        if uid == os.geteuid() or uid in self.users:
+        if uid == os.geteuid():
             return
         if self.gid is not None and self.gid in (gid, *_peer_groups(sock)):
             return
         raise CallerRefused(
             f"user {uid} called on the local socket and is not allowed to; add the Flower node's "
-            "user to the socket's group or to the configuration"
+            "user to the socket's group"
         )
 
 
 def _peer_ids(sock: socket.socket) -> tuple[int, int]:
-    """User and group of who is calling, by the kernel's word."""
+    """Return the caller's user and group, as the kernel knows them."""
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, uid, gid = struct.unpack("3i", raw)
     return uid, gid
@@ -89,13 +88,13 @@ def _peer_groups(sock: socket.socket) -> Iterable[int]:
     return struct.unpack(f"{len(raw) // 4}I", raw)
 
 
-_served = threading.local()  # in a thread that serves a call: `gone`, set when the caller hung up
+_call = threading.local()  # of a thread that serves a call: `hangup`, set when the caller left
 
 
 def caller_is_gone() -> bool:
-    """Has the caller whom this thread serves hung up? A handler that only waits can then stop."""
-    gone: threading.Event | None = getattr(_served, "gone", None)
-    return gone is not None and gone.is_set()
+    """Say whether the caller of this thread has hung up: a handler that only waits can stop."""
+    hangup: threading.Event | None = getattr(_call, "hangup", None)
+    return hangup is not None and hangup.is_set()
 
 
 class BridgeServer:
@@ -151,7 +150,7 @@ class BridgeServer:
         return sock
 
     def _open_to(self, gid: int | None) -> None:
-        """Group and mode of the socket itself, whatever its name has come to stand for.
+        """Set group and mode of the socket itself, not of whatever has its name by now.
 
         In a folder that the group may write to, somebody can put a link to one of our files there.
         """
@@ -193,8 +192,8 @@ class BridgeServer:
         self.stop()
 
     def _lock(self) -> None:
-        """Hold PATH.lock: who holds it may remove the socket file, since nobody listens on it."""
-        # For the owner only: who can open the file can lock it, and so keep a daemon from starting.
+        """Lock PATH.lock. Under the lock the socket file may be removed: nobody listens on it."""
+        # For the owner only: whoever can open the file can lock it and so block the daemon.
         lock = self.path.with_name(self.path.name + ".lock")
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
         self._lock_file = os.fdopen(os.open(lock, flags, 0o600), "w")
@@ -248,7 +247,7 @@ class BridgeServer:
 
     def _answer(self, caller: socket.socket) -> Message:
         try:
-            # First of all: a close with unread bytes loses the reply.
+            # Before the check of the caller: a close with unread bytes would lose the reply.
             request = receive_frame(caller, within_s=FIRST_FRAME_TIMEOUT_S)
             caller.settimeout(FIRST_FRAME_TIMEOUT_S)
             self._callers.check(caller)
@@ -266,21 +265,21 @@ class BridgeServer:
 
     @contextlib.contextmanager
     def _alive(self, caller: socket.socket) -> Iterator[None]:
-        done, gone = threading.Event(), threading.Event()
+        done, hangup = threading.Event(), threading.Event()
 
         def beat() -> None:
             try:
                 while not done.wait(self._alive_every_s):
                     send_frame(caller, {"type": "alive"})
             except OSError:
-                gone.set()
+                hangup.set()
 
         thread = threading.Thread(target=beat, daemon=True)
         thread.start()
-        _served.gone = gone
+        _call.hangup = hangup
         try:
             yield
         finally:
-            _served.gone = None
+            _call.hangup = None
             done.set()
-            thread.join()  # so that no beat cuts into the reply
+            thread.join()  # so that no sign of life gets into the middle of the reply

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from isonomy.common.base.errors import ConfigError, PortInUse
+from isonomy.common.base.logs import is_verbose
 from isonomy.common.base.private_files import create_private, write_whole
 
 SOCKET_KEY = "isonomy-socket"
@@ -29,10 +30,10 @@ SOCKET_KEY = "isonomy-socket"
 
 
 def make_node_key(path: Path) -> Path:
-    """Make the node's key (ECDSA P-384, as Flower wants it) and PATH.pub; returns PATH.pub.
+    """Make the node's key (ECDSA P-384, as Flower wants it) and PATH.pub. Returns PATH.pub.
 
-    It says who may connect as this party's node, nothing more: no data, answer or report depends
-    on it. An existing key is never overwritten.
+    It decides who may connect as this party's node, nothing more: no data, answer or report
+    depends on it. An existing key is never overwritten.
     """
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
@@ -44,7 +45,7 @@ def make_node_key(path: Path) -> Path:
 
 
 def flower_environment(flower_home: Path) -> dict[str, str]:
-    """Give the environment for any Flower process: no telemetry, no downloads, our own programs.
+    """Return the environment of a Flower process: no telemetry, no downloads, our programs.
 
     Flower starts its helpers (`flwr-serverapp`, `flwr-clientapp`) by name, so this interpreter's
     folder comes first on PATH.
@@ -52,6 +53,7 @@ def flower_environment(flower_home: Path) -> dict[str, str]:
     flower_home.mkdir(parents=True, exist_ok=True)
     return {
         **os.environ,
+        **({"FLWR_LOG_LEVEL": "DEBUG"} if is_verbose() else {}),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "FLWR_HOME": str(flower_home),
         "FLWR_TELEMETRY_ENABLED": "0",
@@ -63,7 +65,7 @@ def flower_environment(flower_home: Path) -> dict[str, str]:
 def supernode_command(
     *, superlink: str, ca: Path, key: Path, daemon_socket: Path, port: int
 ) -> Sequence[str]:
-    """Give the command line of a party's node; `port` is a free local one for Flower's own use."""
+    """Return the command line of a party's node; `port` is a free local one for Flower's use."""
     if '"' in str(daemon_socket) or "\\" in str(daemon_socket):
         raise ConfigError("the socket's path must not hold quotes or backslashes")
     return [
@@ -78,7 +80,7 @@ def supernode_command(
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Find a port that is free now."""
+    """Return a port that is free now."""
     with socket.socket() as sock:
         sock.bind((host, 0))
         return int(sock.getsockname()[1])

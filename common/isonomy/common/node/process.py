@@ -1,8 +1,8 @@
-"""Runs a party's Flower node as a child process, and says in our own terms why it ended.
+"""Runs a party's Flower node as a child process, and says why it ended.
 
-Flower ends with code 1 whatever happened, and prints its own number; 305 is both "this key is not
-registered" and "a node with this key was here a moment ago and has not been missed yet" (up to a
-minute after a crash). So a refused node tries again for a while before it gives up.
+Flower ends with code 1 whatever happened, and prints its own number. Number 305 means "this key is
+not registered", but also, up to a minute after a crash, "a node with this key is still connected".
+So a refused node tries again for a while before it gives up.
 """
 
 from __future__ import annotations
@@ -36,12 +36,10 @@ class NodeFailed(TransportError):  # noqa: N818
     """The Flower node ended by itself; its output says why."""
 
 
-def run_node(
-    command: Sequence[str], environment: Mapping[str, str], *, retry_s: float = RETRY_S
-) -> None:
+def run_node(command: Sequence[str], environment: Mapping[str, str]) -> None:
     """Run the node until SIGTERM or SIGINT; NodeRefused or NodeFailed if it ends by itself."""
     runner = _Runner()
-    deadline = time.monotonic() + retry_s
+    deadline = time.monotonic() + RETRY_S
     while not runner.stopped:
         code = runner.run(command, environment)
         if runner.stopped or code == 0:
@@ -79,17 +77,17 @@ class _Runner:
         except OSError as error:
             raise ConfigError(f"cannot start {command[0]}: {error.strerror}") from None
         self._child = child
-        told: list[int] = []
-        reader = threading.Thread(target=_pass_on, args=(child, told), daemon=True)
+        codes: list[int] = []
+        reader = threading.Thread(target=_pass_on, args=(child, codes), daemon=True)
         reader.start()
         child.wait()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)  # helpers that Flower left behind
         reader.join(5.0)
-        return told[-1] if told else child.returncode
+        return codes[-1] if codes else child.returncode
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, unless told to stop."""
+        """Sleep, or return early on a signal."""
         deadline = time.monotonic() + seconds
         while not self.stopped and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -101,13 +99,13 @@ class _Runner:
                 self._child.send_signal(signal.SIGTERM)
 
 
-def _pass_on(child: subprocess.Popen[bytes], told: list[int]) -> None:
+def _pass_on(child: subprocess.Popen[bytes], codes: list[int]) -> None:
     """Copy the child's output to ours, and note the codes that Flower prints."""
     for line in child.stdout or ():
         sys.stderr.buffer.write(line)
         sys.stderr.flush()
-        if found := _EXIT.search(line):
-            told.append(int(found[1]))
+        if match := _EXIT.search(line):
+            codes.append(int(match[1]))
 
 
 def _die_with_parent() -> None:

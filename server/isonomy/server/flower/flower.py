@@ -43,8 +43,6 @@ def superlink_command(config: ServerConfig, path: Path) -> tuple[list[str], dict
     ]
     environment = flower_environment(config.home / "flower")
     environment[CONFIG_VARIABLE] = str(path.resolve())
-    if is_verbose():
-        environment["FLWR_LOG_LEVEL"] = "DEBUG"
     return command, environment
 
 
