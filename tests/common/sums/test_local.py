@@ -8,33 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isonomy.common.base import errors
 from isonomy.common.base.errors import ConfigError, DataError, VerificationError
 from isonomy.common.keys.identity import Identity, verify_signature
 from isonomy.common.people.cohort import AttributeTable, Cohort, group_labels
 from isonomy.common.sums.local import LocalOracle
 from isonomy.common.sums.oracle import GroupOracle
-
-
-def test_the_error_tree_is_drawn_as_it_is() -> None:
-    classes = {
-        name: cls
-        for name, cls in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(cls, errors.IsonomyError)
-    }
-    drawing = errors.__doc__ or ""
-    for name, cls in classes.items():
-        assert name in drawing
-        assert cls.__doc__
-    depth = {
-        line.split()[
-            -1 if "──" not in line else line.split().index(line.split("── ")[1].split()[0])
-        ]: len(line.split("── ")[0])
-        for line in drawing.splitlines()
-        if "── " in line
-    }
-    for name, indent in depth.items():
-        assert len(classes[name].__mro__) == (5 if indent < 4 else 6)
 
 
 @pytest.mark.parametrize("name", ["LocalOracle", "GroupOracle"])

@@ -1,8 +1,8 @@
 """The company's randomness of one attempt: mask, re-randomisation and flood, all from seeds.
 
-Everything is expanded by AES-256 in counter mode, so that an inspector who is given the seeds
-recomputes the very bytes that were sent (DESIGN.md §1). The seeds themselves come from the
-operating system. No SEAL here: plain numpy, exact on every machine.
+Everything is expanded by AES-256 in counter mode, so that an inspector who gets the seeds can
+recompute exactly the bytes that were sent (docs/design.md, section 6). The seeds themselves come
+from the operating system. No SEAL here: plain numpy, exact on every machine.
 
 For answer ciphertext number `index`:
 
@@ -31,7 +31,7 @@ _LOW21 = np.uint64((1 << ERROR_BOUND) - 1)
 
 @dataclass(frozen=True, repr=False)  # no repr: seeds must not reach logs
 class Seeds:
-    """Seeds of one attempt. Companies that add up replace `mask` by one they can all derive."""
+    """Seeds of one attempt. Companies in one plan replace `mask` by one that all can derive."""
 
     flood: bytes
     mask: bytes
@@ -98,8 +98,8 @@ def expand(params: ParameterSet, seeds: Seeds, index: int) -> Blinding:
     t_mask = np.int64(params.plain_modulus - 1)
     return Blinding(
         mask=expand_mask(params, seeds.mask, index),
-        # Nobody ever takes this one off, so it comes from the seed that is never shared: companies
-        # that add up know each other's mask seeds, and garbage coefficients hold single rows.
+        # Nobody ever removes this one, so it comes from the seed that is never shared: companies
+        # in one plan know each other's mask seeds, and garbage coefficients hold single rows.
         garbage=words[5] & np.uint64(params.plain_modulus - 1),
         u=(u & t_mask).view(np.uint64),
         c0=c0,

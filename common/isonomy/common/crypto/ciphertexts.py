@@ -19,7 +19,7 @@ DIGEST_BYTES = 32  # envelopes.payload_digest
 
 @dataclass(frozen=True)
 class Seeded:
-    """A fresh symmetric encryption (c0, a) with a given by its public seed: half the bytes."""
+    """A fresh symmetric encryption (c0, a), where a public seed stands for a: half the bytes."""
 
     body: bytes
     seed: bytes
@@ -49,16 +49,16 @@ def check_answer(params: ParameterSet, part: bytes) -> None:
 
 
 def pack_total(summands: Sequence[bytes], frame: bytes) -> bytes:
-    """What the relay sends beside the last summand: the digests of all of them, then their sum.
+    """Return what the relay sends beside the last summand: all digests, then the sum.
 
-    A company can make the relay forget a ciphertext and take another, in messages that never reach
-    the regulator's loop. So the relay says what it added, and the regulator compares.
+    A company can make the relay drop a ciphertext and take another, in messages that never reach
+    the regulator. So the relay says what it added, and the regulator compares.
     """
     return b"".join((*summands, frame))
 
 
 def split_total(total: bytes, companies: int) -> tuple[tuple[bytes, ...], bytes]:
-    """Digests (in the order of the companies' names) and the frame of the sum."""
+    """Return the digests (in the order of the companies' names) and the frame of the sum."""
     digests = tuple(total[j * DIGEST_BYTES : (j + 1) * DIGEST_BYTES] for j in range(companies))
     return digests, total[companies * DIGEST_BYTES :]
 

@@ -1,11 +1,11 @@
-"""The encryption of the blind group sum. The only module that imports TenSEAL.
+"""The encryption of the blind group sum. Only this module uses TenSEAL; a benchmark measures it.
 
 The regulator makes a `QueryKey` per query, encrypts indicator columns under it and decrypts one
 answer; the company multiplies and adds with `SumBuilder` and never holds a key. BFV is exact: what
 decrypts is the integer sum itself.
 
-Why each step is safe is said at its line. The order of the company's steps is the one thing that
-must not change: products + Z·u → out of NTT form → + (E + e0, e1) → + mask → down to one prime.
+Why each step is safe stands at its line. The order of the company's steps must never change:
+products + Z·u → out of NTT form → + (E + e0, e1) → + mask → down to one prime.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import struct
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 import tenseal.sealapi as seal
@@ -53,8 +52,7 @@ class Scheme:
         if not self.context.parameters_set():
             reason = self.context.parameters_error_message()
             raise ConfigError(f"{params.name} is not a 128-bit secure parameter set: {reason}")
-        found = tuple(modulus.value() for modulus in moduli[: len(params.primes)])
-        if found != params.primes:
+        if tuple(modulus.value() for modulus in moduli[: len(params.primes)]) != params.primes:
             raise ConfigError(
                 f"{params.name}: this TenSEAL chooses other primes; install the pinned version"
             )
@@ -67,7 +65,7 @@ class Scheme:
 
     # --- numpy -> SEAL -------------------------------------------------------------------------
 
-    def plaintext(self, coefficients: NDArray[np.uint64], *, ntt: bool) -> Any:
+    def plaintext(self, coefficients: NDArray[np.uint64], *, ntt: bool) -> seal.Plaintext:
         """N residues modulo t -> a SEAL plaintext, in NTT form for multiplication."""
         fields = _PLAIN_FIELDS.pack(bytes(32), len(coefficients), 1.0)
         loaded = seal.Plaintext()
@@ -77,14 +75,16 @@ class Scheme:
             self.evaluator.transform_to_ntt_inplace(loaded, self.first)
         return loaded
 
-    def ciphertext(self, polynomials: NDArray[np.uint64] | bytes, *, last: bool = False) -> Any:
+    def ciphertext(
+        self, polynomials: NDArray[np.uint64] | bytes, *, last: bool = False
+    ) -> seal.Ciphertext:
         """Two polynomials, one residue row per prime -> a SEAL ciphertext in coefficient form."""
         data = polynomials if isinstance(polynomials, bytes) else polynomials.tobytes()
         loaded = seal.Ciphertext()
         self._load(loaded, self._cipher_fields(last=last) + self._array(data))
         return loaded
 
-    def seeded(self, column: Seeded) -> Any:
+    def seeded(self, column: Seeded) -> seal.Ciphertext:
         """A seeded column -> a SEAL ciphertext in NTT form, ready to be multiplied."""
         tail = _BLAKE2XB + column.seed
         body = self._array(column.body) + self._header(len(tail)) + tail
@@ -93,10 +93,16 @@ class Scheme:
         self.evaluator.transform_to_ntt_inplace(loaded)
         return loaded
 
+    def product(self, ciphertext: seal.Ciphertext, plaintext: seal.Plaintext) -> seal.Ciphertext:
+        """Multiply in NTT form, into a new ciphertext."""
+        product = seal.Ciphertext()
+        self.evaluator.multiply_plain(ciphertext, plaintext, product)
+        return product
+
     # --- SEAL -> numpy -------------------------------------------------------------------------
 
-    def dump(self, obj: Any) -> bytes:
-        """SEAL's own serialised form of an object, unpacked."""
+    def dump(self, obj: seal.Ciphertext | seal.Plaintext) -> bytes:
+        """SEAL's own serialised form of an object, decompressed."""
         scratch = self._scratch()
         os.ftruncate(scratch, 0)
         obj.save(f"/proc/self/fd/{scratch}")
@@ -105,7 +111,8 @@ class Scheme:
         body = raw[_HEADER.size :]
         return zstandard.decompress(body) if raw[5] == _ZSTD else body
 
-    def dump_seeded(self, serializable: Any) -> Seeded:
+    def dump_seeded(self, serializable: seal.Ciphertext) -> Seeded:
+        """A fresh encryption that SEAL can only write (it has no class in Python) -> its bytes."""
         raw = self.dump(serializable)
         start = _CIPHER_FIELDS.size + _HEADER.size + _ARRAY_FIELDS.size
         body = raw[start : start + self.params.column_bytes]
@@ -113,19 +120,19 @@ class Scheme:
             raise ConfigError("this TenSEAL writes seeded ciphertexts another way; use the pinned")
         return Seeded(body, raw[-SEED_BYTES:])
 
-    def dump_answer(self, ciphertext: Any) -> bytes:
+    def dump_answer(self, ciphertext: seal.Ciphertext) -> bytes:
         raw = self.dump(ciphertext)
         part = raw[_CIPHER_FIELDS.size + _HEADER.size + _ARRAY_FIELDS.size :]
         if len(part) != self.params.answer_bytes:
             raise ConfigError("this TenSEAL writes ciphertexts another way; use the pinned version")
         return part
 
-    def dump_plaintext(self, plaintext: Any) -> NDArray[np.int64]:
+    def dump_plaintext(self, plaintext: seal.Plaintext) -> NDArray[np.int64]:
         """(N,) residues modulo t; SEAL leaves leading zeros out."""
         raw = self.dump(plaintext)
-        found = np.frombuffer(raw, "<u8", offset=_PLAIN_FIELDS.size + _HEADER.size + WORD)
+        residues = np.frombuffer(raw, "<u8", offset=_PLAIN_FIELDS.size + _HEADER.size + WORD)
         coefficients = np.zeros(self.params.poly_degree, dtype=np.int64)
-        coefficients[: len(found)] = found
+        coefficients[: len(residues)] = residues
         return coefficients
 
     # --- SEAL's serialised form ----------------------------------------------------------------
@@ -144,7 +151,7 @@ class Scheme:
         parms_id = struct.pack("<4Q", *level)
         return _CIPHER_FIELDS.pack(parms_id, 0, 2, self.params.poly_degree, primes, 1.0, 1)
 
-    def _load(self, target: Any, body: bytes) -> None:
+    def _load(self, target: seal.Ciphertext | seal.Plaintext, body: bytes) -> None:
         scratch = self._scratch()
         os.ftruncate(scratch, 0)
         os.pwrite(scratch, self._header(len(body)) + body, 0)
@@ -173,9 +180,9 @@ def scheme(params: ParameterSet) -> Scheme:
 class QueryKey:
     """The regulator's secret key of one query. Makes columns, decrypts one answer, is destroyed.
 
-    One key for one query, because a company that sends crafted ciphertexts reads coefficients of
-    the secret key out of the answers. A crafted request can still reveal its own people (that is
-    what inspection is for), but nothing about any other query.
+    One key for one query, because a company that sends crafted ciphertexts can read coefficients
+    of the secret key in the answers. A crafted request can still reveal its own people (inspection
+    is there for that), but nothing about any other query.
 
     How long a decryption takes does not depend on what comes out: see `decrypt`.
     """
@@ -201,8 +208,8 @@ class QueryKey:
     def decrypt(self, part: bytes) -> NDArray[np.int64]:
         """(N,) residues modulo t of one answer ciphertext.
 
-        SEAL drops a plaintext's leading zeros and compresses it on the way out, so its time tells
-        zeros from numbers, and the company chooses the ciphertext. Therefore
+        SEAL drops a plaintext's leading zeros and compresses it on the way out, so its time depends
+        on the plaintext, and the company chooses the ciphertext. Therefore
 
             m = Dec(c + round(q0·r/t)) − r mod t,        r uniform modulo t, fresh for each call
 
@@ -216,8 +223,8 @@ class QueryKey:
         plaintext = seal.Plaintext()
         hidden = _add_scaled(params, part, secret)
         self._decryptor.decrypt(self._scheme.ciphertext(hidden, last=True), plaintext)
-        found = self._scheme.dump_plaintext(plaintext) - secret.view(np.int64)
-        return found & np.int64(params.plain_modulus - 1)  # no division: its time varies, too
+        residues = self._scheme.dump_plaintext(plaintext) - secret.view(np.int64)
+        return residues & np.int64(params.plain_modulus - 1)  # no division: its time varies, too
 
     def noise_budget_bits(self, part: bytes) -> int:
         """Bits left before decryption could fail; for tests and the benchmark."""
@@ -258,8 +265,8 @@ class SumBuilder:
         self.layout = layout
         self._scheme = scheme(layout.params)
         self._zero = self._scheme.seeded(zero)
-        self._totals: list[list[Any]] = [[None] * layout.parts for _ in range(sums)]
-        self._product = seal.Ciphertext()
+        self._totals: list[list[seal.Ciphertext | None]]
+        self._totals = [[None] * layout.parts for _ in range(sums)]
 
     def add_block(self, rows: NDArray[np.int32], columns: Iterable[Seeded]) -> None:
         """Group sums: the same (b, m) rows under every indicator column of the block."""
@@ -272,8 +279,8 @@ class SumBuilder:
     ) -> None:
         """Weighted sum: each indicator column has its own (b, m) rows; one total."""
         (total,) = self._totals
-        for own, column in zip(rows, columns, strict=True):
-            plaintexts = [self._pack(own, part) for part in range(self.layout.parts)]
+        for column_rows, column in zip(rows, columns, strict=True):
+            plaintexts = [self._pack(column_rows, part) for part in range(self.layout.parts)]
             self._multiply_add(total, self._open(column), plaintexts)
 
     def finish(self, seeds: Seeds, *, blind: bool) -> Iterator[bytes]:
@@ -281,43 +288,47 @@ class SumBuilder:
         for number, total in enumerate(self._totals):
             for part in range(self.layout.parts):
                 index = number * self.layout.parts + part
-                product, total[part] = total[part], None  # free as we go
+                product, total[part] = total[part], None  # frees its memory as soon as possible
                 hidden = self._hide(product, seeds, index, part, blind=blind)
                 # (4) Down to one prime: a third of the bytes. It divides E by q1·q2, so it must
                 #     come last; what is left of E is below 2^8 of the 2^15 that decryption takes.
                 self._scheme.evaluator.mod_switch_to_inplace(hidden, self._scheme.last)
                 yield self._scheme.dump_answer(hidden)
 
-    def _open(self, column: Seeded) -> Any:
+    def _open(self, column: Seeded) -> seal.Ciphertext:
         check_seeded(self.layout.params, column)
         return self._scheme.seeded(column)
 
-    def _pack(self, rows: NDArray[np.int32], part: int) -> Any | None:
+    def _pack(self, rows: NDArray[np.int32], part: int) -> seal.Plaintext | None:
         cells = self.layout.pack_rows(rows[:, self.layout.part_slice(part)])
         # SEAL refuses to multiply by zero (the result would not be encrypted); adding nothing is
         # the same sum, and blinding hides that nothing was added.
         return self._scheme.plaintext(cells, ntt=True) if cells.any() else None
 
-    def _multiply_add(self, total: list[Any], indicator: Any, plaintexts: Sequence[Any]) -> None:
-        evaluator = self._scheme.evaluator
+    def _multiply_add(
+        self,
+        total: list[seal.Ciphertext | None],
+        indicator: seal.Ciphertext,
+        plaintexts: Sequence[seal.Plaintext | None],
+    ) -> None:
         for part, plaintext in enumerate(plaintexts):
             if plaintext is None:
                 continue
+            product = self._scheme.product(indicator, plaintext)
             if total[part] is None:
-                total[part] = seal.Ciphertext()
-                evaluator.multiply_plain(indicator, plaintext, total[part])
+                total[part] = product
             else:
-                evaluator.multiply_plain(indicator, plaintext, self._product)
-                evaluator.add_inplace(total[part], self._product)
+                self._scheme.evaluator.add_inplace(total[part], product)
 
-    def _hide(self, product: Any, seeds: Seeds, index: int, part: int, *, blind: bool) -> Any:
+    def _hide(
+        self, product: seal.Ciphertext | None, seeds: Seeds, index: int, part: int, *, blind: bool
+    ) -> seal.Ciphertext:
+        """Return the product under fresh randomness, noise and mask: steps (1) to (3)."""
         evaluator, params = self._scheme.evaluator, self.layout.params
         secret = expand(params, seeds, index)
         # (1) Z·u: the key holder knows every column's a, so the product's c1 = Σ a·rows would give
         #     the rows away; with Z·u and e1 it is an RLWE sample under the one-time secret u.
-        blinded = seal.Ciphertext()
-        u = self._scheme.plaintext(secret.u, ntt=True)
-        evaluator.multiply_plain(self._zero, u, blinded)
+        blinded = self._scheme.product(self._zero, self._scheme.plaintext(secret.u, ntt=True))
         if product is not None:
             evaluator.add_inplace(blinded, product)
         evaluator.transform_from_ntt_inplace(blinded)

@@ -11,10 +11,10 @@ A few-shot round (docs/few-shot-federation.md) adds two vectors under the compan
 So the key on the wire is a seeded column, checked as one before SEAL sees a byte, and so is every
 ciphertext. Both moduli (2^180 with Z, 2^60 after) are within 128-bit security at N = 8,192.
 
-Why no flood, unlike in a blind group sum: a ciphertext here depends on its message, on Z and on
-fresh randomness, and on nothing else. Whoever decrypts it learns the message, and its noise is a
-function of that message and of u, e0, e1, which are used once. A blind sum multiplies ciphertexts
-with rows, and its noise would tell of the rows.
+Why no flood, unlike in a blind group sum: a ciphertext here depends only on its message, on Z and
+on fresh randomness. Whoever decrypts it learns the message, and its noise is a function of that
+message and of u, e0, e1, which are used once. A blind sum multiplies ciphertexts with rows, so its
+noise would reveal the rows.
 
 Why a key lives for one attempt of one round: the regulator (or the relay, which may put anything in
 the place of the total) chooses what the company decrypts, and sees the company react: θ moves by
@@ -26,10 +26,7 @@ learned is the key of ciphertexts of which the crafter knows the content (its ow
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import tenseal.sealapi as seal
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import CapacityError
@@ -61,21 +58,17 @@ class VectorEncryptor:
         half = params.plain_modulus // 2
         if values.size and not -half <= int(values.min()) <= int(values.max()) < half:
             raise CapacityError(f"a number is outside ±2^{params.plain_bits - 1}")
-        u, errors = fresh_encryption(params)
-        made = seal.Ciphertext()
-        evaluator.multiply_plain(self._public, self._scheme.plaintext(u, ntt=True), made)
-        evaluator.transform_from_ntt_inplace(made)
-        evaluator.add_inplace(made, self._scheme.ciphertext(errors))
-        evaluator.add_plain_inplace(made, self._message(values))
-        evaluator.mod_switch_to_inplace(made, self._scheme.last)
-        return self._scheme.dump_answer(made)
-
-    def _message(self, values: NDArray[np.int64]) -> Any:
-        padded = np.zeros(self._params.poly_degree, dtype=np.int64)
+        padded = np.zeros(params.poly_degree, dtype=np.int64)
         padded[: len(values)] = values
         # Two's complement and t = 2^k: the mask is the residue, also of negative numbers.
-        residues = (padded & np.int64(self._params.plain_modulus - 1)).view(np.uint64)
-        return self._scheme.plaintext(residues, ntt=False)
+        residues = (padded & np.int64(params.plain_modulus - 1)).view(np.uint64)
+        u, errors = fresh_encryption(params)
+        ciphertext = self._scheme.product(self._public, self._scheme.plaintext(u, ntt=True))
+        evaluator.transform_from_ntt_inplace(ciphertext)
+        evaluator.add_inplace(ciphertext, self._scheme.ciphertext(errors))
+        evaluator.add_plain_inplace(ciphertext, self._scheme.plaintext(residues, ntt=False))
+        evaluator.mod_switch_to_inplace(ciphertext, self._scheme.last)
+        return self._scheme.dump_answer(ciphertext)
 
 
 class VectorKey:
@@ -97,6 +90,3 @@ class VectorKey:
     def destroy(self) -> None:
         """Drop the secret key."""
         self._key.destroy()
-
-
-__all__ = ["VectorEncryptor", "VectorKey", "parts_of"]

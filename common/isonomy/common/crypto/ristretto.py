@@ -1,7 +1,7 @@
-"""The group ristretto255 (RFC 9496), through libsodium: the only importer of rbcl.
+"""The group ristretto255 (RFC 9496), through libsodium: the only module that imports rbcl.
 
 Prime order and one encoding per element, so a received point is either refused or safe to multiply:
-no small subgroups, no cofactor, no two spellings of one person. Points and scalars are 32 bytes;
+no small subgroups, no cofactor, no two encodings of one person. Points and scalars are 32 bytes;
 lists of points are concatenations.
 """
 
