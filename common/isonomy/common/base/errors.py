@@ -239,6 +239,7 @@ WIRE_CODES: Mapping[str, type[IsonomyError]] = {
     "CertificateError": CertificateError,
     "PortInUse": PortInUse,
     "OverlappingPeople": OverlappingPeople,
+    "UnknownSchema": UnknownSchema,
     "PartyTimeout": PartyTimeout,
     "PeerRestarted": PeerRestarted,
 }
