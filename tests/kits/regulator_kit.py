@@ -19,7 +19,7 @@ from isonomy.common.people.cohort import Cohort
 from isonomy.company.federation.planning import make_plan, write_plan
 from isonomy.regulator.cli import app
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.upkeep.home import NewHome, make_home
+from isonomy.regulator.upkeep.home import make_home
 from isonomy.regulator.vault.enrolment import Order, enrol
 from isonomy.regulator.vault.tables import Problems, Row
 from isonomy.regulator.vault.unlock import new_secret
@@ -58,8 +58,7 @@ class Regulator:
         home = tmp_path / "home"
         settings = {"name": "regulator", "epsilon": "2", "delta": "1e-6", **wishes}
         unlock = tmp_path / "secret" / "unlock"
-        wish = NewHome(**settings, groups=GROUPS, unlock_file=unlock, tls_request=False)
-        make_home(home, wish)
+        make_home(home, **settings, groups=GROUPS, unlock_file=unlock, tls_request=False)
         regulator = cls(tmp_path, RegulatorConfig.load(home))
         if people:
             fill_vault(regulator.config, regulator.people(people), GROUPS)

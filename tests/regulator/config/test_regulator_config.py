@@ -103,7 +103,7 @@ def test_the_member_key_is_made_once_and_kept_private(config: RegulatorConfig) -
         make_member_key(config)
     assert member_key(config) == first
     (config.keys_folder / "member.key").chmod(0o644)
-    with pytest.raises(ConfigError, match="only its owner"):
+    with pytest.raises(ConfigError, match="readable by others"):
         member_key(config)
 
 

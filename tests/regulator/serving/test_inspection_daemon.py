@@ -155,7 +155,7 @@ def test_the_auditors_word_decides_and_the_officer_sees_the_count(scene: Scene) 
 def late_verdict(scene: Scene) -> None:
     """A verdict against an answered query is in the ledger when the command returns."""
     plan, answered = scene.federation.plan, f"{scene.federation.plan.hash.hex()[:16]}-000000"
-    record = scene.daemon._ledger.find(answered)
+    record = scene.daemon._office.ledger.find(answered)
     assert record is not None
     auditor = PartyKeys.load(scene.federation.folder / "auditor")
     file = scene.federation.folder / "late.json"

@@ -32,8 +32,8 @@ def regulator(tmp_path: Path) -> Regulator:
 def spend_everything(regulator: Regulator) -> None:
     """Debit the whole reservation of the one approved plan."""
     with Daemon(regulator.config, regulator.vault) as daemon:
-        (plan,) = daemon._ledger.plans()
-        daemon._ledger.debit(
+        (plan,) = daemon._office.ledger.plans()
+        daemon._office.ledger.debit(
             plan=plan.plan,
             query_id="q",
             request_hash=bytes(32),
@@ -146,7 +146,7 @@ def test_a_running_daemon_stops_answering(regulator: Regulator) -> None:
         half = daemon.plans.half(plan)
         daemon.officer({"type": "close", "plan": plan.hex()})
         with pytest.raises(BudgetExceeded, match="closed"):
-            daemon._ledger.check(plan, half._custodian.root, 1)
+            daemon._office.ledger.check(plan, half._custodian.root, 1)
         assert plan not in daemon.plans._halves
 
 

@@ -15,7 +15,7 @@ from isonomy.common.keys.certificates import Request
 from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, open_vault, say
 from isonomy.regulator.config.config import DEFAULT_COHORT, RegulatorConfig
 from isonomy.regulator.serving.officer import ask, daemon_status
-from isonomy.regulator.upkeep.home import NewHome, make_home
+from isonomy.regulator.upkeep.home import make_home
 from isonomy.regulator.vault.enrolment import Order, declared_groups, enrol
 from isonomy.regulator.vault.tables import Problems, Row, read_rows
 from isonomy.regulator.vault.vault import VaultTable
@@ -55,7 +55,8 @@ def init(
     Examples:
     isonomy-regulator init /srv/regulator --groups sex=female,male --epsilon 2
     """
-    wish = NewHome(
+    files = make_home(
+        home,
         name=name,
         epsilon=epsilon,
         delta=delta,
@@ -64,7 +65,6 @@ def init(
         unlock_file=unlock_file,
         tls_request=tls_request,
     )
-    files = make_home(home, wish)
     lines = [
         f"Made {files.home}.",
         f"  policy           {files.policy}   (read it, change it)",

@@ -30,33 +30,26 @@ from isonomy.common.privacy.accounting import epsilon_of, units_for
 from isonomy.common.privacy.queries import Query
 
 STRATEGIES = (
-    "tilt",
-    "pf_ld",
-    "f_ld",
-    "dp_fermi",
-    "dp_postprocess",
-    "dp_oracle",
-    "few_shot",
-    "audit",
+    *("tilt", "pf_ld", "f_ld", "dp_fermi", "dp_postprocess", "dp_oracle"),
+    *("few_shot", "audit"),
 )
 
 
-def _positive(text: str) -> str:
+def _number(text: str) -> float:
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
+        return float("nan")  # which no limit admits
+
+
+def _positive(text: str) -> str:
+    if not 0 < _number(text) < float("inf"):
         raise ValueError("must be a positive number, written as text such as '1e-6'")
     return text
 
 
 def _share(text: str) -> str:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
+    if not 0 <= _number(text) <= 1:
         raise ValueError("must be a number from 0 to 1, written as text such as '0.05'")
     return text
 

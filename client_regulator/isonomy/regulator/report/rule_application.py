@@ -14,7 +14,6 @@ from __future__ import annotations
 import csv
 import hmac
 import io
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -25,7 +24,8 @@ from numpy.typing import NDArray
 
 from isonomy.common.agreements.decision_rule import DecisionRule
 from isonomy.common.agreements.plan import MILLION
-from isonomy.common.base.errors import ConfigError, DataError, PolicyRefused, StorageError
+from isonomy.common.base.errors import ConfigError, DataError, PolicyRefused
+from isonomy.common.base.private_files import write_private
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.vault.tables import Problems, read_rows
 from isonomy.regulator.vault.vault import VaultTable
@@ -91,16 +91,9 @@ def coins(ids: Sequence[str], key: bytes) -> NDArray[np.int64]:
 
 
 def write_decisions(path: Path, ids: Sequence[str], decisions: NDArray[np.int64]) -> None:
-    """Write a new CSV file that only its owner may read, because it reveals attributes."""
+    """Write a CSV file that only its owner may read, because it reveals attributes."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["id", "decision"])
     writer.writerows(zip(ids, decisions.tolist(), strict=True))
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise ConfigError(f"{path} exists already; name a new file") from None
-    except OSError as error:
-        raise StorageError(f"{path} could not be written: {error.strerror}") from None
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        file.write(text.getvalue())
+    write_private(path, text.getvalue().encode())

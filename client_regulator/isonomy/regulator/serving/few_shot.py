@@ -14,21 +14,17 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.few_shot.rounds.desk import RoundDesk
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.sides import RegulatorSide
-from isonomy.common.ledger.ledger import Ledger
-from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.config.faults import VaultLocked
 from isonomy.regulator.plans.approval import check_few_shot, check_policy
 from isonomy.regulator.plans.plan_files import few_shot_approvals
-from isonomy.regulator.vault.member_key import member_key
+from isonomy.regulator.serving.office import Office
 from isonomy.regulator.vault.task_pools import TaskPool, open_pool
-from isonomy.regulator.vault.vault import Vault
 
 
 class FewShotDesks:
     """What answers for few-shot plans: a desk per plan, made when it is first needed."""
 
-    def __init__(self, config: RegulatorConfig, ledger: Ledger, vault: Vault | None) -> None:
-        self._config, self._ledger, self._vault = config, ledger, vault
+    def __init__(self, office: Office) -> None:
+        self._office, self._config = office, office.config
         self._desks: dict[bytes, RoundDesk] = {}
         self._lock = threading.Lock()
 
@@ -51,19 +47,16 @@ class FewShotDesks:
 
     def _open(self, plan: FewShotPlan) -> RoundDesk:
         check_policy(self._config, plan)  # before the tasks are decrypted
-        if self._vault is None:
-            raise VaultLocked("the vault was not opened; it is needed to answer for a plan")
-        tasks = open_pool(self._config, self._vault, plan.pool)
-        key = member_key(self._config)
-        members = tasks.ids.member_hashes(key)
-        check_few_shot(self._config, self._ledger, plan, members)
+        tasks = open_pool(self._config, self._office.vault, plan.pool)
+        members = tasks.ids.member_hashes(self._office.member_key)
+        check_few_shot(self._config, self._office.ledger, plan, members)
         return RoundDesk(
             plan,
             lambda: learner(plan, tasks),
-            self._ledger,
+            self._office.ledger,
             self._config.state_folder / plan.hash.hex() / "few-shot",
             members=members,
-            member_key_tag=hash_bytes("isonomy/member-key/v1", key),
+            member_key_tag=hash_bytes("isonomy/member-key/v1", self._office.member_key),
         )
 
 

@@ -4,35 +4,25 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 from isonomy.common.base.errors import ProtocolError
 from isonomy.common.inspection.verdict import InspectionFolder, Verdict
-from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.node.bridge import Message
-from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.plan_files import inspections_folder, named_plan
 from isonomy.regulator.serving.few_shot import FewShotDesks
+from isonomy.regulator.serving.office import Office
 from isonomy.regulator.serving.plan_desks import PlanDesks
 from isonomy.regulator.serving.sessions import SessionBoard
-from isonomy.regulator.serving.witness import WitnessWriter
 
 
 class OfficerRequests:
     """Carries out the officer's requests, one method per kind."""
 
     def __init__(
-        self,
-        config: RegulatorConfig,
-        ledger: Ledger,
-        plans: PlanDesks,
-        few_shot: FewShotDesks,
-        board: SessionBoard,
-        witness: WitnessWriter,
-        log: Any,
+        self, office: Office, plans: PlanDesks, few_shot: FewShotDesks, board: SessionBoard
     ) -> None:
-        self._config, self._ledger, self._log = config, ledger, log
-        self._plans, self._few_shot, self._board, self._witness = plans, few_shot, board, witness
+        self._office, self._config, self._ledger = office, office.config, office.ledger
+        self._plans, self._few_shot, self._board = plans, few_shot, board
         self._since = int(time.time())
 
     def handle(self, request: Message) -> Message:
@@ -56,9 +46,9 @@ class OfficerRequests:
                 return {"pid": os.getpid(), "since": self._since, "sessions": self._board.rows()}
             case _:
                 raise ProtocolError("the officer's request is of no known type")
-        self._log.info("officer's request done", request=request["type"])
+        self._office.log.info("officer's request done", request=request["type"])
         self._plans.drop_people()
-        self._witness.write()
+        self._office.write_witness()
         return {}
 
     def reserve(self, plan_hash: bytes) -> None:

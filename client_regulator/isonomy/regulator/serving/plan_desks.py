@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 
@@ -16,38 +15,26 @@ from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.inspection.desk import InspectionDesk
-from isonomy.common.keys.party import PartyKeys
-from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.pooled.half import JointHalf
 from isonomy.common.pooled.store import JointStore
 from isonomy.common.privacy.queries import Query
 from isonomy.common.report.audit_unknowns import release_unknowns
 from isonomy.common.sums.custodian import Custodian, Limits
 from isonomy.common.sums.regulator_half import RegulatorHalf
-from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.config.faults import VaultLocked
 from isonomy.regulator.plans.approval import check_plan
 from isonomy.regulator.plans.plan_files import inspections_folder
+from isonomy.regulator.serving.office import Office
+from isonomy.regulator.serving.witness import vault_generation
 from isonomy.regulator.vault.attributes import load_table, rows_of
-from isonomy.regulator.vault.member_key import member_key
-from isonomy.regulator.vault.vault import Vault, VaultTable
+from isonomy.regulator.vault.vault import VaultTable
 
 
 class PlanDesks:
     """The halves of all plans and the decrypted vault. Threads may share it."""
 
-    def __init__(
-        self,
-        config: RegulatorConfig,
-        keys: PartyKeys,
-        ledger: Ledger,
-        vault: Vault | None,
-        log: Any,
-    ) -> None:
-        self._config, self._keys, self._ledger, self._vault = config, keys, ledger, vault
-        self._log = log
-        self._member_key = member_key(config)
-        self.approvals = Approvals(config.plans_folder)
+    def __init__(self, office: Office) -> None:
+        self._office, self._config, self._ledger = office, office.config, office.ledger
+        self.approvals = Approvals(office.config.plans_folder)
         self._table: tuple[int, VaultTable] | None = None  # with the vault's generation
         self._halves: dict[bytes, RegulatorHalf] = {}
         self._lock = threading.RLock()
@@ -59,12 +46,13 @@ class PlanDesks:
                 plan, cohort = self.approvals.require(plan_hash)
                 people = self.people()
                 table = load_table(self._config, people, plan, cohort)
-                check_plan(self._config, self._ledger, plan, cohort, people, self._member_key)
+                key = self._office.member_key
+                check_plan(self._config, self._ledger, plan, cohort, people, key)
                 custodian = Custodian(
                     table,
                     self._ledger,
                     plan=plan_hash,
-                    member_key=self._member_key,
+                    member_key=key,
                     dual_required=plan.strategy == "pf_ld",
                 )
                 custodian.limits = self._limits(plan)
@@ -82,11 +70,9 @@ class PlanDesks:
     def people(self) -> VaultTable:
         """Return the vault's content. It is decrypted again only if it has changed."""
         with self._lock:
-            if self._vault is None:
-                raise VaultLocked("the vault was not opened; it is needed to answer for a plan")
-            generation = int(self._vault.header(self._config.vault_path).public["generation"])
+            generation = vault_generation(self._config)
             if self._table is None or self._table[0] != generation:
-                self._table = (generation, self._vault.read())
+                self._table = (generation, self._office.vault.read())
             return self._table[1]
 
     def drop_people(self) -> None:
@@ -127,9 +113,9 @@ class PlanDesks:
 
     def _new_half(self, plan: Plan, custodian: Custodian) -> RegulatorHalf:
         if len(plan.companies) == 1:
-            return RegulatorHalf(custodian, self._keys.identity, self._desk(plan, custodian))
+            return RegulatorHalf(custodian, self._office.keys.identity, self._desk(plan, custodian))
         store = JointStore(self._config.state_folder / plan.hash.hex() / "joint")
-        return JointHalf(custodian, self._keys.identity, plan, store)
+        return JointHalf(custodian, self._office.keys.identity, plan, store)
 
     def _desk(self, plan: Plan, custodian: Custodian) -> InspectionDesk | None:
         """Return who inspects a plan's queries, or None if the plan names no auditor."""
@@ -137,6 +123,7 @@ class PlanDesks:
             return None
         folder = inspections_folder(self._config, plan)
         policy = int(Decimal(self._config.policy.inspection_rate) * MILLION)
+        office = self._office
         return InspectionDesk(
-            plan, custodian, self._keys, folder, policy_millionths=policy, log=self._log
+            plan, custodian, office.keys, folder, policy_millionths=policy, log=office.log
         )

@@ -18,7 +18,6 @@ from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.serving import serve_rounds
-from isonomy.common.keys.party import PartyKeys
 from isonomy.common.node.bridge import Message
 from isonomy.common.pooled.half import JointHalf
 from isonomy.common.pooled.serving import serve_joint
@@ -26,11 +25,10 @@ from isonomy.common.remote.remote import serve_queries
 from isonomy.common.session.connection import Session
 from isonomy.common.session.stream import Timing
 from isonomy.common.session.tickets import Ticket
-from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.serving.aligning import alignments, attend
 from isonomy.regulator.serving.few_shot import FewShotDesks
+from isonomy.regulator.serving.office import Office
 from isonomy.regulator.serving.plan_desks import PlanDesks
-from isonomy.regulator.serving.witness import WitnessWriter
 
 REJOIN_S = 600.0  # how long a session waits for a party that went away
 
@@ -91,17 +89,9 @@ class SessionBoard:
 class Sessions:
     """Opens and serves the sessions that tickets ask for."""
 
-    def __init__(
-        self,
-        config: RegulatorConfig,
-        keys: PartyKeys,
-        plans: PlanDesks,
-        few_shot: FewShotDesks,
-        witness: WitnessWriter,
-        log: Any,
-    ) -> None:
-        self._config, self._keys, self._log = config, keys, log
-        self._plans, self._few_shot, self._witness = plans, few_shot, witness
+    def __init__(self, office: Office, plans: PlanDesks, few_shot: FewShotDesks) -> None:
+        self._office, self._config = office, office.config
+        self._plans, self._few_shot = plans, few_shot
         self.board = SessionBoard()
 
     def open(self, ticket: Ticket) -> Session:
@@ -110,11 +100,11 @@ class Sessions:
         return Session(
             ticket,
             self._config.tls,
-            self._keys,
+            self._office.keys,
             agreement,
             self._config.state_folder / agreement.hash.hex(),
             timing=Timing(absence_s=REJOIN_S),
-            log=self._log.bind(plan=_short(agreement), session=secrets.token_hex(4)),
+            log=self._office.log.bind(plan=_short(agreement), session=secrets.token_hex(4)),
         )
 
     def serve(self, session: Session) -> Message:
@@ -153,7 +143,7 @@ class Sessions:
             nonlocal answered
             if kind == "answer":
                 answered = self.board.count(plan, query_id)
-                self._witness.write_soon()
+                self._office.write_witness_soon()
             why = {"reason": reason} if reason else {}
             log.info(_EVENTS.get(kind, kind), query=query_id, **why)
 
@@ -175,7 +165,7 @@ class Sessions:
                 log.error("round refused", round=number, reason=refusal)
                 return
             answered = self.board.count(plan.hash, str(number))
-            self._witness.write_soon()
+            self._office.write_witness_soon()
             log.info("round answered", round=number)
 
         desk = self._few_shot.desk(plan)
@@ -190,7 +180,7 @@ class Sessions:
             with self.board.entry(plan_hash):
                 yield
         finally:
-            self._witness.write()
+            self._office.write_witness()
 
 
 def _short(agreement: Agreement) -> str:

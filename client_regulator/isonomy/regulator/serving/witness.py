@@ -4,7 +4,7 @@ A ledger file alone cannot show that its end was cut off. So after each session 
 officer's requests the daemon writes, beside the ledger and wherever `witness_copies` says, how far
 it had got:
 
-    {"ledger_id", "records", "head", "vault_generation", "time", "signature"}
+    {"ledger_id", "records", "head", "vault_generation", "time", "signer", "signature"}
 
 A ledger that lacks the witnessed head, or a vault of an older generation, is refused. Copies on
 another disk, and the heads in the companies' signed answers, protect against a whole home that is
@@ -14,20 +14,12 @@ put back to an older state.
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar, Literal
 
-from isonomy.common.base.canonical import canonical_json, parse_canonical
-from isonomy.common.base.errors import (
-    ConfigError,
-    IsonomyError,
-    ProtocolError,
-    VerificationError,
-)
+from isonomy.common.base.documents import Digest, Document, read_bounded
+from isonomy.common.base.errors import ConfigError, VerificationError
 from isonomy.common.base.private_files import write_private
 from isonomy.common.keys.identity import Identity, verify_signature
 from isonomy.common.keys.party import Card
@@ -37,104 +29,58 @@ from isonomy.regulator.config.faults import RollbackRefused
 from isonomy.regulator.vault.vault import Vault
 
 DOMAIN = "isonomy/ledger-witness/v1"
-MAX_BYTES = 4096
-WRITE_EVERY_S = 5.0
 
 
-@dataclass(frozen=True)
-class Witness:
-    """How far ledger and vault had got."""
+class Witness(Document):
+    """How far ledger and vault had got, signed."""
 
-    ledger_id: bytes
+    word: ClassVar[str] = "head witness"
+    schema_version: Literal[1] = 1
+    ledger_id: Digest
     records: int
-    head: bytes
+    head: Digest
     vault_generation: int
     time: int
+    signer: Digest
+    signature: bytes = b""
 
-    def fields(self) -> dict[str, object]:
-        return {
-            "schema": 1,
-            "ledger_id": self.ledger_id.hex(),
-            "records": self.records,
-            "head": self.head.hex(),
-            "vault_generation": self.vault_generation,
-            "time": self.time,
-        }
+    def unsigned(self) -> bytes:
+        return self.model_copy(update={"signature": b""}).to_json()
 
-    def signed(self, identity: Identity) -> bytes:
-        signature = identity.sign(DOMAIN, canonical_json(self.fields())).hex()
-        signer = identity.public.hex()
-        return canonical_json({**self.fields(), "signer": signer, "signature": signature}) + b"\n"
 
-    @classmethod
-    def load(cls, path: Path, config: RegulatorConfig) -> Witness:
-        """Read and check one; VerificationError unless an identity of this home signed it."""
-        try:
-            raw: Any = parse_canonical(path.read_bytes().strip(), max_bytes=MAX_BYTES)
-            witness = cls(
-                bytes.fromhex(raw["ledger_id"]),
-                raw["records"],
-                bytes.fromhex(raw["head"]),
-                raw["vault_generation"],
-                raw["time"],
-            )
-            signer, signature = bytes.fromhex(raw["signer"]), bytes.fromhex(raw["signature"])
-            verify_signature(signer, DOMAIN, canonical_json(witness.fields()), signature)
-            if signer not in home_identities(config):
-                raise VerificationError("signer")
-        except OSError as error:
-            raise ConfigError(f"cannot read the witness {path}: {error.strerror}") from None
-        except (ProtocolError, VerificationError, KeyError, TypeError, ValueError):
-            raise VerificationError(
-                f"{path} is not a head witness of this regulator, or it was changed"
-            ) from None
-        return witness
+def load_witness(path: Path, config: RegulatorConfig) -> Witness:
+    """Read and check a witness; VerificationError unless an identity of this home signed it."""
+    raw = read_bounded(path, Witness.max_bytes)
+    try:
+        witness = Witness.from_json(raw)
+        verify_signature(witness.signer, DOMAIN, witness.unsigned(), witness.signature)
+        if witness.signer in home_identities(config):
+            return witness
+    except (ConfigError, VerificationError):
+        pass  # what is wrong with it makes no difference
+    raise VerificationError(f"{path} is not a head witness of this regulator, or it was changed")
 
 
 def write_witness(config: RegulatorConfig, ledger: Ledger, identity: Identity) -> None:
     """Write how far ledger and vault are now, into the home and to every copy."""
-    generation, now = vault_generation(config), int(time.time())
-    witness = Witness(ledger.ledger_id, ledger.records, ledger.head, generation, now)
-    signed = witness.signed(identity)
+    witness = Witness(
+        ledger_id=ledger.ledger_id,
+        records=ledger.records,
+        head=ledger.head,
+        vault_generation=vault_generation(config),
+        time=int(time.time()),
+        signer=identity.public,
+    )
+    signature = identity.sign(DOMAIN, witness.unsigned())
+    signed = witness.model_copy(update={"signature": signature}).to_json()
     for path in config.witness_paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_private(path, signed)
 
 
-class WitnessWriter:
-    """Writes witnesses for the daemon. A copy that cannot be written is reported, not raised."""
-
-    def __init__(
-        self,
-        config: RegulatorConfig,
-        ledger: Ledger,
-        identity: Identity,
-        on_error: Callable[[Exception], None],
-    ) -> None:
-        self._config, self._ledger, self._identity = config, ledger, identity
-        self._on_error, self._last = on_error, time.monotonic()
-        self._lock = threading.Lock()
-
-    def write(self) -> None:
-        try:
-            # Sessions end in threads of their own: without the lock, two of them would write the
-            # same temporary file, and an older witness could replace a newer one.
-            with self._lock:
-                write_witness(self._config, self._ledger, self._identity)
-        except (IsonomyError, OSError) as error:
-            self._on_error(error)
-
-    def write_soon(self) -> None:
-        """Write during a session, but not with every answer: each write costs two fsyncs."""
-        now = time.monotonic()
-        if now - self._last >= WRITE_EVERY_S:
-            self._last = now
-            self.write()
-
-
 def known_witnesses(config: RegulatorConfig) -> list[Witness]:
     """Return the home's own witness and its copies, as far as they exist."""
-    return [Witness.load(path, config) for path in config.witness_paths if path.exists()]
+    return [load_witness(path, config) for path in config.witness_paths if path.exists()]
 
 
 def home_identities(config: RegulatorConfig) -> set[bytes]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from isonomy.common.base.errors import ConfigError
@@ -29,19 +29,6 @@ from isonomy.regulator.vault.vault import Vault
 
 
 @dataclass(frozen=True)
-class NewHome:
-    """What the officer chose for a new home."""
-
-    name: str
-    epsilon: str
-    delta: str
-    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    group: str | None = None
-    unlock_file: Path | None = None
-    tls_request: bool = True
-
-
-@dataclass(frozen=True)
 class HomeFiles:
     """Where a new home and its files lie: what the officer reads or hands out next."""
 
@@ -53,19 +40,29 @@ class HomeFiles:
     tls_request: Path | None
 
 
-def make_home(folder: Path, wish: NewHome) -> HomeFiles:
+def make_home(
+    folder: Path,
+    *,
+    name: str,
+    epsilon: str,
+    delta: str,
+    groups: Mapping[str, tuple[str, ...]],
+    group: str | None = None,
+    unlock_file: Path | None = None,
+    tls_request: bool = True,
+) -> HomeFiles:
     """Make everything that a regulator needs before it enrolls people. Returns where it lies."""
     folder = folder.resolve()
     policy = folder / FILE_NAME
     if folder.exists() and any(not path.is_dir() for path in (folder, *folder.rglob("*"))):
         raise ConfigError(f"{folder} is not an empty folder; nothing in it was touched")
-    unlock = wish.unlock_file and wish.unlock_file.absolute()
+    unlock = unlock_file and unlock_file.absolute()
     text = policy_text(
-        name=wish.name,
-        epsilon=wish.epsilon,
-        delta=wish.delta,
-        groups=wish.groups,
-        group=wish.group,
+        name=name,
+        epsilon=epsilon,
+        delta=delta,
+        groups=groups,
+        group=group,
         unlock_file=_relative(unlock, folder) if unlock else None,
     )
     # Checked before anything is made, and before a passphrase is asked for.
@@ -73,12 +70,12 @@ def make_home(folder: Path, wish: NewHome) -> HomeFiles:
     secret = new_secret(unlock)
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    keys = PartyKeys.create(config.keys_folder, wish.name, "regulator")
+    keys = PartyKeys.create(config.keys_folder, name, "regulator")
     make_member_key(config)
     for empty in (config.node_folder, config.socket.parent):
         empty.mkdir(parents=True, exist_ok=True)
     node_key = make_node_key(config.node_folder / "node.key")
-    request = make_request(config.tls_folder, wish.name, "regulator") if wish.tls_request else None
+    request = make_request(config.tls_folder, name, "regulator") if tls_request else None
     Vault.create(config.vault_path, secret)
     write_private(policy, text.encode())  # last: a folder without it is no home
     return HomeFiles(

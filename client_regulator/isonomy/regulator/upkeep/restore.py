@@ -29,7 +29,12 @@ from isonomy.common.ledger.file import read_ledger
 from isonomy.regulator.config.config import FILE_NAME, RegulatorConfig
 from isonomy.regulator.config.faults import RollbackRefused
 from isonomy.regulator.serving.officer import ask, daemon_status
-from isonomy.regulator.serving.witness import Witness, check_vault, vault_generation
+from isonomy.regulator.serving.witness import (
+    Witness,
+    check_vault,
+    load_witness,
+    vault_generation,
+)
 from isonomy.regulator.upkeep.backup import unpack
 from isonomy.regulator.upkeep.carry_over import stay_forgotten
 from isonomy.regulator.upkeep.remains import shred_folder
@@ -118,7 +123,7 @@ def _trusted_witnesses(
     inside = (home, new.home.resolve())
     paths = [path for path in sorted(copies) if not set(inside) & set(path.parents)]
     paths += [old.witness] if old else []
-    return [Witness.load(path, new) for path in (*named, *(p for p in paths if p.exists()))]
+    return [load_witness(path, new) for path in (*named, *(p for p in paths if p.exists()))]
 
 
 def _choose_ledger(old: RegulatorConfig | None, new: RegulatorConfig) -> str:

@@ -88,7 +88,12 @@ def _read_csv(
             raise DataError(f"{path}, line 1: {error}") from None
         if header is None:
             raise DataError(f"{path} is empty")
-        places = _places(path, header, names, delimiter)
+        columns = [name.strip() for name in header]
+        hint = ""
+        if len(columns) == 1 and delimiter == "," and ";" in columns[0]:
+            hint = ". The columns seem to be separated by semicolons: add --delimiter ';'"
+        _check_columns(path, columns, names, hint)
+        places = [columns.index(name) for name in names]
         while True:
             try:
                 cells = next(reader, None)
@@ -118,13 +123,9 @@ def _decoded(path: Path, file: Any) -> Iterator[str]:
             ) from None
 
 
-def _places(path: Path, header: list[str], names: Sequence[str], delimiter: str) -> list[int]:
-    columns = [name.strip() for name in header]
+def _check_columns(path: Path, columns: list[str], names: Sequence[str], hint: str = "") -> None:
     missing = [name for name in names if name not in columns]
     if missing:
-        hint = ""
-        if len(columns) == 1 and delimiter == "," and ";" in columns[0]:
-            hint = ". The columns seem to be separated by semicolons: add --delimiter ';'"
         raise DataError(
             f"{path} has no column {', '.join(map(repr, missing))}; it has "
             f"{', '.join(map(repr, columns[:20]))}{hint}"
@@ -132,7 +133,6 @@ def _places(path: Path, header: list[str], names: Sequence[str], delimiter: str)
     twice = [name for name in names if columns.count(name) > 1]
     if twice:
         raise DataError(f"{path} has the column {twice[0]!r} twice")
-    return [columns.index(name) for name in names]
 
 
 # --- Parquet -------------------------------------------------------------------------------------
@@ -162,12 +162,8 @@ def _read_parquet(path: Path, names: Sequence[str], problems: Problems) -> Itera
 def _check_types(path: Path, schema: Any, names: Sequence[str]) -> None:
     import pyarrow as pa
 
+    _check_columns(path, schema.names, names)
     for name in names:
-        if schema.names.count(name) != 1:
-            raise DataError(
-                f"{path} has no column {name!r} (or has it twice); it has "
-                f"{', '.join(map(repr, schema.names[:20]))}"
-            )
         kind = schema.field(name).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         text = pa.types.is_string(kind) or pa.types.is_large_string(kind)

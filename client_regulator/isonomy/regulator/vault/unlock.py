@@ -24,6 +24,7 @@ import typer
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import create_private
 from isonomy.regulator.config.faults import VaultLocked
 
 MIN_PASSPHRASE_CHARS = 12
@@ -115,11 +116,7 @@ def new_secret(unlock_file: Path | None) -> Secret:
     digits = secrets.token_hex(KEY_BYTES).encode()
     try:
         unlock_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd = os.open(unlock_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(digits + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        create_private(unlock_file, digits + b"\n")
     except OSError as error:
         raise ConfigError(f"cannot write {unlock_file}: {error.strerror}") from None
     return Secret(digits, strong=True)
