@@ -25,7 +25,7 @@ def member_key(config: RegulatorConfig) -> bytes:
     path = config.keys_folder / FILE_NAME
     if not path.exists():
         raise ConfigError(
-            f"{path} is missing. `isonomy-regulator init` makes it once; if it was lost, restore it "
-            "from the backup, because the ledger cannot be read without it"
+            f"{path} is missing. `isonomy-regulator init` makes it once; if it was lost, restore a "
+            "backup, because nobody's spending can be found in the ledger without it"
         )
     return read_private(path, MEMBER_KEY_BYTES)
