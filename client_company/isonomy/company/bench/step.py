@@ -39,7 +39,6 @@ from isonomy.common.base.errors import DataError
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.bench.step_memory import MEMORY_CASES, measure_memory
 from isonomy.company.fair.inputs.columns import ColumnCoder
-from isonomy.company.gradient.per_sample.chain import set_training
 from isonomy.company.gradient.pf_ld.f_ld import FLD
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD
 from isonomy.company.gradient.run.strategy import Strategy
@@ -188,11 +187,8 @@ def _step(
     chunks = cycle(run.chunks[:CHUNKS])
 
     def step() -> None:
-        chunk, constraint = next(chunks), None
-        if strategy is not None:
-            set_training(own, False)
-            constraint = strategy.constraint_gradient(run, chunk)
-            set_training(own, True)
+        chunk = next(chunks)
+        constraint = None if strategy is None else trainer._constraint(run, chunk)
         trainer._step(run, optimiser, chunk.rows, constraint)
 
     return step

@@ -19,7 +19,7 @@ from torch.func import functional_call, grad, vmap
 
 from isonomy.common.sums.local import LocalOracle
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
-from isonomy.company.gradient.sums.subspace import private_gradient
+from isonomy.company.gradient.sums.primal import CentredGradients, private_sum
 
 INPUTS = 49  # as many as Bank's coded columns
 
@@ -84,7 +84,15 @@ def _peak_mb(case: MemoryCase, private: bool) -> float:
 
 def _private(model: nn.Module, inputs: Tensor, oracle: LocalOracle) -> object:
     grads = ChunkGradients.of(model, _score, inputs, np.arange(len(inputs)))
-    return private_gradient(oracle, grads, [0.5, -0.5], norm=1.0, share=0.01)
+    return private_sum(
+        oracle,
+        CentredGradients(grads, None),
+        [0.5, -0.5],
+        norm=1.0,
+        attribute="group",
+        noise={"share": 0.01},
+        purpose="memory of a gradient",
+    ).tensors()
 
 
 def _rows(model: nn.Module, inputs: Tensor, oracle: LocalOracle) -> object:

@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from isonomy.company.gradient.per_sample import triangles
-from isonomy.company.gradient.per_sample.chain import Chain, parameters_of, set_training
+from isonomy.company.gradient.per_sample.chain import Chain
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients, along_line
 from isonomy.company.gradient.run.notions import BuiltIn
-from isonomy.company.gradient.sums.deferred import Deferred, back_propagate
+from isonomy.company.gradient.sums.deferred import Deferred
 from isonomy.company.gradient.sums.primal import CentredGradients
 
 PEOPLE = 30
@@ -119,9 +118,9 @@ def test_any_loss_gets_all_of_its_gradient(kind: str, own_forward: bool) -> None
     assert inner.outputs.requires_grad is own_forward
     rows = torch.arange(PEOPLE)
     grads = CentredGradients(inner, torch.ones(PEOPLE).double())
-    shared = Deferred(grads, weights, rows).take_pass(chain, rows)
+    shared = Deferred(grads, weights.numpy(), rows).take_pass(rows)
     assert shared is not None
-    back_propagate(loss(shared.outputs, target), shared)
+    shared.back_propagate(loss(shared.outputs, target))
     for parameter, own in zip(model.parameters(), truth, strict=True):
         assert parameter.grad is not None
         torch.testing.assert_close(parameter.grad, own)
@@ -133,9 +132,9 @@ def test_a_parameter_that_somebody_watches_gets_its_backward_pass() -> None:
     inner = ChunkGradients.of(model, score, inputs, np.arange(PEOPLE))
     next(model.parameters()).register_hook(seen.append)
     grads = CentredGradients(inner, torch.ones(PEOPLE).double())
-    shared = Deferred(grads, torch.ones(PEOPLE).double(), rows).take_pass(model, rows)
+    shared = Deferred(grads, np.ones(PEOPLE), rows).take_pass(rows)
     assert shared is not None
-    back_propagate(nn.functional.cross_entropy(shared.outputs, rows % 2), shared)
+    shared.back_propagate(nn.functional.cross_entropy(shared.outputs, rows % 2))
     assert len(seen) == 1
 
 
@@ -155,73 +154,3 @@ def test_slopes_are_the_derivatives(name: str, classes: int) -> None:
         if gradient.ndim == 1:
             gradient = torch.stack([-gradient, gradient], dim=1)
         torch.testing.assert_close(gradient, torch.autograd.grad(truth.sum(), logits)[0])
-
-
-# --- Triangles ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("count", [5, 130])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_triangles_are_halves_of_the_whole(count: int, dtype: torch.dtype) -> None:
-    rows = torch.randn(count, 20, generator=torch.Generator().manual_seed(0)).to(dtype)
-    whole = (rows @ rows.T).double().numpy()
-    lower = triangles.product(rows).double().numpy()
-    lower[np.triu_indices(count, 1)] = np.nan  # means nothing
-    tolerance = 1e-4 if dtype == torch.float32 else 1e-12
-    np.testing.assert_allclose(triangles.mirrored(lower), whole, atol=tolerance)
-    np.testing.assert_allclose(triangles.row_sums(lower), whole.sum(axis=1), atol=count * tolerance)
-    left, right = np.arange(count) / count, np.ones(count)
-    made = triangles.mirrored(triangles.subtract_pair(lower, left, right))
-    expected = whole - np.outer(left, right) - np.outer(right, left)
-    np.testing.assert_allclose(made, expected, atol=tolerance)
-
-
-class Scaled(nn.Module):
-    """A layer that calls itself empty."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(2))
-
-    def __len__(self) -> int:
-        return 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.scale
-
-
-def test_parameters_are_all_of_the_models() -> None:
-    owner = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    owner.register_parameter("scale", nn.Parameter(torch.ones(1)))
-    shared = nn.Linear(2, 2)
-    for model in (
-        owner,
-        nn.Sequential(Scaled(), nn.Linear(2, 2)),
-        nn.Sequential(shared, nn.ReLU(), shared),
-        nn.Sequential(nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 1, bias=False)),
-    ):
-        own, expected = parameters_of(model), list(model.parameters())
-        assert len(own) == len(expected)
-        assert all(a is b for a, b in zip(own, expected, strict=True))
-
-
-def test_a_mode_that_its_owner_fixed_stays() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
-    fixed = model[1].eval()
-    fixed.train = lambda mode=True: fixed  # type: ignore[method-assign]
-    set_training(model, True)
-    assert model[0].training
-    assert not fixed.training
-    seen: list[bool] = []
-    model.train = lambda mode=True: seen.append(mode) or model  # type: ignore[method-assign]
-    set_training(model, False)
-    assert seen == [False]
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_the_mode_reaches_a_compiled_layer() -> None:
-    model = nn.Sequential(nn.Identity(), torch.jit.script(nn.Dropout()))
-    set_training(model, False)
-    assert torch.equal(model(torch.ones(64, 2)), torch.ones(64, 2))
-    set_training(model, True)
-    assert (model(torch.ones(64, 2)) == 0).any()

@@ -90,7 +90,7 @@ def test_chunks_of_a_big_model_add_up_to_the_same_gradient(tmp_path: Path) -> No
     home = regulator(tmp_path, data.group, epsilon=EXACT)
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(4, 40), nn.Tanh(), nn.Linear(40, 1))
-    strategy = PFLD(clip_quantile=1.0, rank=None)
+    strategy = PFLD(clip_quantile=1.0)
     own = trainer(model, strategy, home.local(), chunk_size=60)
     run = prepare_run(own, data.x, data.y, None, torch.Generator().manual_seed(0))
     strategy.prepare(run)
@@ -119,10 +119,10 @@ def test_centring_in_the_gram_matrix_is_centring_of_the_rows() -> None:
     rows = inner.rows()
     wanted = rows - mass[:, None] * (rows.sum(dim=0) / mass.sum())
     found = CentredGradients(inner, mass)
-    assert torch.allclose(found.gram, wanted @ wanted.T, atol=1e-12)
-    assert torch.allclose(found.norms, wanted.norm(dim=1), atol=1e-9)
+    np.testing.assert_allclose(found.gram, wanted @ wanted.T, atol=1e-12)
+    np.testing.assert_allclose(found.lengths, wanted.norm(dim=1), atol=1e-9)
     weights = torch.randn(12, dtype=torch.float64)
-    combined = torch.cat([part.flatten() for part in found.combine(weights)])
+    combined = torch.cat([part.flatten() for part in found.combine(weights.numpy())])
     assert torch.allclose(combined, wanted.T @ weights, atol=1e-10)
 
 
@@ -377,14 +377,12 @@ def test_the_encrypted_oracle_gives_the_same_model(tmp_path: Path) -> None:
     assert not same(models[0], other)
 
 
-@pytest.mark.parametrize(("adaptive", "signed"), [(False, True), (True, True), (False, False)])
-def test_the_regulators_keeper_follows_the_companys_lambda(
-    tmp_path: Path, adaptive: bool, signed: bool
-) -> None:
+@pytest.mark.parametrize("signed", [True, False])
+def test_the_regulators_keeper_follows_the_companys_lambda(tmp_path: Path, signed: bool) -> None:
     """Through the encrypted oracle: queries declare the rule, and both sides end with one λ."""
     data = toy(400)
     home = regulator(tmp_path, data.group, epsilon=40.0)
-    strategy = PFLD("equalized_odds", adaptive=adaptive, signed=signed)
+    strategy = PFLD("equalized_odds", signed=signed)
     trainer(linear(), strategy, home.company(), rounds=3).fit(data.x, data.y)
     assert strategy._lam is not None
     assert home.custodian.dual._now == strategy._lam

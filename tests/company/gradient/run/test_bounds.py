@@ -11,7 +11,6 @@ from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.company.gradient.run.bounds import (
     LEAST_QUANTILE,
     Tradeoff,
-    choose_norm,
     dual_tradeoff,
     plot_tradeoff,
     primal_tradeoff,
@@ -29,7 +28,7 @@ def test_the_best_bound_is_least_on_a_fine_grid(
     lengths: list[float], part: float, weight: float
 ) -> None:
     tradeoff = Tradeoff(np.array(lengths), noise=part * weight, weight=weight)
-    best = choose_norm(tradeoff)
+    best = tradeoff.best
     grid = np.unique(np.concatenate([np.linspace(0, 55, 300), lengths]))
     assert float(tradeoff.bound(best)) <= float(tradeoff.bound(grid).min()) * (1 + 1e-12)
     slopes = np.diff(tradeoff.bound(np.linspace(0, 55, 300)))
@@ -39,7 +38,7 @@ def test_the_best_bound_is_least_on_a_fine_grid(
 def test_the_papers_condition_holds_at_the_minimum() -> None:
     lengths = np.arange(1.0, 101.0)
     tradeoff = Tradeoff(lengths, noise=0.3, weight=1.0)
-    assert choose_norm(tradeoff) == 70.0
+    assert tradeoff.best == 70.0
     assert (lengths > 70).mean() == pytest.approx(0.3)
 
 
@@ -99,18 +98,16 @@ def test_our_bound_holds_for_a_released_sum(norm: float) -> None:
 
 def test_fewer_directions_allow_a_larger_bound() -> None:
     lengths = np.random.default_rng(0).gamma(2.0, size=256)
-    few, many = (
-        choose_norm(subspace_tradeoff(lengths, [1.0, -1.0], sigma=3.0, rank=r)) for r in (32, 400)
-    )
+    few, many = (subspace_tradeoff(lengths, [1.0, -1.0], sigma=3.0, rank=r).best for r in (32, 400))
     assert few > many
 
 
 def test_noise_that_dominates_leaves_the_shortest_rows() -> None:
     tradeoff = Tradeoff(np.arange(1.0, 101.0), noise=5.0, weight=1.0)
     assert tradeoff.noise_dominates
-    assert choose_norm(tradeoff) == LEAST_QUANTILE * 100
+    assert tradeoff.best == LEAST_QUANTILE * 100
     zeros = Tradeoff(np.array([0.0, 0.0, 2.0]), noise=5.0, weight=1.0)
-    assert choose_norm(zeros) == 2.0  # a bound of 0 is none
+    assert zeros.best == 2.0  # a bound of 0 is none
 
 
 def test_the_plot_shows_the_three_curves_and_the_minimum() -> None:

@@ -271,7 +271,7 @@ def test_several_classes_and_groups_with_two_hidden_layers(tmp_path: Path) -> No
         nn.ReLU(),
         nn.Linear(16, 3),
     )
-    own = trainer(model, PFLD(rank=32), home.local(), chunk_size=80, rounds=3, warmup_steps=60)
+    own = trainer(model, PFLD(), home.local(), chunk_size=80, rounds=3, warmup_steps=60)
     result = own.fit(data.x, data.y)
     assert result.history[-1].multipliers.shape == (3, 2)
     with torch.no_grad():

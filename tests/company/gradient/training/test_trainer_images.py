@@ -101,7 +101,7 @@ def test_a_small_network_learns_digits_and_not_the_colour(
     gaps: list[float] = []
     own = trainer(
         model,
-        PFLD(step=1.0, damping=2.0, rank=32),
+        PFLD(step=1.0, damping=2.0),
         home.local(),
         chunk_size=200,
         rounds=rounds,

@@ -31,7 +31,7 @@ class Killed(BaseException):
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "follow, passes, average": (PFLD, {"passes": 2, "average": 0.5}),
     "loss batches": (lambda: PFLD("equalized_odds"), {"loss_batch": 32}),
-    "λ >= 0, adaptive": (lambda: PFLD(signed=False, adaptive=True), {}),
+    "λ >= 0": (lambda: PFLD(signed=False), {}),
     "σ given": (lambda: PFLD(primal_multiplier=9.0, dual_multiplier=9.0), {}),
     "DP-FERMI": (lambda: DpFermi("equalized_odds"), {"average": 0.5}),
     "DP-FERMI by chunk": (lambda: DpFermi(w_update="chunk"), {}),

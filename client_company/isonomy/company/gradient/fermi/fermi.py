@@ -227,7 +227,7 @@ class DpFermi:
 
             try:
                 gradients = ChunkGradients.of(run.model, scalar, run.inputs[rows].to(run.device))
-                lengths.append(gradients.norms.cpu().numpy())
+                lengths.append(gradients.lengths)
             except (RuntimeError, IndexError, TypeError, ValueError) as error:
                 raise ConfigError(
                     f"the gradients of this model cannot be taken row by row: {error}"

@@ -35,8 +35,7 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.sums.oracle import GroupOracle, Release
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
 from isonomy.company.gradient.run.strategy import Chunk, Run, logits_of, trainable
-from isonomy.company.gradient.sums.primal import CentredGradients, Persons, private_sum
-from isonomy.company.gradient.sums.subspace import private_gradient
+from isonomy.company.gradient.sums.primal import CentredGradients, private_sum
 
 Floats = NDArray[np.float64]
 
@@ -180,15 +179,15 @@ def private_descent(
                 run, gradients_of, batch, weights[:, column], norm, float(parts[column]), asked
             )
         else:
-            own, _ = private_gradient(
+            own = private_sum(
                 run.oracle,
-                gradients_of,
-                weights[:, column],
+                CentredGradients(gradients_of, None),
+                weights[:, column].tolist(),
                 norm=norm,
-                share=float(parts[column]),
                 attribute=run.attribute,
+                noise={"share": float(parts[column])},
                 purpose=asked,
-            )
+            ).tensors()
         total = [t + g.to(t) for t, g in zip(total, own, strict=True)]
     return total
 
@@ -203,9 +202,7 @@ def _shaped_sum(
     purpose: str,
 ) -> list[Tensor]:
     """One column of `private_descent` by `Shape`."""
-    alone = gradients.person_of_row is None
-    mass = batch.weight if alone else Persons.of(batch.people).fold(batch.weight)
-    centred = CentredGradients(gradients, mass, shape.kappa)
+    centred = CentredGradients(gradients, gradients.fold(batch.weight), shape.kappa)
     answer = private_sum(
         run.oracle,
         centred,

@@ -1,6 +1,6 @@
 """Which layers of a model have a rule for per-sample gradients, and whether samples stay apart.
 
-Looked into once per model, on three samples, before anything is asked:
+This is checked once per model, on three samples, before the oracle is asked anything:
 
     (1) no BatchNorm: it makes one sample's output depend on the others
     (2) outputs of a batch are the outputs of its samples
@@ -9,7 +9,7 @@ Looked into once per model, on three samples, before anything is asked:
     (4) gradients made this way are those of plain back-propagation, sample by sample
 
 A model that fails (2) or (4) is refused: clipping would not bound what one person adds. (The
-guarantee itself never rests on this: the oracle clips whatever rows it is given.)
+privacy guarantee never rests on this: the oracle clips whatever rows it receives.)
 """
 
 from __future__ import annotations
@@ -115,16 +115,16 @@ def factors_of(
     model: nn.Module, plan: LayerPlan, traced: Trace, inputs: Tensor, upstream: Tensor
 ) -> list[Factors]:
     """Per-sample gradients of upstream_i · outputs_i, `upstream` (b, …) as the outputs are."""
-    made: list[Factors] = []
+    factors: list[Factors] = []
     signals = _signals(plan, traced, upstream)
     for (layer, rule), (entering, _, shape) in zip(plan.native, traced.calls, strict=True):
         signal = signals.get(layer)
         if signal is None:  # the outputs do not depend on this layer
             signal = torch.zeros(shape, dtype=entering.dtype, device=entering.device)
-        made.append(rule(layer, entering, signal))
+        factors.append(rule(layer, entering, signal))
     if plan.generic:
-        made.append(_generic(model, plan.generic, inputs, upstream))
-    return made
+        factors.append(_generic(model, plan.generic, inputs, upstream))
+    return factors
 
 
 def _signals(plan: LayerPlan, traced: Trace, upstream: Tensor) -> Mapping[nn.Module, Tensor | None]:
@@ -137,30 +137,30 @@ def _signals(plan: LayerPlan, traced: Trace, upstream: Tensor) -> Mapping[nn.Mod
     }
     if not edges:
         return {}
-    found = torch.autograd.grad(
+    signals = torch.autograd.grad(
         traced.outputs, list(edges.values()), upstream, retain_graph=True, allow_unused=True
     )
-    return dict(zip(edges, found, strict=True))
+    return dict(zip(edges, signals, strict=True))
 
 
 def _generic(model: nn.Module, names: tuple[str, ...], inputs: Tensor, upstream: Tensor) -> Factors:
     """Rows of the parameters without a rule: one vectorised gradient per sample."""
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    own = {name: state[name].detach() for name in names}
-    fixed = {name: value.detach() for name, value in state.items() if name not in own}
+    trained = {name: state[name].detach() for name in names}
+    fixed = {name: value.detach() for name, value in state.items() if name not in trained}
     places = _places(model)
 
     def value(parameters: dict[str, Tensor], sample: Tensor, weight: Tensor) -> Tensor:
-        given = {place: parameters[name] for name in parameters for place in places[name]}
-        # Torch's own tying swaps a layer that stands twice in a model twice, and never back
+        placed = {place: parameters[name] for name in parameters for place in places[name]}
+        # Torch's own tying swaps a layer that stands twice in a model twice, and never back.
         outputs: Tensor = functional_call(
-            model, {**fixed, **given}, (sample[None],), tie_weights=False
+            model, {**fixed, **placed}, (sample[None],), tie_weights=False
         )
         return (outputs[0] * weight).sum()
 
     try:
         with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of attention cannot be vectorised
-            rows = vmap(grad(value), in_dims=(None, 0, 0))(own, inputs, upstream)
+            rows = vmap(grad(value), in_dims=(None, 0, 0))(trained, inputs, upstream)
     except RuntimeError as error:
         raise ConfigError(
             f"gradients of {', '.join(names[:3])} cannot be taken sample by sample. Random layers "
@@ -184,14 +184,19 @@ def _places(model: nn.Module) -> dict[str, list[str]]:
 # --- The check, once per model -----------------------------------------------------------------
 
 
-def _checked_plan(model: nn.Module, inputs: Tensor, trainable: tuple[bool, ...]) -> LayerPlan:
+def refuse_batch_norm(model: nn.Module) -> None:
+    """Raise if the model has a BatchNorm layer."""
     for name, layer in model.named_modules():
-        if isinstance(layer, _BatchNorm):  # (1)
+        if isinstance(layer, _BatchNorm):
             raise ConfigError(
                 f"layer {name or type(layer).__name__!r} is a BatchNorm: its output for one person "
-                "depends on the others in the batch, so per-sample gradients are not defined. "
-                "Replace it by nn.GroupNorm or nn.LayerNorm."
+                "depends on the others in the batch, so nobody has a gradient of their own and "
+                "clipping bounds nothing. Replace it by nn.GroupNorm or nn.LayerNorm."
             )
+
+
+def _checked_plan(model: nn.Module, inputs: Tensor, trainable: tuple[bool, ...]) -> LayerPlan:
+    refuse_batch_norm(model)  # (1)
     if not any(trainable):
         raise ConfigError("the model has no trainable parameters")
     sample = inputs.detach()[torch.arange(3, device=inputs.device) % len(inputs)]
@@ -225,8 +230,9 @@ def _native(model: nn.Module, sample: Tensor) -> tuple[tuple[nn.Module, Rule], .
     owners = Counter(id(p) for layer in model.modules() for p in layer.parameters(recurse=False))
     candidates: dict[nn.Module, Rule] = {}
     for layer in model.modules():
-        rule, own = rule_for(layer), list(layer.parameters(recurse=False))
-        if rule and any(p.requires_grad for p in own) and all(owners[id(p)] == 1 for p in own):
+        rule, direct = rule_for(layer), list(layer.parameters(recurse=False))
+        alone = all(owners[id(p)] == 1 for p in direct)
+        if rule and alone and any(p.requires_grad for p in direct):
             candidates[layer] = rule
     for count in (3, 2):
         for layer in _unfit(model, tuple(candidates), sample[:count]):
@@ -235,11 +241,11 @@ def _native(model: nn.Module, sample: Tensor) -> tuple[tuple[nn.Module, Rule], .
 
 
 def _unfit(model: nn.Module, layers: tuple[nn.Module, ...], sample: Tensor) -> list[nn.Module]:
-    seen: dict[nn.Module, list[bool]] = {layer: [] for layer in layers}
+    fits: dict[nn.Module, list[bool]] = {layer: [] for layer in layers}
 
     def note(layer: nn.Module, arguments: tuple[object, ...], output: object) -> None:
         tensors = (arguments[0] if len(arguments) == 1 else None, output)
-        seen[layer].append(
+        fits[layer].append(
             all(isinstance(t, Tensor) and t.ndim >= 2 and len(t) == len(sample) for t in tensors)
         )
 
@@ -250,7 +256,7 @@ def _unfit(model: nn.Module, layers: tuple[nn.Module, ...], sample: Tensor) -> l
     finally:
         for handle in handles:
             handle.remove()
-    return [layer for layer, calls in seen.items() if calls != [True]]
+    return [layer for layer, calls in fits.items() if calls != [True]]
 
 
 def _others(model: nn.Module, native: tuple[tuple[nn.Module, Rule], ...]) -> tuple[str, ...]:
@@ -273,21 +279,20 @@ def _gradients_agree(model: nn.Module, plan: LayerPlan, sample: Tensor) -> bool:
     for index in range(len(sample)):
         with torch.enable_grad():
             value = (model(sample[index][None])[0] * upstream[index].detach()).sum()
-        truth = torch.autograd.grad(value, parameters, allow_unused=True)
-        for parameter, own in zip(parameters, truth, strict=True):
-            made = rows[id(parameter)][index]
-            if not _close(made, torch.zeros_like(made) if own is None else own):
+        truth = torch.autograd.grad(value, parameters, materialize_grads=True)
+        for parameter, gradient in zip(parameters, truth, strict=True):
+            if not _close(rows[id(parameter)][index], gradient):
                 return False
     return True
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
-    """Equal up to rounding, relative to the larger of the two."""
-    if found.shape != expected.shape:
+def _close(actual: Tensor, expected: Tensor) -> bool:
+    """Equal up to rounding, relative to the largest expected value."""
+    if actual.shape != expected.shape:
         return False
     scale = float(expected.abs().max()) if expected.numel() else 0.0
-    tolerance = _TOLERANCE.get(found.dtype, 1e-3)
-    return bool(((found - expected).abs() <= tolerance * (scale + 1e-12)).all())
+    tolerance = _TOLERANCE.get(actual.dtype, 1e-3)
+    return bool(((actual - expected).abs() <= tolerance * (scale + 1e-12)).all())
 
 
 @contextmanager
@@ -302,4 +307,4 @@ def _quiet(model: nn.Module) -> Iterator[None]:
             layer.training = mode
 
 
-__all__ = ["LayerPlan", "Trace", "factors_of", "plan_of", "trace"]
+__all__ = ["LayerPlan", "Trace", "factors_of", "plan_of", "refuse_batch_norm", "trace"]

@@ -49,12 +49,12 @@ from isonomy.company.gradient.pf_ld.follow import Follower
 from isonomy.company.gradient.pf_ld.population import Population, record_of, released_integers
 from isonomy.company.gradient.record.privacy import Part
 from isonomy.company.gradient.record.releases import Own
-from isonomy.company.gradient.run.bounds import choose_norm, subspace_tradeoff
+from isonomy.company.gradient.run.bounds import subspace_tradeoff
 from isonomy.company.gradient.run.notions import Notion, notion_of
 from isonomy.company.gradient.run.schedule import Noise, Schedule, Weights, solve
 from isonomy.company.gradient.run.strategy import Chunk, RoundRecord, Run, State
 from isonomy.company.gradient.sums.deferred import Deferred
-from isonomy.company.gradient.sums.filled import FILL, check_fill, fill_for
+from isonomy.company.gradient.sums.filled import FILL, check_fill
 from isonomy.company.gradient.sums.primal import Answer, CentredGradients, private_sum
 
 _NAMED = 8  # groups that an error lists
@@ -75,7 +75,6 @@ class PFLD:
     | step, bound | s, λ^max | dual step size, largest multiplier |
     | damping | – | ρ of the augmented Lagrangian: λ + ρ·ṽ is applied |
     | follow | – | ṽ follows the model from chunk to chunk within a round (follow.py) |
-    | adaptive | – | dual steps grow while a violation does not fall, shrink when it turns |
     | signed | – | λ of either sign (default), or the paper's λ ≥ 0 |
     | primal_norm | C_p | None: `clip_quantile` of the company's norms; "bound": least in (12) |
     | dual_norm | C_d | None: the largest value there is, which clips nothing |
@@ -83,8 +82,7 @@ class PFLD:
     | split, epsilon | – | how the budget is shared; how much of it, None: all that is left |
     | measure | – | "hard": dual steps look at decisions; "soft": at h |
     | clip_quantile | – | C_p as a quantile of the gradient norms |
-    | fill | – | chunks with fewer people than the model has parameters: noisy weights (filled) |
-    | rank, keep | – | there instead: directions of the chunk's span (subspace); `fill` None: all |
+    | fill | – | models larger than a chunk: noisy weights (filled); None: the span (subspace) |
     | noise_shape | – | κ of primal.py: noise that follows the gradients; None: round noise |
     | small_groups | – | "error", or "drop": cells too small to measure take no part |
     """
@@ -94,7 +92,6 @@ class PFLD:
     bound: float = 5.0
     damping: float = 1.0
     follow: bool = True
-    adaptive: bool = False
     signed: bool = True
     primal_norm: float | Literal["bound"] | None = None
     dual_norm: float | None = None
@@ -105,8 +102,6 @@ class PFLD:
     measure: Literal["hard", "soft"] = "hard"
     clip_quantile: float = 0.98
     fill: float | None = FILL
-    rank: int | None = None
-    keep: float = 1.0
     noise_shape: float | None = 0.1
     small_groups: Literal["error", "drop"] = "error"
     name: str = field(default="pf_ld", init=False)
@@ -127,10 +122,6 @@ class PFLD:
         for norm in norms:
             if norm is not None and not (isinstance(norm, int | float) and 0 < norm < float("inf")):
                 raise ConfigError(f"a clipping bound is a positive number or None, got {norm!r}")
-        if self.rank is not None and (type(self.rank) is not int or self.rank < 1):
-            raise ConfigError(f"rank is a number of directions, at least 1; got {self.rank!r}")
-        if not 0 < self.keep <= 1:
-            raise ConfigError(f"keep is a part of the gradients' energy, above 0; got {self.keep}")
         if not isinstance(self.split, Weights):
             raise ConfigError(f"split takes Weights(counts, dual, primal), got {self.split!r}")
         for multiplier in (self.primal_multiplier, self.dual_multiplier):
@@ -209,8 +200,6 @@ class PFLD:
                     part=self.clip_quantile,
                     attribute=attribute,
                     noise=schedule.primal.arguments(max(u) - min(u)),
-                    rank=self.rank,
-                    keep=self.keep,
                     fill=self.fill,
                     purpose=_purpose(run, gradient_purpose(index, number), "pf_ld: gradient"),
                 )
@@ -294,15 +283,14 @@ class PFLD:
         if self.primal_norm != "bound" or max(u) == min(u):
             return None if self.primal_norm in (None, "bound") else float(self.primal_norm)
         _, _, schedule = self._ready(run)
-        columns = min(grads.size, len(grads), self.rank or len(grads))
-        fill = fill_for(run.oracle, self.fill, self.rank, self.keep)
-        if fill is not None and grads.size > len(grads):
-            norms = grads.plain_lengths  # noise is about that of everybody's own weight: s²·Σ|g_i|²
-            columns = max(1, round(float(norms @ norms) / max(float(norms.max()), 1e-12) ** 2))
+        if self.fill is not None and not run.oracle.charges_rows and grads.size > len(grads):
+            lengths = grads.inner.lengths  # noise is about that of everybody's weight: s²·Σ|g_i|²
+            square = max(float(lengths.max()), 1e-12) ** 2
+            columns = max(1, round(float(lengths @ lengths) / square))
         else:
-            norms = grads.norms.cpu().numpy()
+            lengths, columns = grads.lengths, min(grads.size, len(grads))
         sigma = schedule.primal.sigma(run.oracle)
-        return choose_norm(subspace_tradeoff(norms, u, sigma=sigma, rank=columns))
+        return subspace_tradeoff(lengths, u, sigma=sigma, rank=columns).best
 
     def _rule(self, run: Run, people: Population) -> DualRule:
         """The dual rule, fixed before the counts are asked for: their noise is known already."""
@@ -319,7 +307,6 @@ class PFLD:
             bound=self.bound,
             signed=self.signed,
             damping=self.damping,
-            adaptive=self.adaptive,
             least=max(math.ceil(SMALL * deviation), oracle.params.row_bound),
         )
 
@@ -393,7 +380,6 @@ class PFLD:
             bound=self.bound,
             signed=self.signed,
             damping=self.damping,
-            adaptive=self.adaptive,
             least=int(own["least"]),
         )
         self._lam = Multipliers(
@@ -435,9 +421,8 @@ def _add(
     total: Sequence[Tensor] | None, answer: Answer, scale: float, rows: Tensor
 ) -> Sequence[Tensor]:
     """total + scale·answer; as weights while all answers are about one chunk's gradients."""
-    if answer.weights is not None:
-        length = None if answer.length is None else scale * answer.length
-        more = Deferred(answer.grads, scale * answer.weights, rows, length)
+    if answer.weights is not None and not answer.double:
+        more = Deferred(answer.grads, scale * answer.weights, rows)
         if total is None:
             return more
         if isinstance(total, Deferred) and (both := total.plus(more)) is not None:

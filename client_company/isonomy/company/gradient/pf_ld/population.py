@@ -21,17 +21,14 @@ from isonomy.common.sums.oracle import Release
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients, Slope
 from isonomy.company.gradient.run.notions import Event, Notion, checked_events
 from isonomy.company.gradient.run.strategy import RoundRecord, Run, logits_of
-from isonomy.company.gradient.sums.filled import FEW
 from isonomy.company.gradient.sums.primal import CentredGradients, Persons
-
-_KEPT_CELLS = 1 << 24  # of the chunks' Gram matrices: 64 MB of float32
 
 
 @dataclass(frozen=True)
 class _Members:
     """Those of some rows that belong to one event, and what every round needs of them."""
 
-    asked: Tensor  # the rows looked at: held, so that their identity stays theirs
+    key: Tensor  # the rows in question; keeping them keeps their `id` unique
     rows: Tensor  # (b,) the same object if all belong
     mass: Tensor  # (b,) float64
     weight: Tensor  # (b,) the same as the model wants it
@@ -53,7 +50,6 @@ class Population:
     overlap: int  # events that one person can be in: primal queries per round about them
     width: int  # events that one row can be in; by labels, so it is public
     _members: dict[tuple[int, int], _Members] = field(default_factory=dict, repr=False)
-    _grams: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
     _rounds: dict[int, int] = field(default_factory=dict, repr=False)  # event -> its last round
 
     @classmethod
@@ -96,60 +92,48 @@ class Population:
 
     def inside(self, rows: Tensor, number: int) -> Tensor:
         """Those of the rows that belong to an event. Labels decide, never groups."""
-        return self._known(rows, number).rows
+        return self._members_of(rows, number).rows
 
-    def _known(self, rows: Tensor, number: int) -> _Members:
+    def _members_of(self, rows: Tensor, number: int) -> _Members:
         """Chunks are fixed, so this is worked out once for each of them."""
         key = (id(rows), number)
         if key not in self._members:
             member = self.mass[rows, number] > 0
-            own = rows if bool(member.all()) else rows[member]
-            target = self.run.target[own].to(self.run.device)
-            mass, people = self.mass[own, number], self.run.people[own.numpy()]
+            inside = rows if bool(member.all()) else rows[member]
+            target = self.run.target[inside].to(self.run.device)
+            mass, people = self.mass[inside, number], self.run.people[inside.numpy()]
             first = next(self.run.model.parameters())
             even, ordered = bool((mass == 1.0).all()), bool((people[1:] > people[:-1]).all())
-            found = _Members(rows, own, mass, mass.to(first), target, people, even, ordered)
-            self._members[key] = self._members[id(own), number] = found
+            members = _Members(rows, inside, mass, mass.to(first), target, people, even, ordered)
+            self._members[key] = self._members[id(inside), number] = members
         return self._members[key]
 
     def gradients(
         self, number: int, inside: Tensor, kappa: float | None = None
     ) -> CentredGradients:
         """Centred gradients of w·h for rows of one event, added up by person."""
-        run, event, own = self.run, self.events[number], self._known(inside, number)
-        mass, people = own.mass, own.people
+        run, event, members = self.run, self.events[number], self._members_of(inside, number)
 
         def scalar(outputs: Tensor) -> Tensor:
-            h = event.h(logits_of(outputs, run.classes), own.target)
-            return h * own.weight.to(h)
+            h = event.h(logits_of(outputs, run.classes), members.target)
+            return h * members.weight.to(h)
 
-        slope = None if event.slope is None else _weighted(event.slope, own, run.classes)
-        inputs = run.inputs_of(inside)
-        if own.ordered:
-            grads = ChunkGradients.of(run.model, scalar, inputs, None, slope)
-            grads.people, grads.inputs_gram = people, self._gram_of(inside, inputs, grads)
-            return CentredGradients(grads, mass, kappa, looked=self._looked_at(number))
-        grads = ChunkGradients.of(run.model, scalar, inputs, people, slope)
-        return CentredGradients(grads, Persons.of(people).fold(mass), kappa)
+        slope = None if event.slope is None else _weighted(event.slope, members, run.classes)
+        # Ordered people need no sorting; they are set below.
+        people = None if members.ordered else members.people
+        grads = ChunkGradients.of(run.model, scalar, run.inputs_of(inside), people, slope)
+        if members.ordered:
+            grads.people = members.people
+        return CentredGradients(grads, grads.fold(members.mass), kappa, self._checked(number))
 
-    def _looked_at(self, number: int) -> bool:
-        """Was an event of this round seen before? Once a round is enough to notice explosions:
-        whatever comes between shows in outputs and losses, which are looked at at every step."""
+    def _checked(self, number: int) -> bool:
+        """Did this event have gradients in this round already?
+
+        Checking once a round that they are finite is enough: later explosions show in outputs and
+        losses, which are checked at every step.
+        """
         before, self._rounds[number] = self._rounds.get(number), self.run.round
         return before == self.run.round
-
-    def _gram_of(self, rows: Tensor, inputs: Tensor, grads: ChunkGradients) -> Tensor | None:
-        """The inputs' own Gram matrix: chunks do not change, so it is kept while there is room."""
-        run = self.run
-        if not FEW < len(rows) < grads.size or run.oracle.charges_rows or run.record is not None:
-            return None  # nobody asks for it; and under record privacy chunks are drawn anew
-        held = self._grams.get(id(rows))
-        if held is None:
-            made = grads.first_inner(inputs)
-            if made is None or (len(self._grams) + 1) * made.numel() > _KEPT_CELLS:
-                return made
-            held = self._grams[id(rows)] = (rows, made)
-        return held[1]
 
     def rehearse(self, kappa: float | None) -> None:
         """Values and gradients of every event for one chunk, looked at before anything is spent.
@@ -159,25 +143,24 @@ class Population:
         """
         run = self.run
         for number, event in enumerate(self.events):
-            inside = next(
-                own for chunk in run.chunks if len(own := self.inside(chunk.rows, number))
-            )
+            candidates = (self.inside(chunk.rows, number) for chunk in run.chunks)
+            inside = next(rows for rows in candidates if len(rows))
             try:
                 with torch.no_grad():
                     logits, target = run.outputs(inside), run.target[inside].to(run.device)
                     scores = (event.h, event.decided or event.h)
                     values = [score(logits, target) for score in scores]
                     alone = event.h(logits[:1], target[:1])
-                lengths = self.gradients(number, inside, kappa).norms
+                lengths = torch.from_numpy(self.gradients(number, inside, kappa).lengths)
             except IsonomyError:
                 raise
             except Exception as error:  # a notion and a model may raise anything
                 raise ConfigError(
                     f"the gradients of event {event.name!r} cannot be taken row by row: {error}"
                 ) from error
-            if any(own.shape != inside.shape for own in values):
+            if any(value.shape != inside.shape for value in values):
                 raise ConfigError(f"event {event.name!r} must give one value per row")
-            if not all(bool(torch.isfinite(own).all()) for own in (*values, lengths)):
+            if not all(bool(torch.isfinite(value).all()) for value in (*values, lengths)):
                 raise ConfigError(f"event {event.name!r} has values or gradients beyond all bounds")
             if not torch.allclose(alone, values[0][:1], rtol=1e-3, atol=1e-5):
                 raise ConfigError(
@@ -198,15 +181,15 @@ class Population:
 
 
 def _weighted(
-    known: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], own: _Members, classes: int
+    slope_of_h: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], members: _Members, classes: int
 ) -> Slope:
     """w·h and its gradient in the outputs, from those of h in the logits."""
 
     def slope(outputs: Tensor) -> tuple[Tensor, Tensor]:
-        h, gradient = known(logits_of(outputs, classes), own.target)
-        if own.even and gradient.ndim == 1:
+        h, gradient = slope_of_h(logits_of(outputs, classes), members.target)
+        if members.even and gradient.ndim == 1:
             return h, gradient
-        weight = own.weight.to(h)
+        weight = members.weight.to(h)
         if gradient.ndim == 1:  # two classes: one number says it, whatever the outputs are
             return h * weight, gradient * weight
         gradient *= weight[:, None]
@@ -225,10 +208,10 @@ def record_of(lam: Multipliers, release: Release) -> RoundRecord:
     for size in lam.rule.sizes:
         for event in range(lam.rule.events):
             groups = [g for g in range(start, start + size) if counts[g, event] > 0]
-            own = violation[groups, event]
-            if len(groups) > 1 and own.max() - own.min() >= worst:
-                worst = float(own.max() - own.min())
-                ends = [groups[int(own.argmax())], groups[int(own.argmin())]]
+            column = violation[groups, event]
+            if len(groups) > 1 and column.max() - column.min() >= worst:
+                worst = float(column.max() - column.min())
+                ends = [groups[int(column.argmax())], groups[int(column.argmin())]]
                 parts = release.deviation[ends] / counts[ends, event]
                 # two groups mirror each other's noise; of more, two are nearly independent
                 deviation = float(parts.sum() if size == 2 else np.hypot(*parts))
@@ -241,12 +224,12 @@ def released_integers(
 ) -> list[list[int]]:
     """The integers as released, without each attribute's last group (which was computed here)."""
     whole = np.rint(release.values * (row_bound / norm)).astype(np.int64)
-    kept: list[list[int]] = []
+    integers: list[list[int]] = []
     start = 0
     for size in sizes:
-        kept += whole[start : start + size - 1].tolist()
+        integers += whole[start : start + size - 1].tolist()
         start += size
-    return kept
+    return integers
 
 
 __all__ = ["Population", "record_of", "released_integers"]

@@ -78,7 +78,6 @@ from isonomy.company.gradient.record.releases import (
     Expanded,
     Floats,
     Ints,
-    Loss,
     Own,
     blocks_of_people,
     most_often,
@@ -94,7 +93,7 @@ from isonomy.company.gradient.run.paper_epsilon import (
     PaperEpsilon,
     subsampled_epsilon,
 )
-from isonomy.company.gradient.run.strategy import Chunk, Run, State, trainable
+from isonomy.company.gradient.run.strategy import Chunk, Loss, Run, State, trainable
 
 _QUICK_ORDERS = (1.2, 1.4, 1.6, 1.8, *WHOLE_ORDERS)
 

@@ -21,12 +21,11 @@ from isonomy.common.privacy.noise import NoiseSource, rounded_gaussian
 from isonomy.common.privacy.quantise import clip_rows, quantise
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
-from isonomy.company.gradient.run.strategy import Run, logits_of, trainable
+from isonomy.company.gradient.run.strategy import Loss, Run, logits_of, trainable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Own = Callable[[Tensor, Tensor], Tensor]  # (logits (b, classes), row numbers (b,)) -> (b,)
-Loss = Callable[[Tensor, Tensor], Tensor]
 BOUND = 1 << 20  # integer steps of a clipping bound
 SPARE_DELTA = 1e-3  # of δ: for people who would be drawn more than M times
 BLOCK_CELLS = 1 << 24  # of per-person gradients held at once: 128 MB
@@ -154,7 +153,6 @@ __all__ = [
     "Expanded",
     "Floats",
     "Ints",
-    "Loss",
     "Own",
     "blocks_of_people",
     "centred_sum",

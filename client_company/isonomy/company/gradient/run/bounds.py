@@ -125,11 +125,6 @@ def subspace_tradeoff(
     return Tradeoff(own, float(noise), float(np.abs(u).max()) * len(own))
 
 
-def choose_norm(tradeoff: Tradeoff) -> float:
-    """The clipping bound that makes the expected error's bound least."""
-    return tradeoff.best
-
-
 def plot_tradeoff(tradeoff: Tradeoff, *, title: str = "Error of a private gradient") -> go.Figure:
     """Bias, variance and their sum against C, with the minimum marked."""
     best, top = tradeoff.best, float(tradeoff.lengths.max())
@@ -164,7 +159,6 @@ def _rest(smallest_group: float) -> float:
 
 __all__ = [
     "Tradeoff",
-    "choose_norm",
     "dual_tradeoff",
     "plot_tradeoff",
     "primal_tradeoff",

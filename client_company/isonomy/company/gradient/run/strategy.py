@@ -16,7 +16,7 @@ ledger. `run.generator` orders chunks and initialises models; privacy noise neve
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
     from isonomy.company.gradient.record.privacy import RecordRun
 
 State = dict[str, Tensor | float | int]
+Loss = Callable[[Tensor, Tensor], Tensor]  # (logits (b, classes), target (b,)) -> mean loss
+# Layers whose outputs are the same in training and in evaluation.
+_MODELESS: frozenset[type[nn.Module]] = frozenset(
+    {nn.Sequential, nn.Linear, nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.GroupNorm, nn.Flatten}
+    | {nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid}
+    | {nn.Softplus, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d}
+)
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,14 @@ class Run:
     def persons(self) -> int:
         """Distinct people in the run."""
         return len(np.unique(self.people))
+
+    @cached_property
+    def modeless(self) -> bool:
+        """Are the model's outputs the same in training and in evaluation?
+
+        Exact types only: a subclass may do anything.
+        """
+        return all(type(layer) in _MODELESS for layer in self.model.modules())
 
     @property
     def device(self) -> torch.device:
@@ -182,4 +197,4 @@ def logits_of(outputs: Tensor, classes: int) -> Tensor:
     return outputs
 
 
-__all__ = ["Chunk", "RoundRecord", "Run", "State", "Strategy", "logits_of", "trainable"]
+__all__ = ["Chunk", "Loss", "RoundRecord", "Run", "State", "Strategy", "logits_of", "trainable"]

@@ -59,7 +59,7 @@ def _of(model: nn.Module, event: Event, x: Tensor, y: Tensor, classes: int) -> L
         def scalar(outputs: Tensor, own: Tensor = own) -> Tensor:
             return event.h(logits_of(outputs, classes), own)
 
-        gradients.append(ChunkGradients.of(model, scalar, rows.to(device)).norms.cpu().numpy())
+        gradients.append(ChunkGradients.of(model, scalar, rows.to(device)).lengths)
         with torch.no_grad():
             values.append(scalar(model(rows.to(device))).abs().cpu().numpy())
     return Lengths(

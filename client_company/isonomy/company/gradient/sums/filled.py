@@ -1,7 +1,7 @@
 """Noisy weights of people: how a chunk's gradients are asked for where the model is the larger.
 
     ask with rows R (b × b), one row ρ_i per person, |ρ_i| <= C'
-    the oracle says        z = Rᵀu + η,    η ~ N(0, s² I),  s ∝ C'          u_i: the group's weight
+    the oracle answers     z = Rᵀu + η,    η ~ N(0, s² I),  s ∝ C'          u_i: the group's weight
     weights                R⁻ᵀz = u + R⁻ᵀη
     the gradient           Σ_i (u + R⁻ᵀη)_i ḡ_i = Σ_i u_i ḡ_i + N(0, s² Ḡᵀ(R Rᵀ)⁻¹Ḡ)
 
@@ -18,17 +18,17 @@ of R's rows, which the oracle clips in integers. So R may be whatever makes the 
 | the same with the first layer's part of K̄ only: here | 1.00 to 1.14 |
 
 The bare span wastes what short rows leave unused, and spends as much noise on directions that
-hardly anybody has gradients in as on the others. Filling rows up with a direction of their own
+hardly anybody has gradients in as on the others. Filling each row up with a direction of its own
 (D: orthogonal to everything else) costs nothing and makes noise s²·λ/(λ + d²) in a direction of
-energy λ. The first layer's gradients s_i a_iᵀ point apart and together nearly as the whole ones
-do, at a fraction of the products; if some day they do not, noise is larger, nothing is wrong.
+energy λ. The angles between the first layer's gradients s_i a_iᵀ are nearly those between whole
+gradients, at a fraction of the products. Where they are not, noise is larger and nothing is wrong.
 
-`fill` is how much of a row is its own at least: d_i² >= fill/(1 + fill)·C'². Between 0.1 and 1 it
-hardly matters for the energy; it keeps M far from singular, so that single precision and no pivots
-will do, and M⁻¹ below (1 + fill)/fill/C'² whatever the first layer looks like.
+`fill` is the least part of a row that is its own: d_i² >= fill/(1 + fill)·C'². Between 0.1 and 1 it
+hardly matters for the energy. It keeps M far from singular, so that single precision without
+pivots is enough, and M⁻¹ below (1 + fill)/fill/C'² whatever the first layer looks like.
 
 Clipping to C_p is not for privacy here. It keeps a few long gradients from carrying most noise.
-Who pays for the length of their own rows (the individual filter) asks in the bare span instead.
+Under the individual filter, where people pay for the length of their rows, the bare span is used.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import blas, lapack
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.sums.oracle import GroupOracle
-from isonomy.company.gradient.per_sample.triangles import Matrix
+
+Matrix = NDArray[np.floating]  # single or double precision
 
 FILL = 0.3
 FEW = 32  # people up to which everybody's weight has noise of its own
@@ -58,30 +58,30 @@ class Filled:
     """R, and the way back from an answer to weights."""
 
     rows: Matrix  # (b, b) lower triangular
-    norm: float  # C', which the oracle is told
+    norm: float  # C', the bound that goes to the oracle
     longest: float | None = None  # the quantile LONGEST of the kernel's lengths
 
     @classmethod
-    def of(cls, lower: Matrix, *, fill: float = FILL) -> Filled | None:
-        """From a kernel's lower triangle, which is written over.
+    def of(cls, kernel: Matrix, *, fill: float = FILL) -> Filled | None:
+        """R for a kernel, which is written over.
 
-        None where rounding has left a matrix that is none of inner products.
+        None where rounding has left a matrix that is not one of inner products.
         """
         check_fill(fill)
-        squares = np.maximum(lower.diagonal(), 0.0)
+        squares = np.maximum(kernel.diagonal(), 0.0)
         most = quantile(squares, LONGEST) or float(squares.max()) or 1.0
-        reach = math.sqrt((1.0 + fill) * most)
+        norm = math.sqrt((1.0 + fill) * most)
         # M = c K c off the diagonal, c < 1 for the few longest; what is factored is M/c²
         few = np.flatnonzero(squares > most)
-        lower.flat[:: len(lower) + 1] = reach**2
-        lower[few, few] = squares[few] * (reach**2 / most)
-        upper, info = _FACTORS[lower.dtype](lower.T, lower=0, clean=1, overwrite_a=1)
+        kernel.flat[:: len(kernel) + 1] = norm**2
+        kernel[few, few] = squares[few] * (norm**2 / most)
+        upper, info = _FACTORS[kernel.dtype](kernel.T, lower=0, clean=1, overwrite_a=1)
         if info != 0:
             return None
         rows = upper.T
         rows[few] *= np.sqrt(most / squares[few])[:, None]
-        # The oracle is told a hair more than C', so that it need not clip what rounding has added
-        return cls(rows, reach * _OUTSIDE[rows.dtype], math.sqrt(most))
+        # The bound is a hair above C', so that the oracle does not clip what rounding has added.
+        return cls(rows, norm * _OUTSIDE[rows.dtype], math.sqrt(most))
 
     @classmethod
     def alone(cls, people: int) -> Filled:
@@ -93,15 +93,8 @@ class Filled:
         answer = np.asarray(z, dtype=np.float64)
         if answer.shape != (len(self.rows),):
             raise ConfigError(f"expected {len(self.rows)} coordinates, got shape {answer.shape}")
-        made: Matrix = _SOLVERS[self.rows.dtype](self.rows.T, answer, lower=0)
-        return made.astype(np.float64, copy=False)
-
-
-def fill_for(
-    oracle: GroupOracle, fill: float | None, rank: int | None, keep: float
-) -> float | None:
-    """The fill of a large model's rows; None where its chunk's span is asked in instead."""
-    return None if oracle.charges_rows or rank is not None or keep != 1.0 else fill
+        weights: Matrix = _SOLVERS[self.rows.dtype](self.rows.T, answer, lower=0)
+        return weights.astype(np.float64, copy=False)
 
 
 def check_fill(fill: float) -> None:
@@ -121,9 +114,9 @@ def quantile(values: NDArray[np.floating], part: float) -> float:
     place = part * (len(values) - 1)
     below = int(place)
     above = min(below + 1, len(values) - 1)
-    parted = np.partition(values, (below, above))
-    low, high = float(parted[below]), float(parted[above])
+    ordered = np.partition(values, (below, above))
+    low, high = float(ordered[below]), float(ordered[above])
     return low + (high - low) * (place - below)
 
 
-__all__ = ["FEW", "FILL", "LONGEST", "Filled", "check_fill", "clip_factors", "fill_for", "quantile"]
+__all__ = ["FEW", "FILL", "LONGEST", "Filled", "check_fill", "clip_factors", "quantile"]

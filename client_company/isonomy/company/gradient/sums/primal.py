@@ -8,17 +8,18 @@ Centring is ours. The constraint weighs groups against the population, so the we
 add up to nothing (up to the noise of the counts) and what people have in common cancels anyway.
 Taking it out first makes rows shorter, hence the clipping bound, hence the noise; and it takes the
 noise of the counts out of the answer to first order. Row norms do not depend on the attributes, so
-the bound may be chosen from them for free.
+the bound may be chosen from them for free. DP-FERMI may ask about plain rows instead (`mass` None).
 
-So is the shape of the noise. Round noise hurts most where few people say anything: the loss is flat
-there, and a small push moves the model far. With Σ the second moment of the centred rows, ask for
+The shape of the noise is free as well. Round noise hurts most where few people have gradients: the
+loss is flat there, and a small push moves the model far. With Σ the second moment of the centred
+rows, ask for
 
     rows  M g,   M = (Σ + κ·tr(Σ)/d)^−½,          and take M⁻¹ off the answer
 
-which is the same mechanism on other rows (clipped as they are sent, so nothing changes for
-privacy). The noise then has the covariance ∝ Σ + κ·tr(Σ)/d. Why this M: if the loss has curvature
-H ≈ Σ, noise costs tr(M⁻¹H⁻¹M⁻¹)·C², C² ≈ tr(MΣM), and Cauchy's inequality makes that least for
-M⁴ = Σ⁻¹H⁻¹. κ keeps rare directions from making rows long. For models with d <= b only.
+which is the same mechanism on other rows (clipped as they are sent, so privacy is the same). The
+noise then has the covariance ∝ Σ + κ·tr(Σ)/d. Why this M: if the loss has curvature H ≈ Σ, noise
+costs tr(M⁻¹H⁻¹M⁻¹)·C², C² ≈ tr(MΣM), and Cauchy's inequality makes that least for M⁴ = Σ⁻¹H⁻¹. κ
+keeps rare directions from making rows long. For models with d <= b only.
 """
 
 from __future__ import annotations
@@ -33,22 +34,24 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from isonomy.common.base.errors import ConfigError
 from isonomy.common.privacy.quantise import checked_norm
-from isonomy.common.sums.oracle import GroupOracle
-from isonomy.company.gradient.per_sample.ghost import ChunkGradients, rounding_of, too_coarse
-from isonomy.company.gradient.per_sample.triangles import Matrix, mirrored, row_sums, subtract_pair
+from isonomy.common.sums.oracle import GroupOracle, Release
+from isonomy.company.gradient.per_sample.ghost import ChunkGradients
 from isonomy.company.gradient.sums.filled import (
     FEW,
     FILL,
     LONGEST,
     Filled,
+    Matrix,
     clip_factors,
-    fill_for,
     quantile,
 )
-from isonomy.company.gradient.sums.subspace import Subspace
+from isonomy.company.gradient.sums.subspace import ROUNDING, Subspace
 
-DROWNED = 1e3  # times rounding: shorter centred rows are not known well enough
+Floats = NDArray[np.float64]
+_SINGLE_ROUNDING = 1e-6  # of a sum of gradients in single precision, relative to their lengths
+_COARSE = 1e-2  # error of a combination, relative, from which it is made in double precision
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,10 @@ class CentredGradients:
     """
 
     inner: ChunkGradients
-    mass: Tensor  # (b,) float64, one per person
+    mass: Tensor | None  # (b,) float64, one per person; None: P = I
     kappa: float | None = None
-    looked: bool = False  # were this model's gradients found finite a few steps ago?
+    checked: bool = False  # were gradients of this model finite earlier in this round?
     _undo: Tensor | None = field(default=None, init=False)
-    _apart: float | None = field(default=None, init=False)  # how long centred rows are, of 1
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -93,89 +95,48 @@ class CentredGradients:
     def size(self) -> int:
         return self.inner.size
 
-    @property
-    def people(self) -> NDArray[np.int64] | None:
-        return self.inner.people
+    @cached_property
+    def gram(self) -> Floats:
+        """P K Pᵀ, (b, b), in double precision: what is left after centring may be tiny."""
+        return self._centre(self.inner.gram()).cpu().numpy()
 
     @cached_property
-    def gram(self) -> Tensor:
-        """P K Pᵀ, (b, b) float64."""
-        return torch.from_numpy(mirrored(self.triangle))
-
-    @property
-    def triangle(self) -> Matrix:
-        """Its lower triangle (triangles.py)."""
-        return self._triangle_and_floor[0]
-
-    @property
-    def floor(self) -> NDArray[np.float64]:
-        """(b,) how far rounding reaches on the diagonal: that of K, which is the larger one."""
-        return self._triangle_and_floor[1]
-
-    @cached_property
-    def _triangle_and_floor(self) -> tuple[Matrix, NDArray[np.float64]]:
-        """Made again where what people have in common drowns the rest.
-
-        First about a common part that is taken off the factors, so that little cancels; if that
-        does not help (or people have several rows), in double precision.
-        """
-        # centred in double precision: what is left of long gradients becomes directions of its own
-        gram = self._centre(self.inner.take_triangle().astype(np.float64, copy=False))
-        floor = self.inner.floor
-        if not _drowned(gram, floor):
-            return gram, floor
-        rounding = rounding_of(self.inner.outputs.dtype)
-        if self.inner.person_of_row is None:
-            about = self.inner.gram_about(self.mass.to(self.inner.values.device)).cpu().numpy()
-            floor = rounding * np.maximum(about.diagonal(), 0.0)
-            gram = self._centre(about)
-            if not _drowned(gram, floor):
-                return gram, floor
-        floor = self.inner.floor * (rounding_of(torch.float64) / rounding)
-        return self._centre(self.inner.triangle_in(torch.float64)), floor
-
-    def _centre(self, lower: Matrix) -> Matrix:
-        """P K Pᵀ for K, in its place."""
-        mass, whole = self._mass.astype(lower.dtype, copy=False), self._whole
-        mean = row_sums(lower) / whole  # (b,) g_i · ḡ
-        mean -= mass * (0.5 * mean.sum() / whole)  # |ḡ|² shared out to the two products
-        return subtract_pair(lower, mass, mean)
-
-    @cached_property
-    def norms(self) -> Tensor:
-        """(b,) float64."""
+    def lengths(self) -> Floats:
+        """(b,) of the rows."""
         if self.size <= len(self):
-            return self.rows.square().sum(dim=1).sqrt()
-        squares = np.maximum(self.triangle.diagonal(), 0.0)
-        return torch.from_numpy(np.sqrt(squares, dtype=np.float64))
+            return self.rows.square().sum(dim=1).sqrt().cpu().numpy()
+        return np.sqrt(np.maximum(self.gram.diagonal(), 0.0))
 
-    @property
-    def plain_lengths(self) -> NDArray[np.float64]:
-        """(b,) |g_i|, with what all have in common."""
-        return self.inner.plain_lengths
+    def filled(self, fill: float) -> tuple[Filled | None, Floats, bool]:
+        """Rows from P K₁ Pᵀ, K₁ the first layer's part of K.
 
-    def filled(self, fill: float) -> tuple[Filled | None, NDArray[np.float64]]:
-        """Rows from P K₁ Pᵀ, K₁ the first layer's part of K; and (b,) that part's lengths.
-
-        For few people everybody's weight by itself, and plain lengths.
+        Returns the rows, (b,) lengths (those of that part; for few people those of g), and whether
+        gradients have so much in common that sums of them need double precision.
         """
         if len(self) <= FEW:
-            self._apart = 1.0
-            return Filled.alone(len(self)), self.plain_lengths
-        if not self.looked:  # the other layers' gradients are not looked at otherwise
-            self.inner.check_finite()
-        lower = self.inner.first_triangle()
-        before = float(lower.diagonal().sum())
-        made = self._centre(lower)
-        squares = np.maximum(made.diagonal(), 0.0)
-        self._apart = math.sqrt(float(squares.sum()) / before) if before > 0 else 1.0
-        return Filled.of(made, fill=fill), np.sqrt(squares, dtype=np.float64)
+            return Filled.alone(len(self)), self.inner.lengths, False
+        if not self.checked:  # layers behind the first are not looked at otherwise
+            _ = self.inner.lengths  # raises if a gradient is not finite
+        dtype = self.inner.outputs.dtype
+        kernel = self.inner.gram(dtype, first=True)
+        before = float(kernel.diagonal().sum())
+        kernel = self._centre(kernel)
+        squares = np.maximum(kernel.diagonal().cpu().numpy(), 0.0)
+        # Σ w_i (g_i − m_i ḡ) is about √(after/before) of √Σ w_i²|g_i|², hence of Σ|w_i||g_i|/√b
+        left = math.sqrt(float(squares.sum()) / before) if before > 0 else 1.0
+        coarse = dtype != torch.float64 and _SINGLE_ROUNDING * len(self) ** 0.5 > _COARSE * left
+        return (
+            Filled.of(kernel.cpu().numpy(), fill=fill),
+            np.sqrt(squares, dtype=np.float64),
+            coarse,
+        )
 
     @cached_property
     def rows(self) -> Tensor:
         """(b, d) float64, in the coordinates of M."""
         rows = self.inner.rows()
-        rows = rows - self.mass.to(rows)[:, None] * (rows.sum(dim=0) / self._whole)
+        if self.mass is not None:
+            rows = rows - self.mass.to(rows)[:, None] * (rows.sum(dim=0) / self._whole)
         if self.kappa is None or not rows.any():
             return rows
         values, vectors = torch.linalg.eigh(rows.T @ rows / len(rows))  # Σ = V diag(values) Vᵀ
@@ -185,60 +146,40 @@ class CentredGradients:
         shaped: Tensor = rows @ (vectors / root)
         return shaped
 
-    def combine(self, weights: Tensor, length: float | None = None) -> list[Tensor]:
-        """Σ_i w_i (g_i − m_i ḡ) = Σ_i (w_i − Σ_j m_j w_j/M) g_i; `length` of it, if it is known."""
-        own = self._centred(weights)
-        return self.inner.combine(torch.from_numpy(own), double=self._cancels(own, length))
+    def combine(self, weights: Floats, *, double: bool = False) -> list[Tensor]:
+        """Σ_i w_i (g_i − m_i ḡ) = Σ_i (w_i − Σ_j m_j w_j/M) g_i, one tensor per parameter."""
+        return self.inner.combine(torch.from_numpy(self._plain(weights)), double=double)
 
-    def plain_weights(self, weights: Tensor, length: float | None) -> Tensor | None:
-        """(rows,) weights of the g_i that do the same; None if this sum needs more precision.
-
-        `length` of the sum, if it is known already.
-        """
-        own = self._centred(weights)
-        if self._cancels(own, length):
-            return None
-        return self.inner.per_row(torch.from_numpy(own))
-
-    def _centred(self, weights: Tensor) -> NDArray[np.float64]:
-        own = weights.double().cpu().numpy()
-        return own - float(self._mass @ own) / self._whole
-
-    def _cancels(self, weights: NDArray[np.float64], length: float | None = None) -> bool:
-        """As in ChunkGradients, with the length of the sum from the better Gram matrix.
-
-        Or from how far the first layer's gradients cancel: then Σ w_i (g_i − m_i ḡ) is about
-        apart·√Σ w_i²|g_i|² long, which is at least apart/√b of Σ|w_i||g_i|.
-        """
-        dtype = self.inner.outputs.dtype
-        if dtype == torch.float64:
-            return False
-        if length is None and self._apart is not None:
-            return too_coarse(dtype, math.sqrt(len(self)), self._apart**2)
-        if length is None:
-            length = math.sqrt(max(float(weights @ (self.gram.numpy() @ weights)), 0.0))
-        reach = float(np.abs(weights) @ self.plain_lengths)
-        return too_coarse(dtype, reach, length * length)
+    def per_row(self, weights: Floats) -> Tensor:
+        """(rows,) weights of the rows' own gradients that give the same sum."""
+        return self.inner.per_row(torch.from_numpy(self._plain(weights)))
 
     def split(self, flat: ArrayLike) -> list[Tensor]:
+        """An answer in the coordinates of `rows`, one tensor per parameter."""
         if self._undo is None:
             return self.inner.split(flat)
         vector = torch.as_tensor(np.asarray(flat, dtype=np.float64)).to(self._undo.device)
         return self.inner.split((self._undo @ vector).cpu().numpy())
 
-    @cached_property
-    def _mass(self) -> NDArray[np.float64]:
-        return self.mass.cpu().numpy()
+    def _plain(self, weights: Floats) -> Floats:
+        if self.mass is None:
+            return weights
+        return weights - float(self.mass.cpu().numpy() @ weights) / self._whole
+
+    def _centre(self, kernel: Tensor) -> Tensor:
+        """P K Pᵀ for K, in its place."""
+        if self.mass is None:
+            return kernel
+        mass = self.mass.to(kernel)
+        mean = kernel.sum(dim=1) / self._whole  # (b,) g_i · ḡ
+        mean -= mass * (0.5 * mean.sum() / self._whole)  # |ḡ|² shared out to the two products
+        pair = torch.stack([mass, mean])
+        return kernel.addmm_(pair.T, pair.flip(0), alpha=-1.0)
 
     @cached_property
     def _whole(self) -> float:
         """M, the sum of the masses."""
-        return float(self._mass.sum())
-
-
-def _drowned(gram: Matrix, floor: NDArray[np.float64]) -> bool:
-    """More than half of the people have rows that rounding could have made."""
-    return 2 * int(np.count_nonzero(gram.diagonal() < DROWNED * floor)) > len(floor)
+        return 0.0 if self.mass is None else float(self.mass.sum())
 
 
 @dataclass(frozen=True)
@@ -246,14 +187,15 @@ class Answer:
     """What came back: weights of people's gradients, or (small models) the gradient itself."""
 
     grads: CentredGradients
-    weights: Tensor | None = None
-    length: float | None = None  # of the sum that the weights stand for, if it is known
-    flat: NDArray[np.float64] | None = None
+    release: Release
+    weights: Floats | None = None
+    double: bool = False  # the weighted sum needs double precision
 
     def tensors(self) -> list[Tensor]:
+        """The gradient, one tensor per trainable parameter."""
         if self.weights is not None:
-            return self.grads.combine(self.weights, self.length)
-        return self.grads.split(self.flat if self.flat is not None else ())
+            return self.grads.combine(self.weights, double=self.double)
+        return self.grads.split(self.release.values)
 
 
 def private_sum(
@@ -265,59 +207,58 @@ def private_sum(
     attribute: str,
     noise: Mapping[str, float],
     part: float = LONGEST,
-    rank: int | None = None,
-    keep: float = 1.0,
     fill: float | None = FILL,
     purpose: str,
 ) -> Answer:
-    """Σ_p u_{A_p}·clip_C(g_p − m_p ḡ) + noise.
+    """Σ_p u_{A_p}·clip_C(g_p − m_p ḡ) + noise, by one weighted blind sum.
 
-    In d columns where the model is smaller than the chunk, in the chunk's span (subspace.py) or as
-    noisy weights (filled.py). C is `norm`; None: the quantile `part` of the centred lengths. Noisy
-    weights take lengths for that from the first layer, and hold a given `norm` against the plain
-    lengths. `noise`: share=… or sigma=…, the latter for rows of length 1.
+    In d columns where the model is smaller than the chunk; else as noisy weights (filled.py), or,
+    with `fill` None or an oracle that charges for the length of rows, in the chunk's span
+    (subspace.py). C is `norm`; None: the quantile `part` of the centred lengths. Noisy weights take
+    lengths for that from the first layer, and hold a given `norm` against the plain lengths.
+    `noise`: share=… or sigma=…, the latter for rows of length 1.
     """
+    if grads.inner.people is None:
+        raise ConfigError("name the people of the chunk: people_of_row=… in ChunkGradients.of")
     sigma, share = noise.get("sigma"), noise.get("share")
 
-    def ask(rows: Matrix, reach: float) -> NDArray[np.float64]:
-        release = oracle.weighted_sum(
+    def ask(rows: Matrix, bound: float) -> Release:
+        return oracle.weighted_sum(
             rows,
             weights,
-            norm=reach,
+            norm=bound,
             attribute=attribute,
-            people=grads.people,
+            people=grads.inner.people,
             purpose=purpose,
             share=share,
-            sigma=None if sigma is None else sigma * reach,
+            sigma=None if sigma is None else sigma * bound,
         )
-        return release.values
 
     large = grads.size > len(grads)
-    own_fill = fill_for(oracle, fill, rank, keep)
-    if large and own_fill is not None:
-        filled, lengths = grads.filled(own_fill)
+    if large and fill is not None and not oracle.charges_rows:
+        filled, lengths, coarse = grads.filled(fill)
         if filled is not None:
             if norm is not None:
-                lengths, bound = grads.plain_lengths, checked_norm(norm)
+                lengths, bound = grads.inner.lengths, checked_norm(norm)
             elif filled.longest is not None and part == LONGEST:
                 bound = filled.longest
             else:
                 bound = clipping_bound(lengths, part)
-            answer = filled.back(ask(filled.rows, filled.norm))
-            answer *= clip_factors(lengths, bound)
-            return Answer(grads, torch.from_numpy(answer))
-    bound = clipping_bound(grads.norms.numpy(), part) if norm is None else norm
+            release = ask(filled.rows, filled.norm)
+            answer = filled.back(release.values) * clip_factors(lengths, bound)
+            return Answer(grads, release, answer, coarse)
+    bound = clipping_bound(grads.lengths, part) if norm is None else norm
     if not large:
-        return Answer(grads, flat=ask(grads.rows.cpu().numpy(), bound))
-    own = Subspace.of(grads.triangle, norm=bound, rank=rank, keep=keep, floor=grads.floor)
-    z = ask(own.rows, bound)
-    return Answer(grads, own.back(z), float(np.linalg.norm(z)))
+        return Answer(grads, ask(grads.rows.cpu().numpy(), bound))
+    span = Subspace.of(grads.gram, norm=bound, floor=ROUNDING * grads.inner.lengths**2)
+    release = ask(span.rows, bound)
+    return Answer(grads, release, span.back(release.values), double=True)
 
 
-def clipping_bound(norms: NDArray[np.float64], part: float) -> float:
-    """C_p: a quantile of the company's own row norms. Independent of the attributes, so free."""
-    bound = quantile(norms, part)
-    return bound if bound > 0 else max(float(norms.max(initial=0.0)), 1e-12)
+def clipping_bound(lengths: Floats, part: float) -> float:
+    """C_p: a quantile of the company's own row lengths. Independent of the attributes, so free."""
+    bound = quantile(lengths, part)
+    return bound if bound > 0 else max(float(lengths.max(initial=0.0)), 1e-12)
 
 
 __all__ = ["Answer", "CentredGradients", "Persons", "clipping_bound", "private_sum"]

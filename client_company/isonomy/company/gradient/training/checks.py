@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.oracle import GroupOracle, RepeatedPeopleWarning
 from isonomy.company.fair.inputs.checks import checked_attributes, checked_oracle, positions_of
+from isonomy.company.gradient.per_sample.tracing import refuse_batch_norm
 from isonomy.company.gradient.record.privacy import RecordRun, RecordStrategy
 from isonomy.company.gradient.run.chunks import chunk_size_for, make_chunks
 from isonomy.company.gradient.run.filters import FilteredOracle
@@ -45,13 +45,7 @@ def check_model(model: object) -> None:
                 f"the model's parameters are {parameter.dtype}: lengths of gradients, by which "
                 "people are clipped, need 32 bits. Take model.float()."
             )
-    for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm):
-            raise ConfigError(
-                f"layer {name or type(module).__name__!r} is a BatchNorm: its output for one "
-                "person depends on the others in the batch, so nobody has a gradient of their own "
-                "and clipping bounds nothing. Replace it by nn.GroupNorm or nn.LayerNorm."
-            )
+    refuse_batch_norm(model)
 
 
 def check_finite_loss(loss: Tensor | float) -> float:

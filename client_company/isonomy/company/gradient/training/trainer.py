@@ -36,19 +36,18 @@ from torch.optim import Optimizer
 from isonomy.common.base.errors import BudgetExceeded, ConfigError
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.federation.progress import progress_bar
-from isonomy.company.gradient.per_sample.chain import set_training
 from isonomy.company.gradient.record.privacy import RecordPrivacy, RecordStrategy
 from isonomy.company.gradient.run.history import History
 from isonomy.company.gradient.run.paper_epsilon import PaperEpsilon, as_in_papers
 from isonomy.company.gradient.run.strategy import (
     Chunk,
+    Loss,
     RoundRecord,
     Run,
     Strategy,
-    logits_of,
     trainable,
 )
-from isonomy.company.gradient.sums.deferred import Deferred, LineStep, back_propagate
+from isonomy.company.gradient.sums.deferred import Deferred
 from isonomy.company.gradient.training import checkpoint
 from isonomy.company.gradient.training.checks import (
     check_finite_loss,
@@ -62,7 +61,6 @@ from isonomy.company.gradient.training.checks import (
 )
 
 Optimiser = Callable[[Iterable[nn.Parameter]], Optimizer]
-Loss = Callable[[Tensor, Tensor], Tensor]  # (logits (b, classes), target (b,)) -> mean loss
 Callback = Callable[["Trainer", RoundRecord], bool | None]  # True: stop here
 _CROSS_ENTROPY = nn.functional.cross_entropy
 
@@ -192,7 +190,7 @@ class Trainer:
         self.history = History()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            averaged = _Average(self.model, self.rounds - math.ceil(self.average * self.rounds))
+            averaged = _Average(self.rounds - math.ceil(self.average * self.rounds))
             if resume is not None:
                 self.history = checkpoint.restore(
                     Path(resume), self, run, optimiser, averaged.state
@@ -240,6 +238,7 @@ class Trainer:
 
     def _round(self, run: Run, optimiser: Optimizer, averaged: _Average) -> bool:
         begin, losses = time.perf_counter(), []
+        self.model.train()
         kept: list[list[Tensor]] = []
         for number in range(self.passes):
             order = torch.randperm(len(run.chunks), generator=run.generator).tolist()
@@ -248,13 +247,11 @@ class Trainer:
                 if number == 0 and run.record is not None:
                     chunk = run.record.draw_chunk(run, index)
                 if number == 0:
-                    set_training(self.model, False)
-                    constraint = self.strategy.constraint_gradient(run, chunk)
+                    constraint = self._constraint(run, chunk)
                     if constraint is not None and self.passes > 1:
                         kept.append(list(constraint))
                 else:
                     constraint = _mean(kept)
-                set_training(self.model, True)
                 for _ in range(self.local_steps):
                     losses.append(self._descend(run, optimiser, chunk, constraint))
         run.round += 1
@@ -274,6 +271,15 @@ class Trainer:
         self.history.append(record)
         wishes = [callback(self, record) for callback in self.callbacks]  # every one is called
         return any(wishes)
+
+    def _constraint(self, run: Run, chunk: Chunk) -> Sequence[Tensor] | None:
+        """The strategy's gradient, in evaluation mode where that makes a difference."""
+        if run.modeless:
+            return self.strategy.constraint_gradient(run, chunk)
+        self.model.eval()
+        constraint = self.strategy.constraint_gradient(run, chunk)
+        self.model.train()
+        return constraint
 
     def _loss_rows(self, run: Run, chunk: Chunk) -> Tensor:
         if self.loss_batch is None:
@@ -297,29 +303,19 @@ class Trainer:
         """
         target = run.target[rows].to(run.device)
         shared = None
-        if isinstance(constraint, Deferred):
-            shared = constraint.take_pass(self.model, rows)
+        if isinstance(constraint, Deferred) and run.modeless:
+            shared = constraint.take_pass(rows)
         if shared is not None:
-            constraint = None
-            if self.loss is _CROSS_ENTROPY and run.classes == 2:
-                line = LineStep.of(shared, target)
-                if line is not None:
-                    value = check_finite_loss(line.loss)
-                    for parameter in (p for own in optimiser.param_groups for p in own["params"]):
-                        if not parameter.requires_grad:  # frozen since: it must not go on moving
-                            parameter.grad = None
-                    line.back_propagate()
-                    optimiser.step()
-                    return value
-            loss = self.loss(logits_of(shared.outputs, run.classes), target)
-        else:
-            loss = self.loss(run.outputs(rows), target)
+            shared_loss = shared.loss(self.loss, target, run.classes)
+            value = check_finite_loss(shared_loss)
+            optimiser.zero_grad()
+            shared.back_propagate(shared_loss)
+            optimiser.step()
+            return value
+        loss = self.loss(run.outputs(rows), target)
         value = check_finite_loss(loss)
         optimiser.zero_grad()
-        if shared is not None:
-            back_propagate(loss, shared)
-        else:
-            loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]
         if constraint is not None:
             for parameter, extra in zip(trainable(self.model), constraint, strict=True):
                 extra = extra.to(parameter)
@@ -359,7 +355,7 @@ class Trainer:
 class _Average:
     """The mean of the parameters at the ends of the last rounds."""
 
-    def __init__(self, model: nn.Module, after: int) -> None:
+    def __init__(self, after: int) -> None:
         self.after = after  # rounds that do not enter
         self.state: dict[str, Tensor] = {}
 
