@@ -19,7 +19,7 @@ from rich.console import Console
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.company.demo.display import Display
 from isonomy.company.demo.federation import Federation
-from isonomy.company.demo.layout import Layout, Settings
+from isonomy.company.demo.layout import DemoSettings, Layout
 from isonomy.company.demo.prepare import prepare
 from isonomy.company.demo.processes import Processes, Running
 
@@ -101,7 +101,7 @@ class Town:
 def town(tmp_path: Path) -> Iterator[Town]:
     layout = Layout.make(tmp_path / "run")
     with Processes(layout.logs) as processes:
-        prepare(layout, Settings(people=1000), processes)
+        prepare(layout, DemoSettings(people=1000), processes)
         town = Town(layout, processes)
         town.begin()
         yield town

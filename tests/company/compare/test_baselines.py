@@ -18,7 +18,8 @@ from isonomy.company.compare.baselines.reductions import mixture_weights, reduce
 from isonomy.company.rehearsal.datasets.lending import lending
 from isonomy.company.rehearsal.measures import violation
 from isonomy.company.rehearsal.report import _plots, table
-from isonomy.company.rehearsal.simulate import Settings, simulate
+from isonomy.company.rehearsal.settings import Settings
+from isonomy.company.rehearsal.simulate import simulate
 from isonomy.company.rehearsal.strategies import NOTIONS_OF
 
 Floats = NDArray[np.float64]

@@ -20,7 +20,9 @@ from scipy import stats
 
 from isonomy.company.rehearsal.base_models import Fits
 from isonomy.company.rehearsal.datasets import Dataset, load
-from isonomy.company.rehearsal.simulate import Run, Settings, run_seed
+from isonomy.company.rehearsal.results import Run
+from isonomy.company.rehearsal.settings import Settings
+from isonomy.company.rehearsal.simulate import run_seed
 
 DATA = Path(os.environ.get("ISONOMY_DATA_DIR", Path(__file__).parents[4] / "shared" / "data"))
 SEEDS = int(os.environ.get("ISONOMY_SEEDS", "8"))

@@ -18,7 +18,8 @@ from isonomy.company.rehearsal import strategies as rehearsal
 from isonomy.company.rehearsal.base_models import BASES, base_model
 from isonomy.company.rehearsal.datasets import Dataset, lending
 from isonomy.company.rehearsal.measures import violation
-from isonomy.company.rehearsal.simulate import Settings, simulate, split_people
+from isonomy.company.rehearsal.settings import Settings
+from isonomy.company.rehearsal.simulate import simulate, split_people
 from isonomy.company.rehearsal.strategies import STRATEGIES, Rehearsal, Trained
 
 with warnings.catch_warnings():

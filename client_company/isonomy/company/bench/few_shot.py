@@ -46,7 +46,7 @@ from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.privacy.accounting import units_for
 from isonomy.company.bench.relay import open_session, party_keys, show, start_relay
 from isonomy.company.demo.federation import START_S
-from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout, Settings
+from isonomy.company.demo.layout import COMPANY, REGULATOR, DemoSettings, Layout
 from isonomy.company.demo.prepare import prepare
 from isonomy.company.demo.processes import Processes
 
@@ -74,7 +74,7 @@ def measure(settings: FewShotSettings = SETTINGS) -> dict[str, float]:
         threadpool_limits(1),
     ):
         layout = Layout.make(Path(folder) / "parties")
-        prepare(layout, Settings(people=400), processes)  # keys and certificates of all three
+        prepare(layout, DemoSettings(people=400), processes)  # keys and certificates of all three
         federation = _Federation(layout, settings)
         public = layout.root / "public.json"
         public.write_bytes(federation.plan.public().to_json())

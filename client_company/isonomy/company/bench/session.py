@@ -32,7 +32,7 @@ from isonomy.common.sums.local import LocalOracle
 from isonomy.company.bench.relay import open_session, show, start_relay
 from isonomy.company.demo.display import Display
 from isonomy.company.demo.federation import START_S
-from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout, Settings
+from isonomy.company.demo.layout import COMPANY, REGULATOR, DemoSettings, Layout
 from isonomy.company.demo.population import Population
 from isonomy.company.demo.prepare import prepare
 from isonomy.company.demo.processes import Processes
@@ -51,14 +51,14 @@ def measure(people: int, announce: Callable[[str], None]) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="isonomy-bench-") as folder:
         announce("a whole demonstration")
         demo = Layout.make(Path(folder) / "demo")
-        settings = Settings(people=people)
+        settings = DemoSettings(people=people)
         quiet = Display(Console(quiet=True), settings.epsilon)
         summary = run_demo(demo, settings, quiet).summary
         announce("the same training on the local oracle")
         local_s = _local_seconds(demo, settings)
         legs = Layout.make(Path(folder) / "legs")
         with Processes(legs.logs) as processes:
-            prepare(legs, Settings(people=400), processes)
+            prepare(legs, DemoSettings(people=400), processes)
             announce("legs of 2 MB through the relay")
             leg = _relay_leg(legs, processes)
             announce("legs of 2 MB as Flower messages")
@@ -84,7 +84,7 @@ def session(json: bool, people: int = 20_000) -> None:
     show(result, "Session, on this machine", json=json)
 
 
-def _local_seconds(layout: Layout, settings: Settings) -> float:
+def _local_seconds(layout: Layout, settings: DemoSettings) -> float:
     """Seconds of the demonstration's training with the regulator's side in this process."""
     plan, population = Plan.load(layout.plan), Population.of(settings)
     fresh = Layout(layout.root.with_name("local"))  # the same data; model and papers of its own

@@ -34,12 +34,12 @@ def demo(
     """
     # Here, not above: `isonomy --help` need not wait for scikit-learn.
     from isonomy.company.demo.display import Display
-    from isonomy.company.demo.layout import Layout, Settings
+    from isonomy.company.demo.layout import DemoSettings, Layout
     from isonomy.company.demo.report import table, write_report
     from isonomy.company.demo.run import run_demo
 
     console = Console(stderr=True)
-    settings = Settings(
+    settings = DemoSettings(
         dataset=dataset,
         data_dir=data_dir,
         people=people,

@@ -95,7 +95,7 @@ def simulate(
     """Rehearse a strategy on data where both sides are known, before spending a real budget."""
     # Here, not above: `isonomy --help` need not wait for scikit-learn.
     from isonomy.company.rehearsal.report import check_folder, table, write_folder
-    from isonomy.company.rehearsal.simulate import Settings
+    from isonomy.company.rehearsal.settings import Settings
     from isonomy.company.rehearsal.simulate import simulate as rehearse
 
     settings = Settings(

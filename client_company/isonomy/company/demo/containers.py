@@ -17,7 +17,7 @@ from pathlib import Path
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.command_line import CommandLine
-from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout, Place, Settings
+from isonomy.company.demo.layout import COMPANY, REGULATOR, DemoSettings, Layout, Place
 from isonomy.company.demo.population import Population
 from isonomy.company.demo.prepare import prepare
 from isonomy.company.demo.processes import Processes
@@ -38,7 +38,7 @@ def provision(root: Path) -> None:
     layout = Layout(root)
     if layout.settings.exists():
         return
-    settings = Settings(
+    settings = DemoSettings(
         people=int(os.environ.get("ISONOMY_DEMO_PEOPLE", "20000")),
         epsilon=os.environ.get("ISONOMY_DEMO_EPSILON", "1"),
         seed=int(os.environ.get("ISONOMY_DEMO_SEED", "0")),
@@ -66,7 +66,7 @@ def provision(root: Path) -> None:
 @app.command()
 def report(root: Path, out: Path) -> None:
     """Score the company's decisions and write the report."""
-    layout, settings = Layout(root), Settings.load(Layout(root).settings)
+    layout, settings = Layout(root), DemoSettings.load(Layout(root).settings)
     state = layout.server / "state" / Plan.load(layout.plan).hash.hex()
     server = json.loads((state / "outcome.json").read_text())
     seconds = time.time() - layout.settings.stat().st_mtime

@@ -24,7 +24,7 @@ COMPANY, REGULATOR = "company", "regulator"
 
 
 @dataclass(frozen=True)
-class Settings:
+class DemoSettings:
     """The demonstration's options."""
 
     dataset: str = "lending"
@@ -43,7 +43,7 @@ class Settings:
         path.write_text(json.dumps({**asdict(self), "data_dir": str(self.data_dir or "")}))
 
     @classmethod
-    def load(cls, path: Path) -> Settings:
+    def load(cls, path: Path) -> DemoSettings:
         """Read the options."""
         raw = json.loads(path.read_text())
         return cls(**{**raw, "data_dir": Path(raw["data_dir"]) if raw["data_dir"] else None})

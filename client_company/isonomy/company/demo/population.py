@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score
 
 from isonomy.common.base.errors import DataError
-from isonomy.company.demo.layout import Layout, Settings
+from isonomy.company.demo.layout import DemoSettings, Layout
 from isonomy.company.rehearsal.datasets import Dataset, attribute_names, lending, load
 from isonomy.company.rehearsal.measures import violation
 
@@ -46,7 +46,7 @@ class Population:
         self._tested = rng.random(len(data.ids)) < TEST_PART  # (people,)
 
     @classmethod
-    def of(cls, settings: Settings) -> Population:
+    def of(cls, settings: DemoSettings) -> Population:
         """Generate or load the people that the settings ask for."""
         if settings.dataset == "lending":
             return cls(lending(settings.people, settings.seed), "sex", settings.seed)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from isonomy.common.keys.party import Card, PartyKeys
 from isonomy.common.node.node import make_node_key
 from isonomy.common.people.cohort import Cohort
-from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout, Place, Settings
+from isonomy.company.demo.layout import COMPANY, REGULATOR, DemoSettings, Layout, Place
 from isonomy.company.demo.population import Population
 from isonomy.company.demo.processes import Processes, Running
 from isonomy.company.federation.planning import make_plan, write_plan
 
 
 def prepare(
-    layout: Layout, settings: Settings, processes: Processes, place: Place | None = None
+    layout: Layout, settings: DemoSettings, processes: Processes, place: Place | None = None
 ) -> Population:
     """Make everything that the parties need; returns the people."""
     place = place or Place.here()

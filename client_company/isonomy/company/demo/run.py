@@ -13,7 +13,7 @@ from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.company.demo.display import Display
 from isonomy.company.demo.federation import Federation
-from isonomy.company.demo.layout import Layout, Settings
+from isonomy.company.demo.layout import DemoSettings, Layout
 from isonomy.company.demo.population import Population, Score
 from isonomy.company.demo.prepare import prepare
 from isonomy.company.demo.processes import Processes
@@ -31,7 +31,7 @@ class DemoResult:
     exchanges: list[dict[str, Any]]
 
 
-def run_demo(layout: Layout, settings: Settings, display: Display) -> DemoResult:
+def run_demo(layout: Layout, settings: DemoSettings, display: Display) -> DemoResult:
     """Prepare, start, train, take down, score. Whatever happens, no process stays behind."""
     began = time.monotonic()
     with Processes(layout.logs) as processes:
@@ -45,7 +45,7 @@ def run_demo(layout: Layout, settings: Settings, display: Display) -> DemoResult
 
 def collect(
     layout: Layout,
-    settings: Settings,
+    settings: DemoSettings,
     population: Population,
     server: dict[str, Any],
     seconds: float,

@@ -22,7 +22,7 @@ from isonomy.common.base.command_line import CommandLine
 from isonomy.common.base.errors import BudgetExceeded
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.sums.oracle import GroupOracle
-from isonomy.company.demo.layout import COMPANY, Layout, Settings
+from isonomy.company.demo.layout import COMPANY, DemoSettings, Layout
 from isonomy.company.demo.population import read_company
 from isonomy.company.fair.estimator import FairClassifier
 from isonomy.company.fair.save import MODEL, save_model
@@ -50,7 +50,9 @@ class EventFile:
         self("exchange", **fields, epsilon=done.budget.spent_epsilon)
 
 
-def train(oracle: GroupOracle, layout: Layout, plan: Plan, settings: Settings) -> dict[str, Any]:
+def train(
+    oracle: GroupOracle, layout: Layout, plan: Plan, settings: DemoSettings
+) -> dict[str, Any]:
     """Train the plan's strategy; decisions of the base model and of the fair one on test people.
 
     Both models' decisions on the plan's people are audited, for the regulator's report.
@@ -105,7 +107,7 @@ def train(oracle: GroupOracle, layout: Layout, plan: Plan, settings: Settings) -
 def main(folder: Path) -> None:
     """Run the company's part of the demonstration in FOLDER."""
     layout = Layout(folder)
-    settings = Settings.load(layout.settings)
+    settings = DemoSettings.load(layout.settings)
     progress = EventFile(layout.company.folder / "progress.jsonl")
     plan = Plan.load(layout.plan)
     progress("listening")

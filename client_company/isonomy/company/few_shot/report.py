@@ -15,9 +15,9 @@ from rich.table import Table
 
 from isonomy.common.base.errors import StorageError
 from isonomy.company.compare.benchmark import methods as palette
-from isonomy.company.compare.benchmark.svg import Panel, Series, figure
 from isonomy.company.few_shot.data import NAMES as DATASETS
 from isonomy.company.few_shot.variants import VARIANTS
+from isonomy.company.rehearsal.panels import Panel, Series, figure
 
 MEASURES = ["accuracy", "gf", "eo"]
 NAMES = {"accuracy": "accuracy", "gf": "GF (1 is fair)", "eo": "EO (0 is fair)"}

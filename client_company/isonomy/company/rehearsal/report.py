@@ -8,15 +8,15 @@ import json
 import math
 import os
 import tempfile
+from html import escape
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
 from isonomy.common.base.errors import ConfigError, StorageError
-from isonomy.company.rehearsal.simulate import Result, Run, Simulation
+from isonomy.company.rehearsal.panels import Panel, Series, figure
+from isonomy.company.rehearsal.results import Result, Run, Simulation
 
-FILES = ("results.json", "results.csv", "plots.html")
 _COLUMNS = (
     "ε", "error", "violation", "floor", "selected", "ε spent", "ε papers", "returned", "s",
 )  # fmt: skip
@@ -27,7 +27,7 @@ def table(simulation: Simulation) -> Table:
     """Means over seeds, one line per ε, the base model first."""
     first = simulation.results[0]
     settings = first.settings
-    shown = Table(
+    rows = Table(
         title=f"{first.dataset}, {first.attribute}: {settings.strategy} for "
         f"{settings.notion.replace('_', ' ')}{_aim(first)} on "
         f"{settings.base}, {_seeds(first)}, δ = {settings.delta:g}",
@@ -36,8 +36,8 @@ def table(simulation: Simulation) -> Table:
         + "".join(f"\n{note}" for note in _notes(first)),
     )
     for name in _COLUMNS:
-        shown.add_column(name, justify="left" if name == "returned" else "right")
-    shown.add_row(
+        rows.add_column(name, justify="left" if name == "returned" else "right")
+    rows.add_row(
         "base",
         f"{first.average('base_error'):.4f}",
         f"{first.average('base_violation'):.4f}",
@@ -46,7 +46,7 @@ def table(simulation: Simulation) -> Table:
         *("", "", "", ""),
     )
     for result in simulation.results:
-        shown.add_row(
+        rows.add_row(
             f"{result.epsilon:g}",
             f"{result.average('test_error'):.4f}",
             f"{result.average('test_violation'):.4f}",
@@ -57,7 +57,7 @@ def table(simulation: Simulation) -> Table:
             _returned(result),
             f"{result.average('seconds'):.1f}",
         )
-    return shown
+    return rows
 
 
 def _aim(result: Result) -> str:
@@ -71,12 +71,12 @@ def _seeds(result: Result) -> str:
 
 
 def _papers(result: Result) -> str:
-    found = result.average("epsilon_as_in_papers")
-    return "" if math.isnan(found) else f"{found:.3f}"
+    epsilon = result.average("epsilon_as_in_papers")
+    return "" if math.isnan(epsilon) else f"{epsilon:.3f}"
 
 
 def _notes(result: Result) -> list[str]:
-    """What the figures are worth, and what must stand beside them."""
+    """What the figures are worth, and what a reader must know about them."""
     notes = [f"accounting: {result.accounting}"] if result.accounting else []
     if not result.accounting:
         notes.append("ε: guaranteed for attributes (cap); ε spent: of it, company's view, exact")
@@ -103,7 +103,7 @@ def _returned(result: Result) -> str:
 
 
 def check_folder(out: Path) -> None:
-    """Could results be written here? Asked before the work, not after it."""
+    """Refuse a place that cannot be written to before the work, not after it."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out} is a file; name a folder")
     place = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
@@ -144,102 +144,61 @@ def _csv(simulation: Simulation) -> str:
 
 
 def _plots(simulation: Simulation) -> str:
-    """One HTML page with both plots; the plotting code is inside, so it opens anywhere."""
-    from plotly.graph_objects import Figure
-    from plotly.subplots import make_subplots
-
+    """One HTML page with both plots; it needs no script and no network."""
     first = simulation.results[0]
-    figure: Figure = make_subplots(
-        rows=1, cols=2, subplot_titles=("Trade-off on test people", "Violation against ε")
+    settings = first.settings
+    title = (
+        f"{first.dataset}, {first.attribute}: {settings.strategy}, "
+        f"{settings.notion.replace('_', ' ')}, base {settings.base}"
     )
-    for trace in _trade_off(simulation):
-        figure.add_trace(trace, row=1, col=1)
-    for trace in _sweep(simulation):
-        figure.add_trace(trace, row=1, col=2)
-    floor = sum(result.noise_floor for result in simulation.results) / len(simulation.results)
-    figure.add_vline(
-        floor, line={"dash": "dash", "color": _FLOOR, "width": 1.5}, row=1, col=1,
-        annotation={"text": "noise floor", "font": {"color": _FLOOR}},
-        annotation_position="top right",
-    )  # fmt: skip
-    figure.update_xaxes(title_text="violation", rangemode="tozero", row=1, col=1)
-    figure.update_yaxes(title_text="error", row=1, col=1)
-    figure.update_xaxes(title_text="ε (log scale)", type="log", row=1, col=2)
-    figure.update_yaxes(title_text="violation", rangemode="tozero", row=1, col=2)
-    figure.update_layout(
-        template="simple_white",
-        title=f"{first.dataset}, {first.attribute}: {first.settings.strategy}, "
-        f"{first.settings.notion.replace('_', ' ')}, base {first.settings.base}"
-        + "".join(f"<br><sub>{note}</sub>" for note in _notes(first)),
-        margin={"t": 90 + 25 * len(_notes(first))},  # the notes stand above the panels
-        legend={"orientation": "h", "y": -0.18},
+    drawn = figure(title, [_trade_off(simulation), _sweep(simulation)])
+    notes = "".join(f"<p>{escape(note)}</p>\n" for note in _notes(first))
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        f"<title>{escape(title)}</title>\n{drawn}{notes}</html>\n"
     )
-    return str(figure.to_html(include_plotlyjs=True, full_html=True))
 
 
-def _trade_off(simulation: Simulation) -> list[Any]:
-    from plotly.graph_objects import Scatter
-
-    first = simulation.results[0]
-    base = Scatter(
-        x=[first.average("base_violation")],
-        y=[first.average("base_error")],
-        mode="markers+text",
-        text=["base"],
-        textposition="top center",
-        marker={"color": _BASE, "size": 12, "symbol": "diamond"},
-        name="base model, mean",
-    )
-    runs = Scatter(
-        x=[run.test_violation for result in simulation.results for run in result.runs],
-        y=[run.test_error for result in simulation.results for run in result.runs],
-        text=[
-            f"ε = {result.epsilon:g}, seed {run.seed}, {run.returned}"
-            for result in simulation.results
-            for run in result.runs
-        ],
-        mode="markers",
-        marker={"color": _INK, "size": 5, "opacity": 0.35},
-        name="single runs",
-    )
-    means = Scatter(
-        x=[result.average("test_violation") for result in simulation.results],
-        y=[result.average("test_error") for result in simulation.results],
-        text=[f"ε = {result.epsilon:g}" for result in simulation.results],
-        textposition="top center",
-        mode="markers+text",
-        marker={"color": _INK, "size": 12},
-        name=f"{first.settings.strategy}, mean",
-    )
-    return [base, runs, means]
-
-
-def _sweep(simulation: Simulation) -> list[Any]:
-    from plotly.graph_objects import Scatter
-
-    results = sorted(simulation.results, key=lambda result: result.epsilon)
-    epsilons = [result.epsilon for result in results]
-    seen = [[run.test_violation for run in result.runs] for result in results]
-    mean = [result.average("test_violation") for result in results]
-    spread = {
-        "type": "data",
-        "symmetric": False,
-        "array": [max(own) - centre for own, centre in zip(seen, mean, strict=True)],
-        "arrayminus": [centre - min(own) for own, centre in zip(seen, mean, strict=True)],
-    }
-    floor = [result.noise_floor for result in results]
-    base = [result.average("base_violation") for result in results]
-    return [
-        Scatter(
-            x=epsilons, y=mean, error_y=spread, mode="lines+markers", marker={"color": _INK},
-            name="violation: mean, least and largest",
+def _trade_off(simulation: Simulation) -> Panel:
+    """Error against violation: the base model, single runs, and their means per ε."""
+    results = simulation.results
+    first = results[0]
+    runs = [(result, run) for result in results for run in result.runs]
+    base = (first.average("base_violation"), first.average("base_error"))
+    means = [(result.average("test_violation"), result.average("test_error")) for result in results]
+    series = [
+        Series("base model, mean", _BASE, "diamond", [base]),
+        Series(
+            "single runs", _INK, "circle",
+            [(run.test_violation, run.test_error) for _, run in runs],
+            [f"ε = {result.epsilon:g}, seed {run.seed}, {run.returned}" for result, run in runs],
+            hollow=True,
         ),
-        Scatter(x=epsilons, y=base, mode="lines+markers", marker={"color": _BASE}, name="base"),
-        Scatter(
-            x=epsilons, y=floor, mode="lines+markers", line={"dash": "dash", "color": _FLOOR},
-            name="noise floor",
+        Series(
+            f"{first.settings.strategy}, mean", _INK, "circle", means,
+            [f"ε = {result.epsilon:g}" for result in results],
         ),
     ]  # fmt: skip
+    floor = sum(result.noise_floor for result in results) / len(results)
+    return Panel("Trade-off on test people", "violation", "error", series, shade=floor)
 
 
-__all__ = ["FILES", "check_folder", "table", "write_folder"]
+def _sweep(simulation: Simulation) -> Panel:
+    """Violation against ε: mean with least and largest, the base model, the noise floor."""
+    results = sorted(simulation.results, key=lambda result: result.epsilon)
+    epsilons = [result.epsilon for result in results]
+
+    def line(measure: str) -> list[tuple[float, float]]:
+        return [(result.epsilon, result.average(measure)) for result in results]
+
+    runs = [(result.epsilon, run.test_violation) for result in results for run in result.runs]
+    series = [
+        Series("violation, mean", _INK, "circle", line("test_violation"), line=True),
+        Series("violation, single runs", _INK, "circle", runs, hollow=True),
+        Series("base model", _BASE, "diamond", line("base_violation"), line=True),
+        Series("noise floor", _FLOOR, "", line("noise_floor"), dash=True),
+    ]
+    return Panel(
+        "Violation against ε", "ε (log scale)", "violation", series,
+        x_log=True, y_from_zero=True, x_ticks=epsilons,
+    )  # fmt: skip

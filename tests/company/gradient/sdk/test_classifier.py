@@ -25,7 +25,8 @@ from isonomy.company.gradient.run.notions import NAMES, BuiltIn, Event, notion_o
 from isonomy.company.gradient.run.paper_epsilon import GUARANTEE, NOT_A_GUARANTEE
 from isonomy.company.gradient.sdk.classifier import WeightedLoss
 from isonomy.company.rehearsal.datasets import lending
-from isonomy.company.rehearsal.simulate import Settings, simulate
+from isonomy.company.rehearsal.settings import Settings
+from isonomy.company.rehearsal.simulate import simulate
 
 SHORT = {"rounds": 3, "warmup_steps": 40, "local_steps": 4}
 
@@ -266,7 +267,7 @@ def _text(result: Any) -> str:
     from rich.console import Console
 
     from isonomy.company.rehearsal.report import table
-    from isonomy.company.rehearsal.simulate import Simulation
+    from isonomy.company.rehearsal.results import Simulation
 
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(table(Simulation((result,))))

@@ -36,7 +36,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from isonomy.common.base.errors import ConfigError
 from isonomy.company.compare.benchmark.methods import method
 from isonomy.company.rehearsal.datasets import attribute_names
-from isonomy.company.rehearsal.simulate import Settings
+from isonomy.company.rehearsal.settings import Settings
 from isonomy.company.rehearsal.strategies import GRADIENT
 
 SCHEMA = 1  # of a result line; part of the key

@@ -20,7 +20,7 @@ from typing import Any
 from isonomy.company.compare.benchmark.methods import GREY, method, published_method
 from isonomy.company.compare.benchmark.published import Point
 from isonomy.company.compare.benchmark.summary import Mean, front
-from isonomy.company.compare.benchmark.svg import Panel, Series, figure
+from isonomy.company.rehearsal.panels import Panel, Series, figure
 
 _NOTE = "filled: run here, means over seeds · hollow: published · grey: sampling noise"
 _LEAST = 5e-4  # violations below are drawn here: a logarithm has no zero

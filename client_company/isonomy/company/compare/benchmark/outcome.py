@@ -7,7 +7,6 @@ where this worker had not made them before.
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from isonomy.company.compare.benchmark.cells import Cell, version
 from isonomy.company.rehearsal.base_models import Fits
 from isonomy.company.rehearsal.datasets import Dataset, load
+from isonomy.company.rehearsal.results import finite
 from isonomy.company.rehearsal.simulate import run_seed
 
 _DATA: dict[tuple[str, str, str], Dataset] = {}
@@ -41,11 +41,8 @@ def _measured(cell: Cell, data_dir: Path | None) -> dict[str, Any]:
         _FITS[place] = Fits()
     settings = cell.settings()
     run = run_seed(data, cell.attribute, settings, settings.epsilons[0], cell.seed, _FITS[place])
-    found = {name: value for name, value in vars(run).items() if name != "seed"}
-    return {  # JSON has no NaN (nothing measured) and no infinity (ε of what is not private)
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in found.items()
-    }
+    # None: nothing measured (NaN), or the ε of what is not private (infinity).
+    return finite({name: value for name, value in vars(run).items() if name != "seed"})
 
 
 def _dataset(cell: Cell, data_dir: Path | None) -> Dataset:
@@ -54,6 +51,3 @@ def _dataset(cell: Cell, data_dir: Path | None) -> Dataset:
         _DATA.clear()
         _DATA[place] = load(cell.dataset, data_dir, cell.attribute)
     return _DATA[place]
-
-
-__all__ = ["outcome"]

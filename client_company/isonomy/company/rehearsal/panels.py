@@ -172,6 +172,3 @@ def _mark(x: float, y: float, one: Series, tip: str = "") -> str:
 
 def _joined(points: Sequence[tuple[float, float]], one: Series) -> str:
     return path(points, one.colour, dashed=one.dash or one.hollow)
-
-
-__all__ = ["Panel", "Series", "figure"]

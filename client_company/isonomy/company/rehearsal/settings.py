@@ -1,0 +1,99 @@
+"""What is rehearsed: the settings of `isonomy simulate`, checked before any data are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from isonomy.common.agreements.notions import NOTIONS
+from isonomy.common.base.errors import ConfigError
+from isonomy.company.rehearsal.base_models import BASES
+from isonomy.company.rehearsal.strategies import (
+    GRADIENT,
+    PRIVATE_GRADIENT,
+    STRATEGIES,
+    TOLERANCE,
+    check_notion,
+)
+
+LAST_SEED = 2**32 - 1  # scikit-learn takes no larger one
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is rehearsed. Checked on construction, before any data are read."""
+
+    attribute: str | None = None
+    strategy: str = "tilt"
+    notion: str = "demographic_parity"
+    epsilons: tuple[float, ...] = (1.0,)
+    delta: float = 1e-5
+    base: str = "gbdt"
+    tolerance: float | None = None  # None: TOLERANCE for tilt; gradient strategies run to the end
+    seeds: int = 3
+    first_seed: int = 0  # seeds first_seed … first_seed + seeds − 1
+    encrypted: bool = False
+    keep_selection_rate: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the strategy, by name
+    record_epsilon: float | None = None  # protect whole records from who sees the model
+    stretch: float | None = None  # under an individual filter: how much it stretches the cap
+
+    def __post_init__(self) -> None:
+        _one_of("strategy", self.strategy, STRATEGIES)
+        _one_of("notion", self.notion, NOTIONS)
+        _one_of("base model", self.base, BASES)
+        check_notion(self.strategy, self.notion)
+        if not self.epsilons:
+            raise ConfigError("give at least one epsilon")
+        for epsilon in self.epsilons:
+            if not (math.isfinite(epsilon) and epsilon > 0):
+                raise ConfigError(f"epsilon must be a number above 0; got {epsilon}")
+        if len(set(self.epsilons)) != len(self.epsilons):
+            raise ConfigError("an epsilon is given twice")
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"delta must lie between 0 and 1; got {self.delta}")
+        if self.tolerance is not None and not 0 <= self.tolerance < 1:
+            raise ConfigError(
+                f"tolerance must be at least 0 (as small as the audits can tell) and below 1; "
+                f"got {self.tolerance}"
+            )
+        if self.seeds < 1:
+            raise ConfigError(f"seeds must be at least 1; got {self.seeds}")
+        if not 0 <= self.first_seed <= LAST_SEED - self.seeds + 1:
+            raise ConfigError(
+                f"the first seed must be at least 0 and the last at most {LAST_SEED}; "
+                f"got {self.first_seed} and {self.seeds} seeds"
+            )
+        self._check_gradient_only()
+
+    def _check_gradient_only(self) -> None:
+        """What only PF-LD and DP-FERMI can do."""
+        extras = {"record privacy": self.record_epsilon, "the individual filter": self.stretch}
+        for what, value in extras.items():
+            if value is not None and self.strategy not in PRIVATE_GRADIENT:
+                raise ConfigError(f"{what} is for {', '.join(PRIVATE_GRADIENT)}")
+        if self.record_epsilon is not None and self.stretch is not None:
+            raise ConfigError("record privacy and the individual filter do not go together")
+        if self.record_epsilon is not None and not 0 < self.record_epsilon < math.inf:
+            raise ConfigError(f"the records' epsilon must be above 0; got {self.record_epsilon}")
+        if self.stretch is not None and not 1 <= self.stretch < math.inf:
+            raise ConfigError(f"stretch must be a number of at least 1; got {self.stretch}")
+
+    @property
+    def seed_range(self) -> range:
+        """The seeds to run, in order."""
+        return range(self.first_seed, self.first_seed + self.seeds)
+
+    @property
+    def aim(self) -> float | None:
+        """The violation aimed at; None: the strategy does not look at one."""
+        if self.tolerance is None and self.strategy not in GRADIENT:
+            return TOLERANCE
+        return self.tolerance
+
+
+def _one_of(what: str, name: str, names: Iterable[str]) -> None:
+    if name not in names:
+        raise ConfigError(f"unknown {what} {name!r}; there are {', '.join(names)}")
