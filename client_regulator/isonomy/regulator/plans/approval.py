@@ -87,23 +87,24 @@ def check_cohorts(config: RegulatorConfig, vault: VaultTable) -> None:
         )
 
 
-def describe(config: RegulatorConfig, plan: Plan, spent_units: int) -> str:
-    """Return the plan in the officer's words: who may ask what, about whom, and what it costs."""
-    delta = float(config.ledger.delta)
-    companies = ", ".join(card.name for card in plan.companies)
-    attributes = "; ".join(f"{name} ({', '.join(labels)})" for name, labels in plan.groups.items())
-    after = epsilon_of(min(spent_units + plan.cap_units, 10**30), delta)
-    lines = [
-        f"This plan lets {companies} ask at most {config.policy.queries_per_run:,} questions about "
-        f"{plan.cohort_size:,} people, by {attributes}.",
-        f"It spends ε = {_epsilon(plan):g} of your {config.ledger.epsilon} (at δ = {plan.delta}) "
-        f"for each of these people, whether {companies} uses it or not.",
-        f"Set aside or spent so far: ε = {epsilon_of(spent_units, delta):.3g}; with this plan "
-        f"ε = {after:.3g} at most.",
-        "Compare these fingerprints by telephone before you approve:",
-        *(f"  {card.name}: {fingerprint(card)}" for card in plan.companies),
-    ]
-    return "\n".join([plan.describe(), "", *lines])
+def describe(config: RegulatorConfig, plan: Agreement, spent_units: int = 0) -> str:
+    """Return a plan in the officer's words: who may ask what, about whom, and what it costs."""
+    lines = [plan.describe()]
+    if isinstance(plan, Plan):
+        delta = float(config.ledger.delta)
+        names = ", ".join(card.name for card in plan.companies)
+        by = "; ".join(f"{name} ({', '.join(labels)})" for name, labels in plan.groups.items())
+        after = epsilon_of(min(spent_units + plan.cap_units, 10**30), delta)
+        lines += [
+            f"\nThis plan lets {names} ask at most {config.policy.queries_per_run:,} questions "
+            f"about {plan.cohort_size:,} people, by {by}.",
+            f"It spends ε = {_epsilon(plan):g} of your {config.ledger.epsilon} (at δ = "
+            f"{plan.delta}) for each of these people, whether {names} uses it or not.",
+            f"Set aside or spent so far: ε = {epsilon_of(spent_units, delta):.3g}; with this plan "
+            f"ε = {after:.3g} at most.",
+        ]
+    lines.append("Compare these fingerprints by telephone before you approve:")
+    return "\n".join([*lines, *(f"  {card.name}: {fingerprint(card)}" for card in plan.companies)])
 
 
 def _budget_refusals(config: RegulatorConfig, plan: Plan | FewShotPlan, strategy: str) -> list[str]:

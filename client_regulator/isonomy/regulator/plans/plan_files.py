@@ -3,7 +3,7 @@
 plans/HASH.json + HASH.people        approved: the daemon answers for it
 plans/closed/HASH.json               ended: the terms are kept, the list of people is not
 plans/closed/HASH.rejection.json     the officer's signed refusal, to hand to the company
-few-shot/HASH.json                   an approved few-shot plan
+few-shot/HASH.json, alignments/HASH.json    approved plans of the other kinds
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import contextlib
 import re
 from pathlib import Path
 
+from isonomy.common.agreements.agreement import Agreement, kind_of
 from isonomy.common.agreements.approvals import ApprovalStore
 from isonomy.common.agreements.plan import Plan
+from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.ledger.file import read_ledger
@@ -21,9 +23,9 @@ from isonomy.common.ledger.state import LedgerState
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.vault.member_key import member_key
-from isonomy.regulator.vault.sealed_file import shred
 
 MIN_PREFIX = 8
+_KINDS: dict[str, type[Agreement]] = {"alignment": AlignmentPlan, "few-shot": FewShotPlan}
 _PREFIX = re.compile(rf"[0-9a-f]{{{MIN_PREFIX},64}}")
 
 
@@ -32,26 +34,36 @@ def few_shot_approvals(config: RegulatorConfig) -> ApprovalStore[FewShotPlan]:
     return ApprovalStore(config.few_shot_folder, FewShotPlan)
 
 
-def find_plan(config: RegulatorConfig, prefix: str) -> Plan | None:
-    """Return the plan whose hash begins so, open or closed; None if there is none."""
+def load_agreement(path: Path) -> Agreement:
+    """Read a plan, an alignment or a few-shot plan."""
+    return _KINDS.get(kind_of(path), Plan).load(path)
+
+
+def find_agreement(config: RegulatorConfig, prefix: str) -> Agreement | None:
+    """Return what was approved or closed here under a hash that begins so, if there is any."""
     if not _PREFIX.fullmatch(prefix):
         return None
+    folders = (config.closed_folder, config.plans_folder)
     paths = {
         path.stem: path
-        for folder in (config.closed_folder, config.plans_folder)
+        for folder in (*folders, config.few_shot_folder, config.alignments_folder)
         for path in folder.glob(f"{prefix}*.json")
         if not path.stem.endswith(".rejection")
     }
     if len(paths) > 1:
         raise ConfigError(f"{len(paths)} plans begin with {prefix}; give more digits")
-    return next((Plan.load(path) for path in paths.values()), None)
+    return next((load_agreement(path) for path in paths.values()), None)
 
 
-def named_plan(config: RegulatorConfig, text: str) -> Plan:
-    """Return a plan by its file or by the beginning of its hash."""
-    if Path(text).is_file():
-        return Plan.load(Path(text))
-    plan = find_plan(config, text)
+def find_plan(config: RegulatorConfig, prefix: str) -> Plan | None:
+    """Return the run plan whose hash begins so, open or closed; None if there is none."""
+    plan = find_agreement(config, prefix)
+    return plan if isinstance(plan, Plan) else None
+
+
+def named_agreement(config: RegulatorConfig, text: str) -> Agreement:
+    """Return a plan of any kind by its file or by the beginning of its hash."""
+    plan = load_agreement(Path(text)) if Path(text).is_file() else find_agreement(config, text)
     if plan is None:
         raise ConfigError(
             f"{text!r} is neither a plan's file nor the beginning ({MIN_PREFIX} digits or more) of "
@@ -60,13 +72,18 @@ def named_plan(config: RegulatorConfig, text: str) -> Plan:
     return plan
 
 
-def known_terms(config: RegulatorConfig, plan_hash: bytes) -> Plan | FewShotPlan | None:
+def named_plan(config: RegulatorConfig, text: str) -> Plan:
+    """Return a run plan by its file or by the beginning of its hash."""
+    plan = named_agreement(config, text)
+    if not isinstance(plan, Plan):
+        raise ConfigError(f"{text!r} is not a run plan, but a {plan.word}")
+    return plan
+
+
+def known_terms(config: RegulatorConfig, plan_hash: bytes) -> Agreement | None:
     """Return the terms of a plan, open or closed, if they are kept here and can be read."""
-    store = few_shot_approvals(config)
     with contextlib.suppress(IsonomyError):
-        if store.approved(plan_hash):
-            return store.require(plan_hash)
-        return find_plan(config, plan_hash.hex())
+        return find_agreement(config, plan_hash.hex())
     return None
 
 
@@ -75,7 +92,7 @@ def inspections_folder(config: RegulatorConfig, plan: Plan) -> Path:
     return config.state_folder / plan.hash.hex() / "inspections"
 
 
-def rejection_path(config: RegulatorConfig, plan: Plan) -> Path:
+def rejection_path(config: RegulatorConfig, plan: Agreement) -> Path:
     """Return where the signed refusal of a plan is kept."""
     return config.closed_folder / f"{plan.hash.hex()}.rejection.json"
 
@@ -95,11 +112,3 @@ def was_closed(config: RegulatorConfig, plan: Plan) -> bool:
     """Return whether the plan had a budget and gave it back. It cannot get it again."""
     plans = ledger_state(config.ledger_path).plans()
     return any(entry.plan == plan.hash and not entry.is_open for entry in plans)
-
-
-def remove_approval(config: RegulatorConfig, plan: Plan) -> None:
-    """Remove a plan and its list of people from the approved ones."""
-    # The approval goes first: without it the daemon joins no session, even if the next line fails.
-    stem = config.plans_folder / plan.hash.hex()
-    stem.with_suffix(".json").unlink(missing_ok=True)
-    shred(stem.with_suffix(".people"))

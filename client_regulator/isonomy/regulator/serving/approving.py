@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.alignment import AlignmentPlan
@@ -22,14 +23,10 @@ from isonomy.common.keys.party import PartyKeys
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.approval import check_policy
-from isonomy.regulator.plans.plan_files import (
-    few_shot_approvals,
-    rejection_path,
-    remove_approval,
-    was_closed,
-)
+from isonomy.regulator.plans.plan_files import few_shot_approvals, rejection_path, was_closed
 from isonomy.regulator.serving.aligning import alignments
 from isonomy.regulator.serving.officer import ask
+from isonomy.regulator.vault.sealed_file import shred
 from isonomy.regulator.vault.vault import Vault
 
 REJECTION_DOMAIN = "isonomy/plan-rejection/v1"
@@ -37,36 +34,54 @@ MAX_REASON_CHARS = 1000
 
 
 def approve(
-    config: RegulatorConfig, plan: Plan, cohort: Cohort, open_vault: Callable[[], Vault]
+    config: RegulatorConfig,
+    plan: Agreement,
+    cohort: Cohort | None = None,
+    open_vault: Callable[[], Vault] | None = None,
 ) -> None:
-    """Store the plan as approved and set its budget aside: both, or neither."""
-    if was_closed(config, plan):
+    """Store a plan of any kind as approved, and set its budget aside: both, or neither.
+
+    A run plan needs its `cohort`. An alignment costs no budget.
+    """
+    check_policy(config, plan)
+    if isinstance(plan, Plan) and was_closed(config, plan):
         raise ConfigError(
             "this plan was closed and its unspent budget given back; it cannot be opened again. "
             "Ask the company for a new plan"
         )
-    approvals = Approvals(config.plans_folder)
-    is_repeated = plan.hash in approvals.hashes()
-    approvals.approve(plan, cohort, PartyKeys.load(config.keys_folder))
+    is_repeated = _is_approved(config, plan)
+    keys = PartyKeys.load(config.keys_folder)
+    if isinstance(plan, AlignmentPlan):
+        alignments(config).approve(plan, keys)
+        return
+    if isinstance(plan, FewShotPlan):
+        few_shot_approvals(config).approve(plan, keys)
+    elif isinstance(plan, Plan) and cohort is not None:
+        Approvals(config.plans_folder).approve(plan, cohort, keys)
     try:
         ask(config, {"type": "reserve", "plan": plan.hash.hex()}, open_vault)
     except IsonomyError:
         if not is_repeated:
-            remove_approval(config, plan)
+            _remove_approval(config, plan)
         raise
     rejection_path(config, plan).unlink(missing_ok=True)
 
 
-def withdraw(config: RegulatorConfig, plan: Plan) -> None:
-    """End a plan: no more answers, the rest of its budget free, its list of people destroyed."""
-    if config.ledger_path.exists():
+def withdraw(config: RegulatorConfig, plan: Agreement) -> None:
+    """End a plan of any kind: no more answers.
+
+    What a run plan did not spend is free again and its list of people is destroyed. The budget of
+    a few-shot plan counts as spent in full.
+    """
+    if config.ledger_path.exists() and not isinstance(plan, AlignmentPlan):
         ask(config, {"type": "close", "plan": plan.hash.hex()})
-    config.closed_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(config.closed_folder / f"{plan.hash.hex()}.json", plan.to_json())
-    remove_approval(config, plan)
+    if isinstance(plan, Plan):
+        config.closed_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(config.closed_folder / f"{plan.hash.hex()}.json", plan.to_json())
+    _remove_approval(config, plan)
 
 
-def reject(config: RegulatorConfig, plan: Plan, reason: str) -> Path:
+def reject(config: RegulatorConfig, plan: Agreement, reason: str) -> Path:
     """Withdraw a plan and sign a refusal for the company. Returns the path of that record."""
     if len(reason) > MAX_REASON_CHARS or not reason.isprintable():
         raise DataError(f"a reason is one line of at most {MAX_REASON_CHARS:,} characters")
@@ -76,34 +91,28 @@ def reject(config: RegulatorConfig, plan: Plan, reason: str) -> Path:
     signature = identity.sign(REJECTION_DOMAIN, canonical_json(dict(record))).hex()
     signed = {**record, "signer": identity.public.hex(), "signature": signature}
     path = rejection_path(config, plan)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_private(path, canonical_json(signed) + b"\n")
     return path
 
 
-def approve_alignment(config: RegulatorConfig, plan: AlignmentPlan) -> None:
-    """Store an alignment as approved. It costs no budget."""
-    check_policy(config, plan)
-    alignments(config).approve(plan, PartyKeys.load(config.keys_folder))
+def _folder(config: RegulatorConfig, plan: Agreement) -> Path:
+    match plan:
+        case AlignmentPlan():
+            return config.alignments_folder
+        case FewShotPlan():
+            return config.few_shot_folder
+        case _:
+            return config.plans_folder
 
 
-def approve_few_shot(
-    config: RegulatorConfig, plan: FewShotPlan, open_vault: Callable[[], Vault]
-) -> None:
-    """Store a few-shot plan as approved and set its budget aside: both, or neither."""
-    check_policy(config, plan)
-    approvals = few_shot_approvals(config)
-    is_repeated = approvals.approved(plan.hash)
-    approvals.approve(plan, PartyKeys.load(config.keys_folder))
-    try:
-        ask(config, {"type": "reserve", "plan": plan.hash.hex()}, open_vault)
-    except IsonomyError:
-        if not is_repeated:
-            approvals.withdraw(plan.hash)
-        raise
+def _is_approved(config: RegulatorConfig, plan: Agreement) -> bool:
+    return (_folder(config, plan) / f"{plan.hash.hex()}.json").exists()
 
 
-def end_few_shot(config: RegulatorConfig, plan: FewShotPlan) -> None:
-    """End a few-shot plan: no more rounds. Its whole budget counts as spent."""
-    if config.ledger_path.exists():
-        ask(config, {"type": "close", "plan": plan.hash.hex()})
-    few_shot_approvals(config).withdraw(plan.hash)
+def _remove_approval(config: RegulatorConfig, plan: Agreement) -> None:
+    # The approval goes first: without it the daemon joins no session, even if the next line fails.
+    stem = _folder(config, plan) / plan.hash.hex()
+    stem.with_suffix(".json").unlink(missing_ok=True)
+    if isinstance(plan, Plan):  # the people that an alignment found stay: plans are made about them
+        shred(stem.with_suffix(".people"))

@@ -24,9 +24,9 @@ from pathlib import Path
 from cryptography import x509
 
 from isonomy.common.base.canonical import canonical_json
-from isonomy.common.base.errors import CertificateError, ConfigError
+from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import fsync_folder, write_private
-from isonomy.common.keys.certificates import TlsFiles, make_request
+from isonomy.common.keys.certificates import TlsFiles, make_request, read_issued
 from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.regulator.config.config import RegulatorConfig
@@ -138,7 +138,7 @@ def rotate_vault(config: RegulatorConfig, vault: Vault, unlock_file: Path | None
 
 
 def request_certificate(config: RegulatorConfig) -> Path:
-    """A new key and the request that goes to the server's operator."""
+    """Make a new key and return the request that goes to the server's operator."""
     folder = config.home / "tls.next"
     if folder.exists():
         raise ConfigError(
@@ -156,9 +156,8 @@ def install_certificate(config: RegulatorConfig, certificate: Path, authority: P
     folder = config.home / "tls.next"
     waiting = folder / "tls.key"
     key = waiting if waiting.exists() else config.tls.key
-    trial = TlsFiles(authority, certificate, key)
-    ca_pem, pem, secret = trial.read()  # the certificate is for this key, and has not expired
-    _check_issuer(certificate, pem, authority, ca_pem)
+    # Checked before anything changes: for this key, not expired, issued by this authority.
+    ca_pem, pem, secret = read_issued(TlsFiles(authority, certificate, key))
     config.tls_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     # A kill between these lines leaves a certificate for another key. `doctor` says so, and the
     # same command repairs it, because the new key stays in tls.next until the end.
@@ -171,11 +170,3 @@ def install_certificate(config: RegulatorConfig, certificate: Path, authority: P
         fsync_folder(folder)
     ends = x509.load_pem_x509_certificate(pem).not_valid_after_utc
     return f"{ends:%Y-%m-%d}"
-
-
-def _check_issuer(path: Path, pem: bytes, authority: Path, ca_pem: bytes) -> None:
-    try:
-        issuer = x509.load_pem_x509_certificate(ca_pem)
-        x509.load_pem_x509_certificate(pem).verify_directly_issued_by(issuer)
-    except Exception:  # several kinds, none of which tells the officer more
-        raise CertificateError(f"{path} was not issued by the authority in {authority}") from None

@@ -80,6 +80,10 @@ class Agreement(_Parties):
     def hash(self) -> bytes:
         return hashlib.sha256(self.to_json()).digest()
 
+    def describe(self) -> str:
+        """Return the agreement in plain language, for the owner who approves it."""
+        raise NotImplementedError
+
     def card(self, name: str) -> Card:
         """The party of that name, or a ConfigError that lists the names."""
         if name not in self.cards:

@@ -216,14 +216,22 @@ def sign_request(
 def install(folder: Path, certificate: Path, ca: Path) -> TlsFiles:
     """Put a signed certificate to the key of its request. Raises before anything changes."""
     files = TlsFiles.of(folder)
-    ca_pem, pem, _ = TlsFiles(ca, certificate, files.key).read()
-    try:
-        _load_certificate(certificate, pem).verify_directly_issued_by(_load_certificate(ca, ca_pem))
-    except (ValueError, TypeError, InvalidSignature):
-        raise CertificateError(f"{certificate} was not issued by the authority in {ca}") from None
+    ca_pem, pem, _ = read_issued(TlsFiles(ca, certificate, files.key))
     write_whole(files.ca, ca_pem)
     write_whole(files.cert, pem)
     return files
+
+
+def read_issued(files: TlsFiles) -> tuple[bytes, bytes, bytes]:
+    """Read the three files; CertificateError unless the authority issued the certificate."""
+    ca_pem, pem, key = files.read()
+    try:
+        issuer = _load_certificate(files.ca, ca_pem)
+        _load_certificate(files.cert, pem).verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        text = f"{files.cert} was not issued by the authority in {files.ca}"
+        raise CertificateError(text) from None
+    return ca_pem, pem, key
 
 
 def authority_fingerprint(ca: Path) -> str:
