@@ -1,4 +1,4 @@
-"""`isonomy-server`: set up the meeting place, let nodes in, run approved plans."""
+"""`isonomy-server`: set up the server, admit nodes, run approved plans."""
 
 from __future__ import annotations
 
@@ -77,18 +77,18 @@ def sign(
 ) -> None:
     """Sign certificates for parties that made their own TLS keys: tls.pem and ca.pem for each.
 
-    Compare the key's fingerprint with what its owner reads out: whose certificate bears a name can
-    take that party's place at the relay (and no more: what is said is signed with other keys).
-    Nothing in the folders is secret. To renew, sign the same request again.
+    Compare the key's fingerprint with what its owner reads out: a certificate lets its holder take
+    that party's place at the relay (and no more: messages are signed with other keys). Nothing in
+    the folders is secret. To renew, sign the same request again.
     """
     settings = ServerConfig.load(config)
     for path in requests:
         request = Request.load(path)
-        shown = f"{request.name} ({request.role or 'no role given'}), key {request.fingerprint}"
-        if not yes and not typer.confirm(f"Sign a certificate for {shown}?", err=True):
+        subject = f"{request.name} ({request.role or 'no role'}), key {request.fingerprint}"
+        if not yes and not typer.confirm(f"Sign a certificate for {subject}?", err=True):
             raise typer.Exit(1)
         files = sign_request(settings.authority, request, output / request.name)
-        typer.echo(f"signed {files.cert} for {shown}", err=True)
+        typer.echo(f"signed {files.cert} for {subject}", err=True)
     typer.echo(f"authority: {authority_fingerprint(settings.authority / 'ca.pem')}", err=True)
 
 
@@ -147,7 +147,7 @@ def register(
     ],
     config: Config = _DEFAULT,
 ) -> None:
-    """Let the parties' nodes in. A node's name gives its role, so check whose key it is."""
+    """Admit the parties' nodes. A node's name gives its role, so check whose key it is."""
     flower = Flower(ServerConfig.load(config))
     for node in nodes:
         name, equals, key = node.partition("=")
@@ -168,8 +168,8 @@ def run(
 ) -> None:
     """Run a session for a plan and wait for its end; the outcome is JSON on stdout.
 
-    A run that broke off is resumed by the same command: the relay's checkpoints and the parties'
-    own records say where to go on.
+    The same command resumes a run that broke off: the relay's checkpoints and the parties' records
+    say where to go on. With -v the relay logs every message that passes.
     """
     settings = ServerConfig.load(config)
     public = _read_public(plan, settings)
@@ -199,7 +199,7 @@ def relay(
 ) -> None:
     """Run a relay without Flower, until stopped: for tests and measurements.
 
-    The tickets in the folder open the door; hand each to its party by a safe way.
+    The tickets in the folder admit their holders; hand each to its party in a safe way.
     """
     from isonomy.server.relay.stand_alone import serve
 

@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import write_whole
 from isonomy.common.keys.certificates import TlsFiles
 
 CONFIG_VARIABLE = "ISONOMY_SERVER_CONFIG"
@@ -80,7 +81,7 @@ class ServerConfig(BaseModel):
 
     @classmethod
     def from_environment(cls) -> ServerConfig:
-        """What code inside the ServerApp uses: the SuperLink was started with this variable."""
+        """Load the file that the SuperLink's environment names; for code inside the ServerApp."""
         path = os.environ.get(CONFIG_VARIABLE)
         if not path:
             raise ConfigError(
@@ -108,13 +109,13 @@ class ServerConfig(BaseModel):
     # --- Plans ---------------------------------------------------------------------------------
 
     def add_plan(self, plan: PlanPublic) -> None:
-        """Remember a plan's public part, so that a run can name it by its hash."""
+        """Store a plan's public part, so that a run can name it by its hash."""
         folder = self.home / "plans"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{plan.hash.hex()}.json").write_bytes(plan.to_json())
+        write_whole(folder / f"{plan.hash.hex()}.json", plan.to_json())
 
     def plan(self, plan_hash: str) -> PlanPublic:
-        """Return a plan's public part. The name comes from a run's settings: it is checked."""
+        """Return a plan's public part. The hash comes from a run's settings, so it is checked."""
         if len(plan_hash) != 64 or set(plan_hash) - set("0123456789abcdef"):
             raise ConfigError("a run names its plan by 64 hexadecimal digits")
         path = self.home / "plans" / f"{plan_hash}.json"

@@ -226,7 +226,7 @@ def test_a_waiter_ends_when_its_caller_hangs_up(monkeypatch: pytest.MonkeyPatch)
         return {"answered": 3}
 
     attendance = Attendance(lambda _: session, attend)
-    monkeypatch.setattr("isonomy.common.node.attendance.LOOK_S", 0.02)
+    monkeypatch.setattr("isonomy.common.node.attendance.POLL_S", 0.02)
     monkeypatch.setattr("isonomy.common.node.attendance.caller_is_gone", lambda: True)
     for _ in range(3):  # the first opened it
         with pytest.raises(TransportError, match="hung up"):

@@ -229,7 +229,7 @@ class TestRotation:
 class TestLogs:
     def test_lines_are_whole_and_files_few(self, tmp_path: Path) -> None:
         path = tmp_path / "log" / "daemon.jsonl"
-        file = RotatingFile(path, max_bytes=1000, kept=2)
+        file = RotatingFile(path, max_bytes=1000, backups=2)
         log = logger("regulator", file)
         threads = [
             threading.Thread(target=lambda: [log.info("event", n=n) for n in range(50)])

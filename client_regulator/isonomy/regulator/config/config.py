@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.base.logs import KEPT, MAX_BYTES
+from isonomy.common.base.logs import BACKUPS, MAX_BYTES
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyName
 from isonomy.common.privacy.accounting import units_for
@@ -86,7 +86,7 @@ class LogConfig(_Table):
 
     file: Path | None = None
     max_bytes: Annotated[int, Field(ge=1000)] = MAX_BYTES
-    kept: Annotated[int, Field(ge=1, le=1000)] = KEPT
+    kept: Annotated[int, Field(ge=1, le=1000)] = BACKUPS
 
 
 class RegulatorConfig(_Table):

@@ -21,14 +21,14 @@ import structlog
 
 from isonomy.common.base.errors import ConfigError
 
-MAX_BYTES, KEPT = 10_000_000, 5
+MAX_BYTES, BACKUPS = 10_000_000, 5
 
 
 class RotatingFile:
     """A text file that starts again when it is full. A line is never cut in two."""
 
-    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
-        self._path, self._max_bytes, self._kept = path, max_bytes, kept
+    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, backups: int = BACKUPS) -> None:
+        self._path, self._max_bytes, self._backups = path, max_bytes, backups
         self._mutex = threading.Lock()
         self._fd = self._open()
 
@@ -47,7 +47,7 @@ class RotatingFile:
 
     def _rotate(self) -> None:
         os.close(self._fd)
-        for number in range(self._kept, 0, -1):
+        for number in range(self._backups, 0, -1):
             older = self._numbered(number)
             newer = self._numbered(number - 1) if number > 1 else self._path
             if newer.exists():

@@ -9,8 +9,9 @@
 
 A party's key is made where it is used; the server sees the request, which holds the public half.
 
-A certificate only opens the door (DESIGN.md §7): who may say what is decided by the keys that the
-plan pins. Renewal keeps the key, so that tokens bound to the relay's key stay good.
+A certificate only admits a party to the relay; the keys that the plan pins decide who may say what
+(docs/design.md, section 5). Renewal keeps the key, so that tokens bound to the relay's key stay
+valid.
 """
 
 from __future__ import annotations
@@ -53,22 +54,21 @@ class TlsFiles:
         return cls(folder / "ca.pem", folder / "tls.pem", folder / "tls.key")
 
     def read(self) -> tuple[bytes, bytes, bytes]:
-        """The three files, checked as far as one party can check them alone."""
+        """Return the three files, checked as far as one party can check them alone."""
         ca, cert, key = (_read(path) for path in (self.ca, self.cert, self.key))
         if self.key.stat().st_mode & 0o077:
             raise CertificateError(f"{self.key} is readable by others; run: chmod 600 {self.key}")
-        found, secret = _load_certificate(self.cert, cert), _load_key(self.key, key)
-        if found.public_key() != secret.public_key():
+        certificate = _load_certificate(self.cert, cert)
+        if certificate.public_key() != _load_key(self.key, key).public_key():
             raise CertificateError(f"{self.cert} was not issued for the key {self.key}")
-        if found.not_valid_after_utc < datetime.now(UTC):
-            raise CertificateError(
-                f"{self.cert} expired on {found.not_valid_after_utc:%Y-%m-%d}; renew it"
-            )
+        expiry = certificate.not_valid_after_utc
+        if expiry < datetime.now(UTC):
+            raise CertificateError(f"{self.cert} expired on {expiry:%Y-%m-%d}; renew it")
         return ca, cert, key
 
 
 def make_authority(folder: Path, common_name: str = "Isonomy authority") -> Path:
-    """A new authority in a folder that has none; returns the path of its certificate."""
+    """Make an authority in a folder that has none. Returns the path of its certificate."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = ec.generate_private_key(ec.SECP256R1())
     _write_key(folder / "ca.key", key)
@@ -93,10 +93,10 @@ def issue(
     *,
     days: int = CERTIFICATE_DAYS,
 ) -> TlsFiles:
-    """A key and a certificate for one party or relay; never overwrites a key.
+    """Make a key and a certificate for one party or relay; never overwrite a key.
 
-    With names or addresses it is for who listens (relay, SuperLink), without for a party that
-    dials, and good for that only: no party can pass for the relay.
+    With names or addresses it is a server's certificate (relay, SuperLink). Without, it is a
+    client's and good for nothing else: no party can pass for the relay.
     """
     try:
         addresses = [x509.IPAddress(ipaddress.ip_address(text)) for text in ip_addresses]
@@ -114,7 +114,7 @@ def issue(
 
 
 def renew(authority: Path, folder: Path, *, days: int = CERTIFICATE_DAYS) -> TlsFiles:
-    """A fresh certificate for the same key, name and addresses. Identity does not change."""
+    """Make a fresh certificate for the same key, name and addresses."""
     files = TlsFiles.of(folder)
     old = _load_certificate(files.cert, _read(files.cert))
     key = _load_key(files.key, _read(files.key))
@@ -128,9 +128,8 @@ def renew(authority: Path, folder: Path, *, days: int = CERTIFICATE_DAYS) -> Tls
 
 
 def key_fingerprint(certificate: bytes) -> bytes:
-    """Hash of a certificate's public key: the same after a renewal."""
-    found = _load_certificate(Path("certificate"), certificate)
-    return _key_hash(found.public_key())
+    """Return the hash of a certificate's public key: the same after a renewal."""
+    return _key_hash(_load_certificate(Path("certificate"), certificate).public_key())
 
 
 def _key_hash(key: Any) -> bytes:
@@ -144,10 +143,10 @@ def _key_hash(key: Any) -> bytes:
 
 
 def make_request(folder: Path, name: str, role: str) -> Path:
-    """A key in folder/tls.key, and folder/tls.csr to send to the server's operator.
+    """Make folder/tls.key, and folder/tls.csr to send to the server's operator. Returns the latter.
 
-    A key that is there already is kept: the request then leads to a renewal. The role is for the
-    operator's eyes; what a party may do is decided by its card.
+    An existing key stays: the request then leads to a renewal. The role is for the operator to
+    read; the party's card decides what it may do.
     """
     _check_name(name)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -171,7 +170,7 @@ def make_request(folder: Path, name: str, role: str) -> Path:
 
 @dataclass(frozen=True)
 class Request:
-    """A checked request: whoever sent it has the key. Whether the name is theirs is to be asked."""
+    """A checked request: its sender has the key. The operator asks whether the name is theirs."""
 
     name: str
     role: str
@@ -181,10 +180,10 @@ class Request:
     def load(cls, path: Path) -> Request:
         """Total: whatever the file holds, a request or a CertificateError."""
         try:
-            found = x509.load_pem_x509_csr(_read(path))
-            public, genuine = found.public_key(), found.is_signature_valid
+            request = x509.load_pem_x509_csr(_read(path))
+            public, genuine = request.public_key(), request.is_signature_valid
             names, roles = (
-                [str(attribute.value) for attribute in found.subject.get_attributes_for_oid(kind)]
+                [str(attribute.value) for attribute in request.subject.get_attributes_for_oid(kind)]
                 for kind in (NameOID.COMMON_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME)
             )
         except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -204,8 +203,9 @@ class Request:
 def sign_request(
     authority: Path, request: Request, folder: Path, *, days: int = CERTIFICATE_DAYS
 ) -> TlsFiles:
-    """folder/tls.pem and folder/ca.pem, to send back. Only name and key are taken from it: it is
-    for a party that dials, whatever the request asks for.
+    """Make folder/tls.pem and folder/ca.pem, to send back.
+
+    Only name and key come from the request: whatever it asks for, it gets a client's certificate.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = TlsFiles.of(folder)
@@ -214,7 +214,7 @@ def sign_request(
 
 
 def install(folder: Path, certificate: Path, ca: Path) -> TlsFiles:
-    """Put a signed certificate to the key of its request. Raises before anything changes."""
+    """Put a signed certificate beside the key of its request. Raises before anything changes."""
     files = TlsFiles.of(folder)
     ca_pem, pem, _ = read_issued(TlsFiles(ca, certificate, files.key))
     write_whole(files.ca, ca_pem)
@@ -235,12 +235,12 @@ def read_issued(files: TlsFiles) -> tuple[bytes, bytes, bytes]:
 
 
 def authority_fingerprint(ca: Path) -> str:
-    """What operator and parties compare by voice: whom they trust to name parties and relay."""
+    """Return what operator and parties compare by voice: the authority that names them."""
     return _spoken(_load_certificate(ca, _read(ca)).public_key())
 
 
 def _spoken(public: Any) -> str:
-    """128 bits of a key's hash, in eight groups of four hexadecimal digits."""
+    """Return 128 bits of a key's hash, in eight groups of four hexadecimal digits."""
     digest = _key_hash(public).hex()[:32]
     return " ".join(digest[i : i + 4] for i in range(0, 32, 4))
 

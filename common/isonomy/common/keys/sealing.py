@@ -41,10 +41,10 @@ class LinkKeys:
         self._sealed = 0
 
     def seal(self, sequence: int, header: bytes, payload: bytes | memoryview) -> bytes:
-        # Two payloads under one nonce would give both away; so a number is never used again, not
-        # even for the same payload: what must be sent twice is kept sealed.
+        # Two payloads under one nonce would reveal both, so a number is never used again, not even
+        # for the same payload: for repetitions the sealed bytes are stored.
         if sequence <= self._sealed:
-            raise ProtocolError("a sequence number was about to be sealed under twice")
+            raise ProtocolError("a sequence number was about to be used twice")
         self._sealed = sequence
         return self._outgoing.encrypt(_nonce(sequence), payload, header)
 
@@ -58,23 +58,23 @@ class LinkKeys:
 
 
 def derive_link(
-    own: PartyKeys, fresh: X25519PrivateKey, peer: Card, peer_fresh: bytes, plan: bytes
+    party: PartyKeys, fresh: X25519PrivateKey, peer: Card, peer_fresh: bytes, plan: bytes
 ) -> LinkKeys:
-    """Both sides derive the same keys from their own halves."""
-    own_fresh = fresh.public_key().public_bytes_raw()
-    link = link_name(plan, (own.name, own_fresh), (peer.name, peer_fresh))
-    secret = _shared(own.sealing, peer.sealing_key) + _shared(fresh, peer_fresh)
-    salt = hash_bytes("isonomy/seal-salt/v1", *sorted((own_fresh, peer_fresh)))
+    """Return the keys of a link. Both sides derive the same ones, each from its private halves."""
+    party_fresh = fresh.public_key().public_bytes_raw()
+    link = link_name(plan, (party.name, party_fresh), (peer.name, peer_fresh))
+    secret = _shared(party.sealing, peer.sealing_key) + _shared(fresh, peer_fresh)
+    salt = hash_bytes("isonomy/seal-salt/v1", *sorted((party_fresh, peer_fresh)))
 
     def key(sender: str, recipient: str) -> bytes:
         info = hash_bytes(_SEAL_INFO, plan, link, sender.encode(), recipient.encode())
         return HKDF(SHA256(), KEY_BYTES, salt, info).derive(secret)
 
-    return LinkKeys(link, key(own.name, peer.name), key(peer.name, own.name))
+    return LinkKeys(link, key(party.name, peer.name), key(peer.name, party.name))
 
 
 def link_name(plan: bytes, one: tuple[str, bytes], other: tuple[str, bytes]) -> bytes:
-    """The same for both sides: the parties in the order of their names."""
+    """Return the link's name, the same for both sides: parties in the order of their names."""
     (first, first_key), (second, second_key) = sorted((one, other))
     parts = (plan, first.encode(), first_key, second.encode(), second_key)
     return hash_bytes("isonomy/link/v1", *parts)[:LINK_BYTES]
@@ -95,11 +95,11 @@ def seal_to(recipient: bytes, context: bytes, payload: bytes) -> bytes:
 
 
 def open_box(private: X25519PrivateKey, context: bytes, box: bytes) -> bytes:
-    """What `seal_to` put in, if it was put in for this key and context."""
+    """Return what `seal_to` sealed for this key and context."""
     if len(box) < KEY_BYTES + TAG_BYTES:
         raise ProtocolError("a sealed box is shorter than its own head")
-    own = private.public_key().public_bytes_raw()
-    key = _box_key(_shared(private, box[:KEY_BYTES]), box[:KEY_BYTES], own)
+    sender, recipient = box[:KEY_BYTES], private.public_key().public_bytes_raw()
+    key = _box_key(_shared(private, sender), sender, recipient)
     try:
         return AESGCM(key).decrypt(bytes(NONCE_BYTES), box[KEY_BYTES:], context)
     except InvalidTag:

@@ -304,7 +304,7 @@ class Session:
                 self._presence.heard_relay(time.monotonic())
                 self._on_relay(envelope, outbox)
             elif envelope.sender in self._mailbox.peers and envelope.recipient == self.keys.name:
-                self._presence.heard(envelope.sender, time.monotonic())
+                self._presence.heard_party(envelope.sender, time.monotonic())
                 self._mailbox.on_envelope(envelope, len(raw))
             else:
                 raise OrderViolation("a message came from nobody, or for somebody else")

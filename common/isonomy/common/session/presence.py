@@ -1,4 +1,4 @@
-"""Who was last heard of when, and when that becomes a time-out. The clock is the caller's."""
+"""When each party was last heard, and when absence becomes a time-out. The caller has the clock."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class Presence:
         self._seen_at = dict.fromkeys(names, now)
         self._relay_at = now
         self._absence_s = absence_s
-        self.here: frozenset[str] = frozenset()  # as the relay said last
+        self.here: frozenset[str] = frozenset()  # by the relay's last report
 
     def heard_relay(self, now: float) -> None:
         self._relay_at = now
 
-    def heard(self, name: str, now: float) -> None:
+    def heard_party(self, name: str, now: float) -> None:
         self._relay_at = self._seen_at[name] = now
 
     def connected(self, now: float) -> None:
-        """Our own stream is new: perhaps the relay's is, and the others need time to come back."""
+        """Our stream is new. The relay may be, too, and then the others need time to come back."""
         self._seen_at = dict.fromkeys(self._seen_at, now)
 
     def reported(self, names: Iterable[str], now: float) -> None:
@@ -37,7 +37,7 @@ class Presence:
             raise self._timeout("the relay")
 
     def check(self, names: Iterable[str], now: float) -> None:
-        """Raise if somebody who is needed stays away. Only meaningful while we are connected."""
+        """Raise if one of these parties stays away. Only meaningful while we are connected."""
         absent = [name for name in names if now - self._seen_at[name] > self._absence_s]
         if absent:
             raise self._timeout(" and ".join(absent))

@@ -16,10 +16,10 @@ _memory: dict[bytes, bytes] = {}  # for sessions without a folder: lives as long
 
 
 def resume_secret(state_dir: Path | None, ticket: Ticket) -> bytes:
-    """The secret of this party in this plan: made on first use, on disk before it is first sent.
+    """Return the secret of this party in this plan: made on first use, on disk before it is sent.
 
-    So there is no moment at which the relay knows a secret that a restarted party does not. All
-    tickets of a plan share it, so that tickets which lead nowhere leave nothing behind.
+    So the relay never knows a secret that a restarted party has lost. All tickets of a plan share
+    it, so that tickets which lead nowhere leave nothing behind.
     """
     name = hash_bytes("isonomy/resume-secret/v1", ticket.plan_hash, ticket.party.encode())
     if state_dir is None:
@@ -40,7 +40,7 @@ def resume_secret(state_dir: Path | None, ticket: Ticket) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """The first of several processes that come here at once makes it; the others take that one."""
+    """Make the secret. Of several processes that come here at once, the first one's stays."""
     partial = path.with_name(f"{path.stem}-{os.urandom(8).hex()}.partial")
     try:
         fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

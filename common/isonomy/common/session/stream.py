@@ -1,7 +1,7 @@
-"""One stream to the relay, made again whenever it breaks: gRPC, threads and the clock, no meaning.
+"""One stream to the relay, made again whenever it breaks: gRPC, threads and the clock.
 
 A background thread connects, reads, and reconnects with back-off; gRPC's own thread writes what is
-queued, and a sign of life when nothing is. What the bytes mean is the handler's business.
+queued, and a sign of life when nothing is. Only the handler knows what the bytes mean.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Timing:
     """Seconds. The defaults suit real networks; tests use shorter ones."""
 
     heartbeat_s: float = 2.0
-    silence_s: float = 15.0  # no word from the relay: the stream is dead
+    silence_s: float = 15.0  # without a message from the relay: then the stream is dead
     backoff_s: float = 0.2
     max_backoff_s: float = 10.0
     absence_s: float = 600.0  # how long another party, or the relay, may stay away
-    flush_s: float = 5.0  # how long `close` waits for its last word to arrive
+    flush_s: float = 5.0  # how long `close` waits for its last message to arrive
 
 
 class Outbox:
@@ -50,31 +50,31 @@ class Outbox:
         self._queue.put(_END)
 
     def get(self, timeout_s: float) -> bytes | None:
-        """The next message; None at the end; queue.Empty if nothing came in time."""
+        """Return the next message, None at the end; queue.Empty if nothing came in time."""
         return self._queue.get(timeout=timeout_s) or None
 
 
 class StreamHandler(Protocol):
-    """Who uses a stream. Every call comes from the stream's own threads."""
+    """The user of a stream. Every call comes from the stream's own threads."""
 
     def on_connecting(self) -> tuple[str, bytes]:
-        """The relay's address now, and the first message."""
+        """Return the relay's address now, and the first message."""
 
     def on_message(self, raw: bytes, outbox: Outbox) -> None:
         """A message came. An IsonomyError ends the stream for good."""
 
     def on_idle(self, outbox: Outbox) -> None:
-        """Nothing was written for a while: say something."""
+        """Nothing was written for a while: send a sign of life."""
 
     def on_lost(self) -> None:
         """The stream broke; a new one will be tried unless `on_end` follows."""
 
     def on_end(self, error: IsonomyError) -> bool:
-        """It is hopeless like this. True: there is another way, try that; else no other stream."""
+        """Another stream would fail alike. Returns True if there is another ticket to try."""
 
 
 class RelayStream:
-    """Keeps a stream to the relay until `stop`, or until it is hopeless."""
+    """Keeps up a stream to the relay until `stop`, or until trying again is useless."""
 
     def __init__(
         self, handler: StreamHandler, tls: TlsFiles, relay_name: str, timing: Timing
@@ -116,13 +116,13 @@ class RelayStream:
             except IsonomyError as error:
                 if not self._handler.on_end(error):
                     return
-            except Exception as error:  # never a caller who waits for a thread that died
+            except Exception as error:  # so that no caller waits for a dead thread
                 self._handler.on_end(IsonomyError(f"the session failed: {type(error).__name__}"))
                 raise
             failures = 1 if self._heard_at else failures + 1
             longest = self._timing.backoff_s * 2.0 ** min(failures, 16)
             longest = min(self._timing.max_backoff_s, longest)
-            # Spread, so that the parties of a restarted relay do not all come at once; no secret.
+            # Spread, so that the parties of a restarted relay do not all come at once. Not secret.
             self._stopped.wait(random.uniform(longest / 2, longest))  # noqa: S311
 
     def _try_once(self) -> None:
@@ -140,12 +140,12 @@ class RelayStream:
         outbox.put(first)
         credentials = client_credentials(self._tls)
         options = channel_options(self._relay_name, self._timing)
-        # The scheme is ours: "unix:1" would be a file, "dns:1" a host called 1.
+        # The scheme is fixed here: alone, "unix:1" would be a file and "dns:1" a host called 1.
         target = f"dns:///{self._address}"
         with grpc.secure_channel(target, credentials, options) as channel:
             self._outbox = outbox
             self._call = call = channel.stream_stream(SERVICE_METHOD)(self._outgoing(outbox))
-            # A network that swallows everything: the connection never comes to be, nor to an end.
+            # In a network that drops everything, a connection neither succeeds nor fails.
             first_word = threading.Timer(self._timing.silence_s, call.cancel)
             first_word.daemon = True
             first_word.start()
@@ -163,12 +163,12 @@ class RelayStream:
                 call.cancel()
 
     def _outgoing(self, outbox: Outbox) -> Iterator[bytes]:
-        begun = time.monotonic()
+        start = time.monotonic()
         while True:
             try:
                 raw = outbox.get(self._timing.heartbeat_s)
             except queue.Empty:
-                silent = time.monotonic() - max(begun, self._heard_at)
+                silent = time.monotonic() - max(start, self._heard_at)
                 if silent > self._timing.silence_s:
                     self.interrupt()
                     return
@@ -179,7 +179,7 @@ class RelayStream:
             yield raw
 
     def _hopeless(self, error: Any) -> IsonomyError | None:
-        """A broken stream is tried again; what would be refused for ever is not."""
+        """Return the error of a stream that would be refused for ever; None if it only broke."""
         full = error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         if full and "larger than max" in (error.details() or ""):  # else: too many streams just now
             return OversizedMessage("the relay takes no message of this size")
@@ -190,9 +190,9 @@ class RelayStream:
 
 
 def channel_options(relay_name: str, timing: Timing | None = None) -> list[tuple[str, Any]]:
-    """gRPC settings of a party's channel."""
-    # Silence in the middle of a message is noticed by gRPC only, which then asks for a sign of life
-    # below our messages; the relay takes no more than one such question per second.
+    """Return gRPC's settings for a party's channel."""
+    # Only gRPC notices silence in the middle of a message: it then pings the relay, which accepts
+    # at most one ping per second.
     sign_of_life_ms = max(2000, round(1000 * (timing or Timing()).silence_s * 2 / 3))
     return [
         # The certificate must bear the name that the plan gives the relay, whatever the address.

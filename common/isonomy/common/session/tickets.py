@@ -2,8 +2,8 @@
 
 A *token* is what the relay signs and later recognises. It is bound to the plan, the role, the party
 and the relay's TLS key, it expires, and it opens one session: afterwards the party holds a resume
-secret that came inside TLS, so a token that is stolen once used is worth nothing. A *ticket* is the
-token together with where to take it; it travels through Flower.
+secret that came inside TLS, so a used token is worth nothing to a thief. A *ticket* is the token
+together with the relay's address; it travels through Flower.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ MAX_HOST_CHARS, MAX_PORT = 253, 65535
 
 
 def is_address(text: str) -> bool:
-    """Is it host:port, and neither a path nor one of the schemes that gRPC would follow?"""
-    found = _ADDRESS.fullmatch(text)
+    """Say whether it is host:port: no path, and no scheme that gRPC would follow."""
+    match = _ADDRESS.fullmatch(text)
     return (
-        found is not None
-        and len(found["host"]) <= MAX_HOST_CHARS
-        and 0 < int(found["port"]) <= MAX_PORT
+        match is not None
+        and len(match["host"]) <= MAX_HOST_CHARS
+        and 0 < int(match["port"]) <= MAX_PORT
     )
 
 
 @dataclass(frozen=True, repr=False)  # no repr: a ticket must not reach logs
 class Ticket:
-    """Where to go, and the token that opens the door."""
+    """A relay's address, and the token that admits a party there."""
 
     relay_address: str
     relay_name: str
@@ -73,7 +73,7 @@ class Ticket:
 
     @classmethod
     def from_json(cls, data: bytes) -> Ticket:
-        """Total: whatever the bytes are, a ticket or a ProtocolError."""
+        """Return the ticket in these bytes. Total: a ticket or a ProtocolError."""
         try:
             raw: Any = parse_canonical(data, max_bytes=MAX_TICKET_BYTES)
             ticket = cls(
@@ -103,7 +103,7 @@ class TicketLine:
     """The tickets of one session, in the order in which they are tried.
 
     Tickets come from code that is trusted with nothing. So a new one is a hint: the one that worked
-    stays in the line until another has worked, and a refusal costs only the ticket refused.
+    stays in line until another has worked, and a refused one leaves the line alone.
     """
 
     MAX_WAITING = 4
@@ -112,7 +112,7 @@ class TicketLine:
         self._line, self._worked = deque([first]), first
 
     def add(self, ticket: Ticket, *, first: bool) -> None:
-        """Try this one too: next, or after the others."""
+        """Put a ticket in line: next, or after the others."""
         if ticket in self._line:
             return
         if first:
@@ -120,21 +120,21 @@ class TicketLine:
         else:
             self._line.append(ticket)
         if len(self._line) > self.MAX_WAITING:
-            hints = [own for own in self._line if own not in (self._worked, ticket)]
+            hints = [hint for hint in self._line if hint not in (self._worked, ticket)]
             self._line.remove(hints[-1] if first else hints[0])
 
     def take(self) -> Ticket:
-        """The next one to try; it goes to the end of the line."""
+        """Return the next one to try; it goes to the end of the line."""
         ticket = self._line[0]
         self._line.rotate(-1)
         return ticket
 
     def works(self, ticket: Ticket) -> None:
-        """The relay let us in with it: the others are not needed."""
+        """The relay admitted us with it: the others are not needed."""
         self._line, self._worked = deque([ticket]), ticket
 
     def refused(self, ticket: Ticket) -> bool:
-        """Take it out if there are others; False if it is the only one."""
+        """Take it out of the line if there are others. Returns False if it is the only one."""
         if len(self._line) > 1 and ticket in self._line:
             self._line.remove(ticket)
             return True
@@ -143,7 +143,7 @@ class TicketLine:
 
 @dataclass(frozen=True)
 class TokenClaims:
-    """What a token says. Only the relay that signed it believes it."""
+    """What a token says. Only the relay that signed it accepts it."""
 
     token_id: bytes
     plan_hash: bytes
@@ -156,7 +156,7 @@ class TokenClaims:
 def sign_token(
     key: Identity, *, plan_hash: bytes, role: str, party: str, relay_key: bytes, expires: int
 ) -> bytes:
-    """Signature and canonical claims in one string of bytes."""
+    """Return a token: signature and canonical claims in one string of bytes."""
     body = canonical_json(
         {
             "id": os.urandom(TOKEN_ID_BYTES).hex(),
@@ -171,7 +171,7 @@ def sign_token(
 
 
 def read_token(public: bytes, token: bytes) -> TokenClaims:
-    """The claims of a token that `public` signed; TokenRefused for anything else."""
+    """Return the claims of a token that `public` signed; TokenRefused for anything else."""
     if not SIGNATURE_BYTES < len(token) <= MAX_TOKEN_BYTES:
         raise TokenRefused("this is no session token; ask the server for a new ticket")
     signature, body = token[:SIGNATURE_BYTES], token[SIGNATURE_BYTES:]

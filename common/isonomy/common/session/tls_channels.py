@@ -1,4 +1,4 @@
-"""TLS for gRPC, both ways; and why it fails, if it does."""
+"""TLS for gRPC, with certificates on both sides; and why it fails, if it does."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from isonomy.common.keys.certificates import TlsFiles
 
 
 def client_credentials(tls: TlsFiles) -> Any:
-    """Channel credentials: our certificate shown, only our own authority trusted."""
+    """Return channel credentials: show our certificate, trust only our own authority."""
     ca, cert, key = tls.read()
     return grpc.ssl_channel_credentials(ca, key, cert)
 
 
 def server_credentials(tls: TlsFiles) -> Any:
-    """Server credentials that demand a certificate from our authority of every client."""
+    """Return server credentials that demand a certificate from our authority of every client."""
     ca, cert, key = tls.read()
     return grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=True)
 
 
 def diagnose(tls: TlsFiles, address: str, server_name: str) -> CertificateError | None:
-    """Why TLS fails at this address, if it does; None if it would work. OSError: not reachable.
+    """Return why TLS fails at this address, or None if it works. OSError: not reachable.
 
-    gRPC calls a refused certificate "unavailable", like a server that is down; but the one is worth
-    trying again and the other is not. So ask the operating system's TLS.
+    gRPC calls a refused certificate "unavailable", as it does a server that is down. Only the
+    latter is worth another try, so this asks the operating system's TLS.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -55,9 +55,9 @@ def diagnose(tls: TlsFiles, address: str, server_name: str) -> CertificateError 
 
 
 def _welcome(context: ssl.SSLContext, where: tuple[str, int], server_name: str) -> bool:
-    """Does the server speak first, as HTTP/2 servers do, once it has seen our certificate?
+    """Say whether the server sends anything, as HTTP/2 servers do once they accept a certificate.
 
-    In TLS 1.3 its verdict comes after our handshake: it hangs up, with or without an alert.
+    In TLS 1.3 a refusal comes after our handshake: the server hangs up, with or without an alert.
     """
     with (
         socket.create_connection(where, timeout=5) as plain,
