@@ -26,7 +26,7 @@ class Office:
         """`least`: the lowest level that is logged."""
         self.config, self._vault = config, vault
         file = config.log.file and RotatingFile(
-            config.home / config.log.file, max_bytes=config.log.max_bytes, kept=config.log.kept
+            config.home / config.log.file, max_bytes=config.log.max_bytes, backups=config.log.kept
         )
         self.log = logger("regulator", file or None, least=least)
         self.keys = PartyKeys.load(config.keys_folder)
