@@ -16,8 +16,8 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.certificates import Request, authority_fingerprint, install, make_request
 from isonomy.common.keys.party import Card, PartyKeys, fingerprint
-from isonomy.common.node.node import flower_environment, make_node_key, supernode_command
-from isonomy.common.node.process import run_node
+from isonomy.common.node.command import node
+from isonomy.common.node.node import make_node_key
 from isonomy.company.cli import audits
 from isonomy.company.cli.align import align, alignment
 from isonomy.company.cli.few_shot_plan import few_shot_plan
@@ -198,24 +198,7 @@ def approve(
     print_json(approved=loaded.hash.hex())
 
 
-@app.command()
-def node(
-    superlink: Annotated[str, typer.Option(help="HOST:PORT of the server's SuperLink.")],
-    ca: Annotated[Path, typer.Option(help="The server's ca.pem.")],
-    folder: Annotated[Path, typer.Option(help="Folder with node.key, and for Flower's files.")],
-    socket: Annotated[Path, typer.Option(help="The socket on which `join` listens.")],
-    port: Annotated[int, typer.Option(help="A free local port for Flower's own use.")] = 9094,
-) -> None:
-    """Start the Flower node (SuperNode), in the foreground, as a user without access to the home.
-
-    Code that arrives with a run executes here. It sees the socket, and no data.
-    """
-    command = supernode_command(
-        superlink=superlink, ca=ca, key=folder / "node.key", daemon_socket=socket, port=port
-    )
-    run_node(command, flower_environment(folder / "flower"))
-
-
+app.command()(node)
 app.command()(audits.audit)
 app.command()(audits.countersign)
 

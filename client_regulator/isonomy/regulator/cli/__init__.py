@@ -7,6 +7,7 @@ them.
 from __future__ import annotations
 
 from isonomy.common.base.command_line import CommandLine
+from isonomy.common.node.command import node
 from isonomy.regulator.cli import (
     books,
     inspect,
@@ -22,7 +23,7 @@ from isonomy.regulator.cli import (
 app = CommandLine(
     help="The regulator's side of Isonomy. Attributes stay on this machine, encrypted: they leave "
     "only as encrypted columns, and answers carry noise that is paid for in the ledger before they "
-    "go. Commands that return take --json; numbers of failures: docs/exit-codes.md."
+    "go. Commands that return take --json; docs/exit-codes.md explains the exit codes."
 )
 
 app.command()(setup.init)
@@ -32,7 +33,7 @@ app.add_typer(tasks.app, name="tasks")
 app.command()(plans.approve)
 app.command()(plans.reject)
 app.command()(serving.serve)
-app.command()(serving.node)
+app.command()(node)
 app.command()(serving.status)
 app.command()(books.ledger)
 app.command()(report.report)

@@ -1,4 +1,4 @@
-"""`serve`, `node` and `status`: the daemon, the Flower node beside it, and their state."""
+"""`serve` and `status`: the daemon, and what it is doing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from isonomy.common.node.node import flower_environment, supernode_command
-from isonomy.common.node.process import run_node
 from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, moment, open_vault
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.serving.status import Status, read_status
@@ -41,28 +39,6 @@ def serve(
     vault.read()  # a wrong passphrase shows now, not in a session
     with Daemon(config, vault) as daemon:
         daemon.serve()
-
-
-def node(
-    superlink: Annotated[str, typer.Option(help="HOST:PORT of the server's SuperLink.")],
-    daemon_socket: Annotated[Path, typer.Option("--socket", help="The daemon's local socket.")],
-    folder: Annotated[Path, typer.Option(help="Folder with node.key, and for Flower's files.")],
-    ca: Annotated[Path, typer.Option(help="The server's ca.pem.")],
-    port: Annotated[int, typer.Option(help="A free local port for Flower's own use.")] = 9094,
-) -> None:
-    """Start the Flower node (SuperNode), in the foreground, as a user without access to the home.
-
-    Code that arrives with a run executes here. It sees the socket, and no data.
-
-    \b
-    Examples:
-    isonomy-regulator node --superlink server.example.org:9093 --ca /srv/node/ca.pem \\
-        --folder /srv/node --socket /srv/regulator/run/daemon.sock
-    """
-    command = supernode_command(
-        superlink=superlink, ca=ca, key=folder / "node.key", daemon_socket=daemon_socket, port=port
-    )
-    run_node(command, flower_environment(folder / "flower"))
 
 
 def status(home: Home = Path(), as_json: Json = False) -> None:
