@@ -3,9 +3,10 @@
     μ_i² = Σ_t c_t²·‖v_it‖²/σ_t² ≤ cap for every person i      few-shot paper, Algorithms 1 and 2
 
 The company keeps the filter; the ledger reserved the cap for everybody once and takes the debits as
-information (DESIGN.md §2). So somebody must add up, and one inspected query says nothing about the
-others. A plan with `individual_filter` is therefore approved only if *every* query is inspected, by
-the regulator itself and before it is answered (approvals.check_promises). This module is check (7):
+information (docs/design.md §4). So somebody must add up, and one inspected query says nothing about
+the others. A plan with `individual_filter` is therefore approved only if *every* query is
+inspected, by the regulator itself and before it is answered (approvals.check_promises). This
+module is check (7):
 
     (7) nobody's rows, with those of all answered queries before, cost more than the plan's cap
 

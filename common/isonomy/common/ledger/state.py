@@ -10,7 +10,7 @@ For every person p, in integer units of μ², over all plans, cohorts and attrib
     Σ_plans held(p)     ≤  cap                               held = reservation while the plan is
                                                              open, what was debited once it closed
 
-An `individual` plan (the company keeps a filter for each person, docs/design.md §2) counts as its
+An `individual` plan (the company keeps a filter for each person, docs/design.md §4) counts as its
 whole reservation, from the start and for ever; its debits are information.
 
 Ordering rules:

@@ -16,7 +16,7 @@ What it is: DP-SGD with a fairness term as in DP-FERMI's comparisons. (ε, δ) b
 accountant with amplification by Poisson sampling: for *whole records*, one added or removed.
 What it is not: this product's setting. It assumes one trainer who is trusted with features, labels
 and attributes, and adversaries who see the model only. Against a company that knows which rows it
-sent, amplification fails (docs/design.md, section 2). Replacing an attribute is one removal and one
+sent, amplification fails (docs/design.md, section 4). Replacing an attribute is one removal and one
 addition. The encoding (categories, means) is fitted without privacy, as in the papers. The ledger
 takes no part: it guards the company's view, which does not exist here.
 """

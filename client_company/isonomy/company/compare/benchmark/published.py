@@ -6,7 +6,7 @@ and sets that we do not run are left out, and so are points of an experiment for
 model trained for equalized odds is no competitor for demographic parity.
 
 The figures' ε are the authors'. They count on amplification by sampling, which fails against a
-company that knows whom it asked about, and their code has errors that flatter (DESIGN.md §2).
+company that knows whom it asked about, and their code has errors that flatter (docs/design.md §2).
 """
 
 from __future__ import annotations
