@@ -273,11 +273,12 @@ class TestCertificates:
         with pytest.raises(ConfigError, match="never overwritten"):
             make_authority(tmp_path)
 
-    def test_what_does_not_fit(self, tmp_path: Path) -> None:
+    def test_what_does_not_fit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         make_authority(tmp_path / "ca")
         one = issue(tmp_path / "ca", tmp_path / "one", "one")
         two = issue(tmp_path / "ca", tmp_path / "two", "two")
-        old = issue(tmp_path / "ca", tmp_path / "old", "old", days=0)
+        monkeypatch.setattr("isonomy.common.keys.certificates.CERTIFICATE_DAYS", 0)
+        old = issue(tmp_path / "ca", tmp_path / "old", "old")
         with pytest.raises(CertificateError, match="not issued for the key"):
             TlsFiles(one.ca, one.cert, two.key).read()
         with pytest.raises(CertificateError, match="expired"):

@@ -25,7 +25,7 @@ from isonomy.common.base.errors import (
     TransportError,
 )
 from isonomy.common.base.exit_codes import INTERNAL, code_of, help_for
-from isonomy.common.node import bridge_server
+from isonomy.common.node import bridge, bridge_server
 from isonomy.common.node.bridge import (
     MAX_FRAME_BYTES,
     VERSION,
@@ -72,27 +72,33 @@ def test_the_socket_is_for_owner_and_group_only(path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o660
 
 
-def test_signs_of_life_keep_a_long_session_open(path: Path) -> None:
+def test_signs_of_life_keep_a_long_session_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge_server, "ALIVE_EVERY_S", 0.1)
+    monkeypatch.setattr(bridge, "SILENCE_S", 0.3)
     release = threading.Event()
 
     def slow(_: Message) -> Message:
         release.wait(0.6)
         return {}
 
-    with BridgeServer(path, slow, alive_every_s=0.1):
-        assert call(path, {"type": "session"}, silence_s=0.3) == {}
+    with BridgeServer(path, slow):
+        assert call(path, {"type": "session"}) == {}
 
 
-def test_a_silent_daemon_is_given_up(path: Path) -> None:
+def test_a_silent_daemon_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge_server, "ALIVE_EVERY_S", 60)
+    monkeypatch.setattr(bridge, "SILENCE_S", 0.2)
     release = threading.Event()
 
     def stuck(_: Message) -> Message:
         release.wait(5)
         return {}
 
-    with BridgeServer(path, stuck, alive_every_s=60):
+    with BridgeServer(path, stuck):
         with pytest.raises(TransportError, match="silent"):
-            call(path, {"type": "session"}, silence_s=0.2)
+            call(path, {"type": "session"})
         release.set()
 
 
@@ -246,7 +252,11 @@ def test_the_text_of_an_error_stays_with_the_daemons_own_user(
     assert str(caught.value) == help_for(code_of(error))
 
 
-def test_callers_who_hung_up_leave_their_places(path: Path) -> None:
+def test_callers_who_hung_up_leave_their_places(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge_server, "ALIVE_EVERY_S", 0.05)
+    monkeypatch.setattr(bridge, "SILENCE_S", 5)
     begun = threading.Semaphore(0)
 
     def patient(request: Message) -> Message:
@@ -255,14 +265,14 @@ def test_callers_who_hung_up_leave_their_places(path: Path) -> None:
             time.sleep(0.01)
         return {}
 
-    with BridgeServer(path, patient, alive_every_s=0.05):
+    with BridgeServer(path, patient):
         for _ in range(MAX_CALLERS):
             with socket.socket(socket.AF_UNIX) as sock:
                 sock.connect(str(path))
                 send_frame(sock, {"type": "session", "ticket": "leave", "version": VERSION})
                 assert begun.acquire(timeout=5)
         time.sleep(0.5)
-        assert call(path, {"type": "session", "ticket": "stay"}, silence_s=5) == {}
+        assert call(path, {"type": "session", "ticket": "stay"}) == {}
 
 
 def test_a_first_frame_in_drops_has_one_deadline(

@@ -372,7 +372,7 @@ def test_tampering_on_the_way_ends_the_session(
         def forward(target, envelope, raw):
             if envelope.sequence == 1 and not dropped:
                 dropped.append(raw)
-                return []
+                return None
             return original(target, envelope, raw)
 
         monkeypatch.setattr(relay._state, "_forward", forward)

@@ -10,6 +10,7 @@ import pytest
 from federation import CountedNoise, federation, labels
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.kits.noise_budget import noise_budget_bits
 
 from isonomy.common.crypto.blinding import Seeds
 from isonomy.common.crypto.he import QueryKey, SumBuilder
@@ -174,7 +175,7 @@ def sum_once(layout: Layout, rows: np.ndarray, members: np.ndarray) -> tuple[np.
         builder.add_block(rows[people], [key.encrypt_column(members[people])])
     parts = list(builder.finish(Seeds.fresh(), blind=False))
     values = [layout.unpack(key.decrypt(part), i) for i, part in enumerate(parts)]
-    return np.concatenate(values), min(key.noise_budget_bits(part) for part in parts)
+    return np.concatenate(values), min(noise_budget_bits(key, part) for part in parts)
 
 
 @pytest.mark.parametrize("block", [16, 64, 1024, 8192])

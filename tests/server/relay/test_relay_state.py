@@ -125,7 +125,7 @@ class Bench:
         passed = self.state.pass_on(self.at[party], envelope, raw)
         if passed and isinstance(envelope.body, SEQUENCED):
             self.state.note(envelope, len(raw), chain_digest(envelope))
-        return [item.raw for item in passed]
+        return [] if passed is None else [passed.raw]
 
     def pack(self, one: str, other: str, payload: bytes, purpose: str = "query") -> bytes:
         frame = Parcel("", purpose, "q", 1, 0, True, payload)  # type: ignore[arg-type]
@@ -271,7 +271,7 @@ class TestPassing:
         old = bench.at["company"]
         bench.join("company")
         raw = bench.pack("company", "regulator", b"x")
-        assert bench.state.pass_on(old, parse(raw), raw) == []
+        assert bench.state.pass_on(old, parse(raw), raw) is None
 
     def test_heartbeat_is_answered(self, bench: Bench) -> None:
         (raw,) = bench.send("company", dump(Envelope("company", "server", PLAN.hash, Heartbeat())))

@@ -78,7 +78,7 @@ def _ordered(obj: object, depth: int) -> object:
     """Copy `obj` with every object's keys in UTF-16 order, refusing what has no canonical form."""
     if depth > MAX_DEPTH:
         raise ConfigError(f"nested deeper than {MAX_DEPTH} levels")
-    kind = type(obj)  # exact types: a subclass may print as something else than it compares to
+    kind = type(obj)  # exact types: a subclass may print differently from what it equals
     if isinstance(obj, str) and kind is str:
         if not obj.isascii():
             _utf16(obj)
@@ -94,15 +94,7 @@ def _ordered(obj: object, depth: int) -> object:
     if isinstance(obj, dict) and kind is dict:
         if any(type(key) is not str for key in obj):
             raise ConfigError("an object key that is not a string")
-        plain = all(key.isascii() for key in obj)  # then code points are in UTF-16 order
-        names = sorted(obj) if plain else sorted(obj, key=_utf16)
-        shallow = depth < MAX_DEPTH
-        return {
-            key: value
-            if type(value := obj[key]) is str and shallow and value.isascii()  # most of a record
-            else _ordered(value, depth + 1)
-            for key in names
-        }
+        return {key: _ordered(obj[key], depth + 1) for key in sorted(obj, key=_utf16)}
     raise ConfigError(
         f"{kind.__name__} has no canonical form; use null, booleans, integers, strings, "
         "lists and objects (a float as an integer in fixed units or as a string)"
@@ -110,7 +102,7 @@ def _ordered(obj: object, depth: int) -> object:
 
 
 def _utf16(text: str) -> bytes:
-    """Give the sort key of RFC 8785 §3.2.3; a lone surrogate is no Unicode text and is refused."""
+    """Return the sort key of RFC 8785 §3.2.3; refuse a lone surrogate, which is no Unicode text."""
     try:
         return text.encode("utf-16-be")
     except UnicodeEncodeError:

@@ -14,7 +14,6 @@ all that is told (texts may hold a party's paths). docs/exit-codes.md lists them
 from __future__ import annotations
 
 INTERNAL = 1
-USAGE = 2
 INTERRUPTED = 130
 
 _TABLE: dict[str, tuple[int, str]] = {

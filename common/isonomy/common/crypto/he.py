@@ -226,13 +226,6 @@ class QueryKey:
         residues = self._scheme.dump_plaintext(plaintext) - secret.view(np.int64)
         return residues & np.int64(params.plain_modulus - 1)  # no division: its time varies, too
 
-    def noise_budget_bits(self, part: bytes) -> int:
-        """Bits left before decryption could fail; for tests and the benchmark."""
-        budget: int = self._decryptor.invariant_noise_budget(
-            self._scheme.ciphertext(part, last=True)
-        )
-        return budget
-
     def destroy(self) -> None:
         """Drop the key; SEAL wipes the memory that held it."""
         del self._encryptor, self._decryptor

@@ -83,10 +83,6 @@ class VectorKey:
         residues = self._key.decrypt(part)[:count]
         return centre(residues, self._params.plain_modulus)
 
-    def noise_budget_bits(self, part: bytes) -> int:
-        """Bits left before decryption could fail; for tests."""
-        return self._key.noise_budget_bits(part)
-
     def destroy(self) -> None:
         """Drop the secret key."""
         self._key.destroy()

@@ -90,8 +90,6 @@ def issue(
     common_name: str,
     dns_names: Sequence[str] = (),
     ip_addresses: Sequence[str] = (),
-    *,
-    days: int = CERTIFICATE_DAYS,
 ) -> TlsFiles:
     """Make a key and a certificate for one party or relay; never overwrite a key.
 
@@ -109,11 +107,11 @@ def issue(
     key = ec.generate_private_key(ec.SECP256R1())
     _write_key(files.key, key)
     names = [*(x509.DNSName(name) for name in dns_names), *addresses]
-    _certify(authority, files, key.public_key(), common_name, names, days)
+    _certify(authority, files, key.public_key(), common_name, names)
     return files
 
 
-def renew(authority: Path, folder: Path, *, days: int = CERTIFICATE_DAYS) -> TlsFiles:
+def renew(authority: Path, folder: Path) -> TlsFiles:
     """Make a fresh certificate for the same key, name and addresses."""
     files = TlsFiles.of(folder)
     old = _load_certificate(files.cert, _read(files.cert))
@@ -123,7 +121,7 @@ def renew(authority: Path, folder: Path, *, days: int = CERTIFICATE_DAYS) -> Tls
         names = list(old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
         names = []
-    _certify(authority, files, key.public_key(), str(common_name.value), names, days)
+    _certify(authority, files, key.public_key(), str(common_name.value), names)
     return files
 
 
@@ -200,16 +198,14 @@ class Request:
         return _spoken(self.public)
 
 
-def sign_request(
-    authority: Path, request: Request, folder: Path, *, days: int = CERTIFICATE_DAYS
-) -> TlsFiles:
+def sign_request(authority: Path, request: Request, folder: Path) -> TlsFiles:
     """Make folder/tls.pem and folder/ca.pem, to send back.
 
     Only name and key come from the request: whatever it asks for, it gets a client's certificate.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = TlsFiles.of(folder)
-    _certify(authority, files, request.public, request.name, [], days)
+    _certify(authority, files, request.public, request.name, [])
     return files
 
 
@@ -261,7 +257,6 @@ def _certify(
     public: Any,
     common_name: str,
     names: Sequence[x509.GeneralName],
-    days: int,
 ) -> None:
     ca_pem = _read(authority / "ca.pem")
     ca = _load_certificate(authority / "ca.pem", ca_pem)
@@ -269,7 +264,7 @@ def _certify(
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     usage = ExtendedKeyUsageOID.SERVER_AUTH if names else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
-        _builder(ca.subject, subject, public, days)
+        _builder(ca.subject, subject, public, CERTIFICATE_DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(sign_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)

@@ -27,6 +27,7 @@ from isonomy.common.base.errors import ProtocolError, TransportError
 VERSION = 1
 MAX_FRAME_BYTES = 64 * 1024
 ALIVE_EVERY_S = 5.0
+SILENCE_S = 6 * ALIVE_EVERY_S
 
 Message = dict[str, object]
 
@@ -90,14 +91,14 @@ def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes:
 # --- The node's end ------------------------------------------------------------------------------
 
 
-def call(path: Path, request: Message, *, silence_s: float = 6 * ALIVE_EVERY_S) -> Message:
+def call(path: Path, request: Message) -> Message:
     """Hand a request to the daemon and wait for its result, as long as it shows signs of life.
 
     DaemonFailed if the daemon says no, DaemonAbsent if it is not there, TransportError
     if it hangs up or falls silent.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(silence_s)
+        sock.settimeout(SILENCE_S)
         try:
             sock.connect(str(path))
             send_frame(sock, {**request, "version": VERSION})

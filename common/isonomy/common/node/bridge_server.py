@@ -106,12 +106,11 @@ class BridgeServer:
         handler: Handler,
         *,
         callers: Callers | None = None,
-        alive_every_s: float = ALIVE_EVERY_S,
         on_error: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         self.path = Path(path)
         self._handler, self._callers = handler, callers or Callers()
-        self._alive_every_s, self._on_error = alive_every_s, on_error
+        self._on_error = on_error
         self._slots = threading.BoundedSemaphore(MAX_CALLERS)
         self._lock_file: TextIO | None = None
         self._sock: socket.socket | None = None
@@ -269,7 +268,7 @@ class BridgeServer:
 
         def beat() -> None:
             try:
-                while not done.wait(self._alive_every_s):
+                while not done.wait(ALIVE_EVERY_S):
                     send_frame(caller, {"type": "alive"})
             except OSError:
                 hangup.set()

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
@@ -33,7 +33,7 @@ from isonomy.common.base.logs import be_verbose, logger
 from isonomy.common.base.private_files import write_private
 from isonomy.common.node.bridge import DaemonAbsent
 from isonomy.common.session.connection import DONE
-from isonomy.common.session.tickets import SessionRole, Ticket
+from isonomy.common.session.tickets import SessionRole
 from isonomy.server.config import ServerConfig
 from isonomy.server.flower.client_app import OUTCOME, TICKET
 from isonomy.server.flower.flower import RunFailed
@@ -47,14 +47,6 @@ MAX_SUMMARY_CHARS = 1 << 16
 
 # The daemon died, was not there yet, or took so long that its ticket expired: worth a new ticket.
 RETRY = frozenset(code_of(kind("")) for kind in (TransportError, DaemonAbsent, TokenRefused))
-
-
-class Relay(Protocol):
-    """What the conductor needs of the relay."""
-
-    def issue_ticket(self, role: SessionRole, party: str) -> Ticket: ...
-    def closed(self) -> dict[str, str]: ...
-    def end(self, reason: str) -> None: ...
 
 
 @dataclass
@@ -76,7 +68,7 @@ class Conductor:
     def __init__(
         self,
         grid: Any,
-        relay: Relay,
+        relay: RelayServer,
         plan: PlanPublic,
         *,
         join_s: float,

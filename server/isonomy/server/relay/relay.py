@@ -286,9 +286,11 @@ class RelayServer:
                     if self._failure is not None:
                         raise self._failure
                     outgoing = self._state.pass_on(number, envelope, raw)
+                    if outgoing is None:
+                        continue
                     self._send(outgoing)
-                    if outgoing and isinstance(envelope.body, SEQUENCED):
-                        self._passed.put((envelope, len(outgoing[0].raw)))
+                    if isinstance(envelope.body, SEQUENCED):
+                        self._passed.put((envelope, len(outgoing.raw)))
         except IsonomyError as error:
             self._refuse(number, stream, party, error)
         except grpc.RpcError:
@@ -348,14 +350,12 @@ class RelayServer:
         self._log.info(event, party=hello.sender, stream=number)
         return hello.sender
 
-    def _send(self, outgoing: list[Outgoing]) -> None:
-        for item in outgoing:
-            target = self._streams.get(item.stream)
-            if target is None:
-                continue
+    def _send(self, outgoing: Outgoing) -> None:
+        target = self._streams.get(outgoing.stream)
+        if target is not None:
             if target.queued > MAX_QUEUED_BYTES:
                 raise OversizedMessage("more was sent than the window allows; wait for the other")
-            target.put(item.raw)
+            target.put(outgoing.raw)
 
     def _refuse(self, number: int, stream: _Stream, party: str, error: IsonomyError) -> None:
         """Tell the party why, and the others that it was cut off."""

@@ -203,16 +203,16 @@ class RelayState:
 
     # --- Passing on: rules (5) to (9) -------------------------------------------------------------
 
-    def pass_on(self, stream: int, envelope: Envelope, raw: bytes) -> list[Outgoing]:
+    def pass_on(self, stream: int, envelope: Envelope, raw: bytes) -> Outgoing | None:
         """Apply the rules to an envelope that came on `stream`. Returns what goes out for it."""
         sender = self._streams.get(stream)
         if sender is None or self._current.get(sender.party) != stream:
-            return []  # the last messages of an old stream; its party has a newer one
+            return None  # the last messages of an old stream; its party has a newer one
         self._check_plan(envelope)
         if envelope.sender != sender.party:  # (5)
             raise ProtocolError("a message bears another sender than the party of this stream")
         if isinstance(envelope.body, Heartbeat) and envelope.recipient == SERVER:
-            return [Outgoing(stream, dump(self._envelope(sender.party, Heartbeat(self.present()))))]
+            return Outgoing(stream, dump(self._envelope(sender.party, Heartbeat(self.present()))))
         if envelope.recipient not in self.plan.cards or envelope.recipient == sender.party:  # (5)
             raise ProtocolError("a message is addressed to nobody of this plan")
         if not isinstance(envelope.body, (*SEQUENCED, PlanAgreement, Heartbeat)):
@@ -225,7 +225,7 @@ class RelayState:
         elif isinstance(envelope.body, SEQUENCED):
             self._check_order(sender, flow, envelope)
         if target is None or not flow.open:
-            return []  # (8)
+            return None  # (8)
         return self._forward(target, envelope, raw)
 
     @staticmethod
@@ -239,12 +239,12 @@ class RelayState:
             )
         flow.expected = envelope.sequence + 1
 
-    def _forward(self, target: int, envelope: Envelope, raw: bytes) -> list[Outgoing]:
+    def _forward(self, target: int, envelope: Envelope, raw: bytes) -> Outgoing:
         if envelope.purpose in SIGNED_PURPOSES and isinstance(envelope.body, Data):  # (9)
             self._check_clear(envelope, envelope.body)
             if self._sums is not None:
                 raw = self._sums.take(envelope, raw)
-        return [Outgoing(target, raw)]
+        return Outgoing(target, raw)
 
     def note(self, envelope: Envelope, size: int, digest: bytes) -> None:
         """Enter a numbered message that `pass_on` let through into the chain."""
