@@ -126,6 +126,7 @@ def _summary(summary: LedgerState) -> dict[str, Any]:
 def _entry(
     entry: LedgerEntry, companies: Mapping[bytes, Sequence[str]], delta: float
 ) -> dict[str, Any]:
+    """Return a ledger entry as JSON shows it, in ε."""
     fields: dict[str, Any] = {"seq": entry.seq, "time": moment(entry.time), "type": entry.kind}
     if entry.plan is not None:
         fields |= {"plan": entry.plan.hex(), "who": list(companies.get(entry.plan, ()))}

@@ -143,6 +143,7 @@ def _file(config: RegulatorConfig, verdict: Verdict) -> None:
 
 
 def _show_run(config: RegulatorConfig, text: str, query: str, *, as_json: bool) -> None:
+    """Print the inspections of a run, and which openings wait for the auditor."""
     plan = find_plan(config, text)
     if plan is None:
         raise ConfigError(f"{text!r} is neither an opening file nor a run of this regulator")

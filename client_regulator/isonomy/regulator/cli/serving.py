@@ -55,6 +55,7 @@ def status(home: Home = Path(), as_json: Json = False) -> None:
 
 
 def _for_people(status: Status) -> str:
+    """Return the status in lines of text."""
     daemon = status.daemon
     lines = [
         f"{status.name}: {status.enrolled:,} people enrolled, {status.aligned:,} in open plans"

@@ -1,7 +1,7 @@
 """The regulator's policy: what its officer lets companies ask, beyond what any one plan says.
 
-It is checked twice: when a plan is to be approved, and again by the daemon for every query, so that
-a policy which was tightened after an approval holds from the daemon's next start on.
+It is checked twice: when a plan is approved, and again by the daemon for every query. So a policy
+that was tightened after an approval takes effect when the daemon next starts.
 
 | rule | checked on |
 |---|---|
@@ -11,12 +11,12 @@ a policy which was tightened after an approval holds from the daemon's next star
 | ε per query, queries per run, kinds of queries | each query |
 | smallest group | each query: about how many people it is (a public number) |
 
-All numbers that decide are public or the plan's own: a refusal tells nothing about anybody.
+All numbers that decide are public or part of the plan, so a refusal reveals nothing about anybody.
 
-The smallest group holds for blind queries and for weighted sums too: the company learns the same
-from them, and a sum with the weights (1, 0) is a group's sum. It keeps honest questions coarse; it
-is not what protects. Rows are hidden, so people can be named and given rows of zeros: what protects
-one person is the noise, and the debit that goes with it.
+The smallest group applies to blind queries and weighted sums too: the company learns the same from
+them, and a sum with the weights (1, 0) is a group's sum. It keeps honest questions coarse; it does
+not protect anybody. Rows are hidden, so a company can name many people and send zeros for most of
+them. What protects a person is the noise, and the debit that pays for it.
 """
 
 from __future__ import annotations

@@ -93,6 +93,7 @@ def _figures(usable: Sequence[ReportedAudit]) -> list[dict[str, Any]]:
 
 
 def _figure(attribute: str, usable: Sequence[ReportedAudit]) -> dict[str, Any]:
+    """Return what the template shows of one attribute: plots, their legend, and tables."""
     tables = [(a, table) for a in usable for table in a.tables if table.attribute == attribute]
     labels = list(dict.fromkeys(g.label for _, table in tables for g in table.groups))
     plots = []

@@ -53,6 +53,7 @@ class PlanDesks:
                     self._ledger,
                     plan=plan_hash,
                     member_key=key,
+                    # Otherwise the company could send multipliers λ that no answer led to.
                     dual_required=plan.strategy == "pf_ld",
                 )
                 custodian.limits = self._limits(plan)

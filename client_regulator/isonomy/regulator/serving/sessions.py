@@ -136,6 +136,7 @@ class Sessions:
 
     def _serve_queries(self, session: Session, log: Any) -> int:
         """Serve the queries of a plan. Returns how many were answered."""
+        # The last count of the board, because the session is no longer listed at the end.
         plan, answered = session.plan.hash, 0
         half = self._plans.half(plan)  # before the session is listed: the plan may be refused
 

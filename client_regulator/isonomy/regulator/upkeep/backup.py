@@ -50,6 +50,7 @@ def make_backup(config: RegulatorConfig, file: Path, secret: Secret) -> Backup:
 
 
 def _write(config: RegulatorConfig, file: Path, secret: Secret) -> Backup:
+    """Write the backup, the ledger last. Returns what is in it."""
     now, buffer, count = int(time.time()), io.BytesIO(), 0
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path in _files(config):

@@ -165,6 +165,7 @@ def _vault(config: RegulatorConfig) -> Findings:
 
 
 def _ledger(config: RegulatorConfig) -> Findings:
+    """Yield what is wrong with the ledger, or with the vault as the witness saw it."""
     path = config.ledger_path
     for copy in config.witness_paths[1:]:
         if config.home.resolve() in copy.resolve().parents:

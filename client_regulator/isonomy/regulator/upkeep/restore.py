@@ -127,6 +127,7 @@ def _trusted_witnesses(
 
 
 def _choose_ledger(old: RegulatorConfig | None, new: RegulatorConfig) -> str:
+    """Put the longer ledger into `new` (the unpacked backup). Returns where it came from."""
     if old is None or not old.ledger_path.exists():
         return "backup"
     present = _read(old.ledger_path)
@@ -148,6 +149,10 @@ def _choose_ledger(old: RegulatorConfig | None, new: RegulatorConfig) -> str:
 def _check_heads(
     new: RegulatorConfig, heads: Sequence[bytes], witnesses: Sequence[Witness], *, alone: bool
 ) -> None:
+    """Raise RollbackRefused unless the ledger contains every head that is known from elsewhere.
+
+    `alone`: there was no other ledger to compare with.
+    """
     if not new.ledger_path.exists():
         if heads or witnesses:
             raise RollbackRefused("the backup was made before there was a ledger")

@@ -1,4 +1,4 @@
-"""From the vault to what answers a plan: the plan's attributes, of its people, in its order."""
+"""What answers a plan: its attributes, of its people, in its order, out of the vault."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isonomy.regulator.vault.vault import VaultTable
 def load_table(
     config: RegulatorConfig, vault: VaultTable, plan: Plan, cohort: Cohort
 ) -> AttributeTable:
-    """The attributes that the plan asks for; everybody enrolled, groups as they were declared."""
+    """Return the plan's attributes of its people; ConfigError unless groups are as declared."""
     check_declared(config, vault)
     for name, labels in plan.groups.items():
         declared = vault.groups.get(name)
@@ -27,13 +27,14 @@ def load_table(
     values: dict[str, list[str | None]] = {}
     for name in plan.groups:
         meanings: list[str | None] = [*vault.groups[name], None]
-        codes = np.minimum(vault.codes[name][rows], len(meanings) - 1)  # no value: the last, None
+        # MISSING and UNKNOWN are larger than any group's number, so both become the last: None.
+        codes = np.minimum(vault.codes[name][rows], len(meanings) - 1)
         values[name] = [meanings[code] for code in codes.tolist()]
     return AttributeTable(cohort, values, plan.groups)
 
 
 def rows_of(vault: VaultTable, cohort: Cohort) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """(people,) where the cohort's people stand in the vault; DataError if somebody does not."""
+    """Return (people,) the cohort's rows in the vault; DataError if somebody is not enrolled."""
     rows = np.array([vault.index.get(person, -1) for person in cohort.ids], dtype=np.int64)
     unknown = int((rows < 0).sum())
     if unknown:
@@ -46,7 +47,7 @@ def rows_of(vault: VaultTable, cohort: Cohort) -> np.ndarray[tuple[int], np.dtyp
 
 
 def check_declared(config: RegulatorConfig, vault: VaultTable) -> None:
-    """The file's [groups] and the vault's must not contradict each other."""
+    """Raise ConfigError if [groups] in regulator.toml contradicts the vault."""
     for name, labels in vault.groups.items():
         if name in config.groups and config.groups[name] != labels:
             raise ConfigError(

@@ -123,6 +123,7 @@ def _check_order(table: VaultTable, order: Order) -> None:
 
 
 def _read(order: Order, rows: Iterable[Row], problems: Problems) -> _Read:
+    """Return a file's people and codes; what is wrong with a line goes to `problems`."""
     coders = [_Coder(name, labels, order.unknown_values) for name, labels in order.groups.items()]
     read = _Read([], [], {name: [] for name in order.groups})
     places: dict[str, str] = {}
@@ -172,6 +173,7 @@ class _Coder:
 def _merge(
     table: VaultTable, order: Order, read: _Read, places: list[int], problems: Problems
 ) -> tuple[VaultTable, Enrolled]:
+    """Return a new table with the file's people, who stand at `places` (-1: new), and counts."""
     old, at = len(table), np.array(places)
     fresh = at < 0
     groups = {**table.groups, **order.groups}
@@ -189,6 +191,7 @@ def _merge(
                 changed |= ~fresh & (column[targets] != values)
             column[targets] = values
         codes[name] = column
+    # Nothing is lost here: the old table is unchanged, and the new one has not been returned.
     if changed.any() and not order.replace:
         where = [read.where[number] for number in np.flatnonzero(changed)[:MAX_SHOWN]]
         raise AlreadyEnrolled(

@@ -74,6 +74,7 @@ def open_sealed(path: Path, what: str, schema: int, secret: Secret) -> tuple[Hea
     with _reading(path) as file:
         header = _read_header(path, file, what, schema)
         key = AESGCM(_unwrap(path, header, secret))
+        # Every chunk is bound to the whole header: none fits into another file or version.
         bound, pieces, number = hash_bytes("isonomy/sealed/v1", header.line()), [], 0
         chunk = file.read(CHUNK_BYTES + TAG_BYTES)
         while True:
@@ -141,6 +142,8 @@ def _put(fresh: Path, path: Path, *, overwrite: bool) -> None:
         os.link(fresh, path)  # unlike rename, refuses a name that is taken
         fsync_folder(path)
         return
+    # The old file is opened before its name is taken away, so that its header, which holds the
+    # wrapped key, can be overwritten afterwards. A kill in between leaves one of the two whole.
     try:
         old: BinaryIO | None = path.open("r+b")
     except FileNotFoundError:
@@ -162,6 +165,7 @@ def _overwrite(file: BinaryIO, size: int) -> None:
 
 
 def _read_header(path: Path, file: BinaryIO, what: str, schema: int) -> Header:
+    """Return the header of a file of this kind. It is not authenticated before `_unwrap`."""
     line = file.readline(MAX_HEADER_BYTES)
     try:
         raw: Any = parse_canonical(line.removesuffix(b"\n"), max_bytes=MAX_HEADER_BYTES)

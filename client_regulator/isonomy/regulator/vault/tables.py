@@ -78,6 +78,7 @@ def read_rows(
 def _read_csv(
     path: Path, names: Sequence[str], problems: Problems, delimiter: str
 ) -> Iterator[Row]:
+    """Yield the rows of a CSV file; a line with a wrong number of cells goes to `problems`."""
     if len(delimiter) != 1:
         raise ConfigError("--delimiter is one character, such as ';' (for a tab: $'\\t')")
     with path.open("rb") as file:
@@ -139,6 +140,7 @@ def _check_columns(path: Path, columns: list[str], names: Sequence[str], hint: s
 
 
 def _read_parquet(path: Path, names: Sequence[str], problems: Problems) -> Iterator[Row]:
+    """Yield the rows of a Parquet file; a row without an id goes to `problems`."""
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 

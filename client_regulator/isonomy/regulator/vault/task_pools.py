@@ -196,6 +196,7 @@ def _check_size(path: Path) -> None:
 
 
 def _pool(arrays: dict[str, NDArray[Any]], where: str) -> TaskPool:
+    """Return a pool made of these arrays; DataError says what is wrong with them."""
     missing = [name for name in ("inputs", "labels", "ids") if name not in arrays]
     unknown = sorted(set(arrays) - set(ARRAYS))
     if missing or unknown:
