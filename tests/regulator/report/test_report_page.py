@@ -89,7 +89,7 @@ def test_names_and_words_from_others_are_escaped(report: ReportFile) -> None:
     page = render(hostile).decode()
     assert HOSTILE not in page
     assert "&lt;script&gt;" in page
-    drawn = svg.intervals([HOSTILE], [svg.Series(HOSTILE, [svg.Mark(0.1, 0.0, 0.2)])])
+    drawn = svg.intervals([HOSTILE], [svg.IntervalSeries(HOSTILE, [svg.Mark(0.1, 0.0, 0.2)])])
     assert HOSTILE not in drawn + svg.legend([HOSTILE]) + svg.bars([(HOSTILE, 1.0, HOSTILE)])
 
 

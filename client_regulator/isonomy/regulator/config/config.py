@@ -46,11 +46,11 @@ class Below:
         return config.home.joinpath(*self._names)
 
 
-class _Table(BaseModel):
+class _Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(Below,))
 
 
-class LedgerConfig(_Table):
+class LedgerConfig(_Settings):
     """The most that the ledger ever lets a person lose."""
 
     epsilon: Decimal
@@ -68,20 +68,20 @@ class LedgerConfig(_Table):
         return units_for(float(self.epsilon), float(self.delta))
 
 
-class VaultConfig(_Table):
+class VaultConfig(_Settings):
     """The file with the secret that opens the vault, if there is one; values that mean unknown."""
 
     unlock_file: Path | None = None
     unknown_values: tuple[Label, ...] = UNKNOWN_VALUES
 
 
-class CohortConfig(_Table):
+class CohortConfig(_Settings):
     """A tighter total for the people of one cohort."""
 
     epsilon: Decimal
 
 
-class LogConfig(_Table):
+class LogConfig(_Settings):
     """Where the daemon's log goes, if not to stderr."""
 
     file: Path | None = None
@@ -89,7 +89,7 @@ class LogConfig(_Table):
     kept: Annotated[int, Field(ge=1, le=1000)] = BACKUPS
 
 
-class RegulatorConfig(_Table):
+class RegulatorConfig(_Settings):
     """A checked configuration, and where the files of its home lie."""
 
     name: PartyName

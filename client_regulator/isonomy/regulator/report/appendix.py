@@ -17,11 +17,11 @@ Text = Annotated[str, StringConstraints(max_length=2000)]
 Number = Annotated[float, Field(ge=-1e12, le=1e12, allow_inf_nan=False)]
 
 
-class _Part(BaseModel):
+class _AppendixPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class DataTable(_Part):
+class DataTable(_AppendixPart):
     """Rows of text under a head."""
 
     kind: Literal["table"]
@@ -30,7 +30,7 @@ class DataTable(_Part):
     rows: tuple[tuple[Text, ...], ...] = Field(max_length=500)
 
 
-class Bars(_Part):
+class Bars(_AppendixPart):
     """Bars of one series: (label, value, text at its end)."""
 
     kind: Literal["bars"]
@@ -39,7 +39,7 @@ class Bars(_Part):
     limit: Number | None = None
 
 
-class Curve(_Part):
+class Curve(_AppendixPart):
     """Points (x, low, high, y), of which one may be special."""
 
     kind: Literal["curve"]
@@ -50,7 +50,7 @@ class Curve(_Part):
     special: int | None = None
 
 
-class Paragraph(_Part):
+class Paragraph(_AppendixPart):
     """A few sentences."""
 
     kind: Literal["text"]
@@ -60,7 +60,7 @@ class Paragraph(_Part):
 Section = Annotated[DataTable | Bars | Curve | Paragraph, Field(discriminator="kind")]
 
 
-class Appendix(_Part):
+class Appendix(_AppendixPart):
     """A titled list of sections."""
 
     title: Text

@@ -99,7 +99,7 @@ def _figure(attribute: str, usable: Sequence[ReportedAudit]) -> dict[str, Any]:
     plots = []
     for name in dict.fromkeys(m.name for audit, _ in tables for m in MEASURES[audit.cells]):
         series = [
-            svg.Series(audit.name, _marks(labels, table, table.rates.get(name, ())))
+            svg.IntervalSeries(audit.name, _marks(labels, table, table.rates.get(name, ())))
             for audit, table in tables
         ]
         plots.append((words.RATE_WORDS[name], Markup(svg.intervals(labels, series))))  # noqa: S704

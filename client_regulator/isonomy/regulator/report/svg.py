@@ -31,14 +31,14 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Series:
+class IntervalSeries:
     """One colour of a plot: a mark per row, None where there is none."""
 
     name: str
     marks: Sequence[Mark | None]
 
 
-def intervals(rows: Sequence[str], series: Sequence[Series]) -> str:
+def intervals(rows: Sequence[str], series: Sequence[IntervalSeries]) -> str:
     """Horizontal intervals: one row per group, one mark per series. Empty if there is no mark."""
     marks = [m for s in series for m in s.marks if m is not None]
     if not marks:

@@ -61,7 +61,7 @@ _COHORT = {
 
 
 @dataclass(frozen=True)
-class Deletion:
+class DeletionResult:
     """What a deletion did."""
 
     forgotten: str
@@ -80,7 +80,7 @@ class Pending:
     plans_closed: tuple[str, ...]
 
 
-def forget_run(config: RegulatorConfig, plan: Plan) -> Deletion:
+def forget_run(config: RegulatorConfig, plan: Plan) -> DeletionResult:
     """Forget the people of one plan. Returns what was done."""
     target = f"run {plan.hash.hex()}"
     pending = _begin(config, target, plan.cohort_size, [plan.hash.hex()])  # (1)
@@ -88,7 +88,7 @@ def forget_run(config: RegulatorConfig, plan: Plan) -> Deletion:
     return _record(config, pending, _RUN)  # (3)
 
 
-def forget_cohort(config: RegulatorConfig, name: str, vault: Vault) -> Deletion:
+def forget_cohort(config: RegulatorConfig, name: str, vault: Vault) -> DeletionResult:
     """Forget a cohort: first end all answers about its people, then remove the people.
 
     Returns what was done.
@@ -165,7 +165,7 @@ def _read(path: Path) -> Pending:
         ) from None
 
 
-def _record(config: RegulatorConfig, pending: Pending, what: dict[str, str]) -> Deletion:
+def _record(config: RegulatorConfig, pending: Pending, what: dict[str, str]) -> DeletionResult:
     """Write the signed record and note its hash in the ledger. Returns what the deletion did."""
     identity = Identity.load(config.keys_folder / "identity.key")
     now = int(time.time())
@@ -191,4 +191,6 @@ def _record(config: RegulatorConfig, pending: Pending, what: dict[str, str]) -> 
         event = {"target": pending.target, "record_sha256": digest}
         ask(config, {"type": "note", "kind": "deletion", "event": event})
     _note_path(config, pending.target).unlink(missing_ok=True)
-    return Deletion(pending.target, pending.people, pending.plans_closed, path, tuple(backups))
+    return DeletionResult(
+        pending.target, pending.people, pending.plans_closed, path, tuple(backups)
+    )
