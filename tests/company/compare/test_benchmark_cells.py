@@ -150,7 +150,7 @@ def test_a_killed_worker_loses_only_its_cell_and_the_rest_is_not_run_again(tmp_p
         run(todo, store, data_dir=tmp_path, jobs=1, work=deadly_work)
     with Store(tmp_path) as store:
         tally = run(todo, store, data_dir=tmp_path, jobs=2, work=quick_work)
-    assert (tally.kept, tally.made) == (1, 2)
+    assert (tally.finished, tally.ran) == (1, 2)
     assert [reason for _, reason in tally.failed] == ["no"]
     ran = sorted((tmp_path / "trace").read_text().splitlines())
     assert ran == ["0 1", "1 1", "2 1", "3 1"]  # each once, one numeric thread each

@@ -18,7 +18,7 @@ from isonomy.company.cli.main import app
 from isonomy.company.compare.benchmark.figures import draw
 from isonomy.company.compare.benchmark.methods import method, published_method
 from isonomy.company.compare.benchmark.output import read_steps, write
-from isonomy.company.compare.benchmark.published import FILE, Point, curves
+from isonomy.company.compare.benchmark.published import FILE, PublishedPoint, curves
 from isonomy.company.compare.benchmark.store import Store
 from isonomy.company.compare.benchmark.summary import (
     Mean,
@@ -119,7 +119,7 @@ def test_published_points_of_the_other_notion_or_without_budget_are_left_out(
     )
     path.write_text(head + rows)
     assert curves(tmp_path) == [
-        Point("DP-FERMI", "adult", "sex", "demographic_parity", 1.0, 0.18, 0.01)
+        PublishedPoint("DP-FERMI", "adult", "sex", "demographic_parity", 1.0, 0.18, 0.01)
     ]
     assert curves(None) == []
     assert curves(tmp_path / "elsewhere") == []
@@ -132,7 +132,7 @@ def test_published_points_of_the_other_notion_or_without_budget_are_left_out(
 
 
 def test_the_dominance_table_counts_every_competitor_at_small_budgets() -> None:
-    theirs = [Point("DP-FERMI", *WHERE, epsilon, 0.1, 0.001) for epsilon in (1.0, 3.0)]
+    theirs = [PublishedPoint("DP-FERMI", *WHERE, epsilon, 0.1, 0.001) for epsilon in (1.0, 3.0)]
     text = dominance_table(_means(), theirs)
     assert "Of 4 points of private competitors at ε ≤ 1, 3 are beaten in both" in text
     assert "| DP-FERMI, published | 1 | 0 | 0 | 1 | 0 | 0 | 1 |" in text
@@ -148,7 +148,10 @@ def test_the_tables_of_wang_hold_published_and_own_numbers() -> None:
 
 
 def test_figures_are_sound_and_a_method_keeps_its_colour() -> None:
-    theirs = [Point("DP-FERMI", *WHERE, 1.0, 0.2, 0.0), Point("DP-FERMI", *WHERE, 1.0, 0.19, 0.1)]
+    theirs = [
+        PublishedPoint("DP-FERMI", *WHERE, 1.0, 0.2, 0.0),
+        PublishedPoint("DP-FERMI", *WHERE, 1.0, 0.19, 0.1),
+    ]
     times = {"plain_ms": 1.0, "f_ld_ms": 2.0, "opacus_ms": 4.0, "pf_ld_ms": 3.0}
     steps = {"rows": [{"layers": 2, "batch": batch, **times} for batch in (16, 64)]}
     drawn = draw(_means(), theirs, steps)

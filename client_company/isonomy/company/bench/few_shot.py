@@ -190,6 +190,3 @@ class _Federation:
             )
             with open_session(self.layout, REGULATOR, plan) as session:
                 serve_rounds(session, desk)
-
-
-__all__ = ["few_shot", "measure"]

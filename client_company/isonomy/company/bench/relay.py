@@ -49,6 +49,3 @@ def show(result: Mapping[str, float], title: str, *, json: bool) -> None:
     for name, value in result.items():
         table.add_row(name, f"{value:g}")
     Console().print(table)
-
-
-__all__ = ["open_session", "party_keys", "show", "start_relay"]

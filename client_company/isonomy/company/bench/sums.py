@@ -44,7 +44,7 @@ ROUNDS = 3
 
 
 @dataclass
-class Exchange:
+class SumCost:
     """One blind sum over two groups, both parties' costs apart."""
 
     people: int
@@ -65,19 +65,20 @@ class Exchange:
 
 def measure_exchange(
     people: int, columns: int, block: int | None = None, *, wall: bool = False
-) -> Exchange:
+) -> SumCost:
     """Quantise, encrypt, multiply, blind, decrypt; checks that the sums are the true ones."""
     clock = time.perf_counter if wall else time.process_time
 
     @contextmanager
-    def _timed(exchange: Exchange, name: str) -> Iterator[None]:
+    def _timed(exchange: SumCost, name: str) -> Iterator[None]:
         start = clock()
         yield
         setattr(exchange, name, getattr(exchange, name) + (clock() - start) * 1e3)
 
-    chosen = choose_layout(PARAMS, people, columns)
-    layout = chosen if block is None else Layout(PARAMS, people, columns, block)
-    exchange = Exchange(people, columns, layout.block)
+    layout = choose_layout(PARAMS, people, columns)
+    if block is not None:
+        layout = Layout(PARAMS, people, columns, block)
+    exchange = SumCost(people, columns, layout.block)
     rng = np.random.default_rng(0)
     rows, members = rng.normal(size=(people, columns)), rng.random(people) < 0.5
     _warm_up()
@@ -137,8 +138,8 @@ def run(step: Callable[[str], Any] = lambda _: None) -> dict[str, Any]:
     step("TenSEAL's matmul, 256 × 256")
     tenseal_ms, context_mb = measure_tenseal(256)
     step("blind group sum, 256 × 256")
-    ours = [measure_exchange(256, 256, wall=True) for _ in range(REPEATS)]
-    company_ms = min(exchange.company_ms for exchange in ours)
+    exchanges = [measure_exchange(256, 256, wall=True) for _ in range(REPEATS)]
+    company_ms = min(exchange.company_ms for exchange in exchanges)
     rows = {
         name: [asdict(exchange) for exchange in _scaling(block, step)]
         for name, block in (("scaling", None), ("scaling_one_block", SCALING_BLOCK))
@@ -151,7 +152,7 @@ def run(step: Callable[[str], Any] = lambda _: None) -> dict[str, Any]:
             "tenseal_ms": tenseal_ms,
             "tenseal_context_mb": context_mb,
             "company_ms": company_ms,
-            "regulator_ms": min(exchange.regulator_ms for exchange in ours),
+            "regulator_ms": min(exchange.regulator_ms for exchange in exchanges),
             "ratio": tenseal_ms / company_ms,
         },
         **rows,
@@ -219,12 +220,12 @@ def _print(console: Console, result: dict[str, Any]) -> None:
     )
 
 
-def _scaling(block: int | None, step: Callable[[str], Any]) -> list[Exchange]:
+def _scaling(block: int | None, step: Callable[[str], Any]) -> list[SumCost]:
     """One row per number of people: the quickest of several rounds, the peak of the first."""
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         pools = [stack.enter_context(ProcessPoolExecutor(1, mp_context=context)) for _ in PEOPLE]
-        rounds: list[list[Exchange]] = []
+        rounds: list[list[SumCost]] = []
         for number in range(ROUNDS):
             rounds.append([])
             for people, pool in zip(PEOPLE, pools, strict=True):

@@ -65,7 +65,7 @@ def benchmark(
     for path in paths:
         typer.echo(f"wrote {path}", err=True)
     if tally is not None:
-        typer.echo(f"{tally.made} cells run, {tally.kept} found, {len(tally.failed)} failed")
+        typer.echo(f"{tally.ran} cells run, {tally.finished} found, {len(tally.failed)} failed")
         for cell, reason in tally.failed:
             typer.echo(f"failed: {cell}: {reason}", err=True)
         if tally.failed:

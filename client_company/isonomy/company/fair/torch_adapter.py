@@ -103,6 +103,3 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
-
-
-__all__ = ["TorchClassifier", "small_network"]

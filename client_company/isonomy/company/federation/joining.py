@@ -247,6 +247,3 @@ def join(
         raise
     oracle._attendee, oracle._on_exchange = attendee, on_exchange
     return oracle
-
-
-__all__ = ["Exchange", "JoinedJointOracle", "JoinedOracle", "join"]

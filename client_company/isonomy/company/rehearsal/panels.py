@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from isonomy.common.report.svg import attribute, box, line, marker, path, text
 
 WIDTH, HEIGHT = 400, 300  # of a panel's plotting area and its margins
-LEFT, RIGHT, TOP, BOTTOM = 58, 12, 30, 44
+MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 58, 12, 30, 44
 INK, GRID, SHADE = "#222222", "#e3e6ea", "#d9dde2"
 _LEGEND_COLUMN, _LEGEND_ROW = 260, 20
 _NOISE = "sampling noise floor"
@@ -100,8 +100,8 @@ def _panel(panel: Panel, left: float, top: float) -> list[str]:
         ys += [min(ys) - lacking / 2, max(ys) + lacking / 2]
     x_low, x_high = _range(xs, panel.x_log, False)
     y_low, y_high = _range(ys, panel.y_log, panel.y_from_zero)
-    x0, x1 = left + LEFT, left + WIDTH - RIGHT
-    y0, y1 = top + HEIGHT - BOTTOM, top + TOP
+    x0, x1 = left + MARGIN_LEFT, left + WIDTH - MARGIN_RIGHT
+    y0, y1 = top + HEIGHT - MARGIN_BOTTOM, top + MARGIN_TOP
     at_x = _scale(x_low, x_high, x0, x1, panel.x_log)
     at_y = _scale(y_low, y_high, y0, y1, panel.y_log)
     out = [text((x0 + x1) / 2, top + 20, panel.title, size=13.5, anchor="middle", weight="600")]

@@ -151,11 +151,11 @@ def _plots(simulation: Simulation) -> str:
         f"{first.dataset}, {first.attribute}: {settings.strategy}, "
         f"{settings.notion.replace('_', ' ')}, base {settings.base}"
     )
-    drawn = figure(title, [_trade_off(simulation), _sweep(simulation)])
+    svg = figure(title, [_trade_off(simulation), _sweep(simulation)])
     notes = "".join(f"<p>{escape(note)}</p>\n" for note in _notes(first))
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
-        f"<title>{escape(title)}</title>\n{drawn}{notes}</html>\n"
+        f"<title>{escape(title)}</title>\n{svg}{notes}</html>\n"
     )
 
 

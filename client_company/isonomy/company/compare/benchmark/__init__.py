@@ -10,6 +10,6 @@
 | `published` | points and tables of the papers |
 | `summary` | means, fronts, dominance, paired tests |
 | `tables` | the same as Markdown |
-| `svg`, `figures` | pictures without a drawing library |
+| `figures` | pictures, drawn with `rehearsal.panels` |
 | `output` | everything of a folder: table, figures, Markdown |
 """

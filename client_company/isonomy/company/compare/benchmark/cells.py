@@ -62,8 +62,8 @@ class Experiment(BaseModel):
     def cells(self, seed: int) -> Iterable[Cell]:
         """Every combination at one seed, in the order written."""
         sweeps = [
-            [(name, value) for value in (given if isinstance(given, tuple) else (given,))]
-            for name, given in self.options.items()
+            [(name, value) for value in (values if isinstance(values, tuple) else (values,))]
+            for name, values in self.options.items()
         ]
         for dataset, base, notion, strategy in itertools.product(
             self.datasets, self.bases, self.notions, self.strategies
@@ -130,9 +130,8 @@ class Cell:
 
     @staticmethod
     def of(content: Mapping[str, Any]) -> Cell:
-        names = Cell.__dataclass_fields__
-        own = {name: content[name] for name in names if name != "options"}
-        return Cell(**own, options=tuple(content["options"].items()))
+        fields = {name: content[name] for name in Cell.__dataclass_fields__}
+        return Cell(**{**fields, "options": tuple(content["options"].items())})
 
     def __str__(self) -> str:
         budget = "" if self.epsilon is None else f", ε = {self.epsilon:g}"
@@ -150,13 +149,11 @@ def unfold(experiments: Iterable[Experiment], seeds: int | None = None) -> list[
 
     `seeds`: at most so many of each experiment.
     """
-    known = [
-        own if seeds is None else own.model_copy(update={"seeds": min(own.seeds, seeds)})
-        for own in experiments
-    ]
+    listed = list(experiments)
+    last = max((experiment.seeds for experiment in listed), default=0)
     cells: dict[Cell, None] = {}
-    for seed in range(max((experiment.seeds for experiment in known), default=0)):
-        for experiment in known:
+    for seed in range(last if seeds is None else min(last, seeds)):
+        for experiment in listed:
             if seed < experiment.seeds:
                 cells.update(dict.fromkeys(experiment.cells(seed)))
     for cell in cells:
@@ -202,6 +199,3 @@ def parse(text: str, where: str) -> list[Experiment]:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise ConfigError(f"{where}: {place}: {first['msg']}") from None
-
-
-__all__ = ["BUILT_IN", "Cell", "Experiment", "built_in", "parse", "read_list", "unfold", "version"]

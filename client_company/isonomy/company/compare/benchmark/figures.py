@@ -14,118 +14,132 @@ from sampling alone: nothing inside it can be told from zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from isonomy.company.compare.benchmark.methods import GREY, method, published_method
-from isonomy.company.compare.benchmark.published import Point
+from isonomy.company.compare.benchmark.published import PublishedPoint
 from isonomy.company.compare.benchmark.summary import Mean, front
 from isonomy.company.rehearsal.panels import Panel, Series, figure
 
 _NOTE = "filled: run here, means over seeds · hollow: published · grey: sampling noise"
 _LEAST = 5e-4  # violations below are drawn here: a logarithm has no zero
+_C_P = "primal_norm="
 Where = tuple[str, str, str]
+SeriesOf = Callable[[str], list[Series]]
 
 
 def draw(
-    found: Sequence[Mean],
-    published: Sequence[Point] = (),
+    means: Sequence[Mean],
+    published: Sequence[PublishedPoint] = (),
     steps: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """File name without ending → SVG text. Figures without data are left out."""
-    plain = [own for own in found if not own.options]
-    drawn: dict[str, str] = {}
-    for notion in dict.fromkeys(own.notion for own in plain):
-        of_notion = [own for own in plain if own.notion == notion]
+    plain = [mean for mean in means if not mean.options]
+    figures: dict[str, str] = {}
+    for notion in dict.fromkeys(mean.notion for mean in plain):
+        of_notion = [mean for mean in plain if mean.notion == notion]
         name = notion.replace("_", "-")
-        drawn[f"benchmark-tradeoff-{name}"] = _all_sets(notion, of_notion, published)
-        for where in dict.fromkeys(own.where for own in of_notion):
-            budgets = sorted(
-                {own.epsilon for own in of_notion if own.where == where and own.epsilon}
-            )
+        figures[f"benchmark-tradeoff-{name}"] = _all_sets(notion, of_notion, published)
+        for where in _places(of_notion):
+            budgets = _budgets(mean for mean in of_notion if mean.where == where)
             if len(budgets) > 1:
-                drawn[f"benchmark-tradeoff-{where[0]}-{name}"] = _all_budgets(
+                figures[f"benchmark-tradeoff-{where[0]}-{name}"] = _all_budgets(
                     where, budgets, of_notion, published
                 )
-        drawn |= _against_epsilon(notion, of_notion)
-    drawn |= _clipping(found)
+        figures |= _against_epsilon(notion, of_notion)
+    figures |= _clipping(means)
     if steps is not None:
-        drawn["benchmark-steps"] = _steps(steps)
-    return drawn
+        figures["benchmark-steps"] = _steps(steps)
+    return figures
+
+
+def _places(means: Iterable[Mean]) -> list[Where]:
+    return list(dict.fromkeys(mean.where for mean in means))
+
+
+def _budgets(means: Iterable[Mean]) -> list[float]:
+    return sorted({mean.epsilon for mean in means if mean.epsilon is not None})
+
+
+def _floor(means: Sequence[Mean]) -> float | None:
+    """The mean violation that sampling alone shows; None where nothing ran."""
+    return sum(mean.floor for mean in means) / len(means) if means else None
 
 
 # --- Error against violation ---------------------------------------------------------------------
 
 
-def _all_sets(notion: str, found: Sequence[Mean], published: Sequence[Point]) -> str:
-    wheres = list(dict.fromkeys(own.where for own in found))
-    panels = [_trade_off(_place(where), where, 1.0, found, published) for where in wheres]
+def _all_sets(notion: str, means: Sequence[Mean], published: Sequence[PublishedPoint]) -> str:
+    panels = [_trade_off(_place(where), where, 1.0, means, published) for where in _places(means)]
     title = f"Error against violation of {_words(notion)} at ε = 1"
     return figure(title, panels, note=_NOTE, columns=2)
 
 
 def _all_budgets(
-    where: Where, budgets: Sequence[float], found: Sequence[Mean], published: Sequence[Point]
+    where: Where,
+    budgets: Sequence[float],
+    means: Sequence[Mean],
+    published: Sequence[PublishedPoint],
 ) -> str:
-    panels = [_trade_off(f"ε = {e:g}", where, e, found, published) for e in budgets]
+    panels = [_trade_off(f"ε = {e:g}", where, e, means, published) for e in budgets]
     title = f"{_place(where)}: error against violation of {_words(where[2])}"
     return figure(title, panels, note=_NOTE, columns=2)
 
 
 def _trade_off(
-    title: str, where: Where, epsilon: float, found: Sequence[Mean], published: Sequence[Point]
+    title: str,
+    where: Where,
+    epsilon: float,
+    means: Sequence[Mean],
+    published: Sequence[PublishedPoint],
 ) -> Panel:
-    here = [own for own in found if own.where == where and own.epsilon in (None, epsilon)]
-    theirs = [
+    here = [mean for mean in means if mean.where == where and mean.epsilon in (None, epsilon)]
+    points = [
         point
         for point in published
         if (point.dataset, point.attribute, point.notion) == where and point.epsilon == epsilon
     ]
-    series = [*_published(theirs), *_ours(here)]
-    floors = [own.floor for own in here]
     return Panel(
-        title, "violation (log scale)", "error", series, x_log=True, y_span=0.03,
-        shade=sum(floors) / len(floors) if floors else None,
+        title, "violation (log scale)", "error", [*_published(points), *_run_here(here)],
+        x_log=True, y_span=0.03, shade=_floor(here),
     )  # fmt: skip
 
 
-def _ours(here: Iterable[Mean]) -> list[Series]:
+def _run_here(means: Iterable[Mean]) -> list[Series]:
     """A method on one base model is one series; several of its settings are joined to a front."""
     groups: dict[tuple[str, str], list[Mean]] = {}
-    for one in here:
-        groups.setdefault((one.strategy, one.base), []).append(one)
+    for mean in means:
+        groups.setdefault((mean.strategy, mean.base), []).append(mean)
     series = []
-    for (strategy, base), own in sorted(groups.items(), key=lambda item: _is_ours(item[0][0])):
+    # Tilt is drawn last, so that nothing hides it.
+    for (strategy, base), group in sorted(groups.items(), key=lambda item: item[1][0].is_tilt):
         look = method(strategy)
         label = f"{look.label}, {base}"
-        points = [(max(one.violation, _LEAST), one.error) for one in own]
+        points = [(max(mean.violation, _LEAST), mean.error) for mean in group]
         edge = front(points)
         if len(edge) > 1:
             series.append(Series("", look.colour, "", edge, line=True))
-        texts = [_hover(label, one) for one in own]
+        texts = [_hover(label, mean) for mean in group]
         series.append(Series(label, look.colour, _mark_of(strategy, base), points, texts))
     return series
 
 
-def _is_ours(strategy: str) -> bool:
-    """Ours is drawn last, so that nothing hides it."""
-    return method(strategy).ours
-
-
 def _mark_of(strategy: str, base: str) -> str:
-    """The method's own mark on logistic models; under tilt other bases have theirs."""
-    look = method(strategy)
-    return {"gbdt": "star", "mlp": "down"}.get(base, look.mark) if look.ours else look.mark
+    """The method's mark on logistic models; under tilt other bases have marks of their own."""
+    mark = method(strategy).mark
+    return {"gbdt": "star", "mlp": "down"}.get(base, mark) if strategy == "tilt" else mark
 
 
-def _published(points: Iterable[Point]) -> list[Series]:
-    groups: dict[str, list[Point]] = {}
+def _published(points: Iterable[PublishedPoint]) -> list[Series]:
+    groups: dict[str, list[PublishedPoint]] = {}
     for point in points:
         groups.setdefault(point.method, []).append(point)
     series = []
-    for name, own in groups.items():
+    for name, group in groups.items():
         look = published_method(name)
-        placed = sorted((max(point.violation, _LEAST), point.error) for point in own)
+        placed = sorted((max(point.violation, _LEAST), point.error) for point in group)
         texts = [f"{look.label}: error {error:.4f} @ {v:.4f}" for v, error in placed]
         series.append(
             Series(look.label, look.colour, look.mark, placed, texts, hollow=True, line=True)
@@ -133,33 +147,38 @@ def _published(points: Iterable[Point]) -> list[Series]:
     return series
 
 
-def _hover(label: str, one: Mean) -> str:
-    budget = "no budget" if one.epsilon is None else f"ε = {one.epsilon:g}"
+def _hover(label: str, mean: Mean) -> str:
+    budget = "no budget" if mean.epsilon is None else f"ε = {mean.epsilon:g}"
     return (
-        f"{label}, {budget}, tolerance {one.tolerance:g}: error {one.error:.4f} "
-        f"@ {one.violation:.4f}, {one.seeds} seeds"
+        f"{label}, {budget}, tolerance {mean.tolerance:g}: error {mean.error:.4f} "
+        f"@ {mean.violation:.4f}, {mean.seeds} seeds"
     )
 
 
-# --- Against ε -----------------------------------------------------------------------------------
+# --- Against ε, and against C_p ------------------------------------------------------------------
 
 
-def _against_epsilon(notion: str, found: Sequence[Mean]) -> dict[str, str]:
+def _two_panels(
+    title: str, x_label: str, ticks: Sequence[float], floor: float | None, series: SeriesOf
+) -> list[Panel]:
+    """Violation and error over the same numbers, side by side; `series` makes both."""
+    return [
+        Panel(
+            title, x_label, measure, series(measure), x_log=True, x_ticks=ticks,
+            y_from_zero=measure == "violation", shade_y=floor if measure == "violation" else None,
+        )
+        for measure in ("violation", "error")
+    ]  # fmt: skip
+
+
+def _against_epsilon(notion: str, means: Sequence[Mean]) -> dict[str, str]:
     panels = []
-    for where in dict.fromkeys(own.where for own in found):
-        here = [own for own in found if own.where == where and own.tolerance == 0.01]
-        budgets = sorted({own.epsilon for own in here if own.epsilon is not None})
-        if len(budgets) < 2:
-            continue
-        floors = [own.floor for own in here]
-        for measure in ("violation", "error"):
-            panels.append(
-                Panel(
-                    _place(where), "ε (log scale)", measure, _sweeps(here, budgets, measure),
-                    x_log=True, y_from_zero=measure == "violation", x_ticks=budgets,
-                    shade_y=sum(floors) / len(floors) if measure == "violation" else None,
-                )
-            )  # fmt: skip
+    for where in _places(means):
+        here = [mean for mean in means if mean.where == where and mean.tolerance == 0.01]
+        budgets = _budgets(here)
+        if len(budgets) > 1:
+            series = partial(_sweeps, here, budgets)
+            panels += _two_panels(_place(where), "ε (log scale)", budgets, _floor(here), series)
     if not panels:
         return {}
     title = f"{_words(notion).capitalize()}: violation and error against ε"
@@ -169,54 +188,49 @@ def _against_epsilon(notion: str, found: Sequence[Mean]) -> dict[str, str]:
 
 def _sweeps(here: Sequence[Mean], budgets: Sequence[float], measure: str) -> list[Series]:
     series = []
-    for strategy, base in dict.fromkeys((own.strategy, own.base) for own in here):
-        look, own = method(strategy), [o for o in here if (o.strategy, o.base) == (strategy, base)]
+    for strategy, base in dict.fromkeys((mean.strategy, mean.base) for mean in here):
+        look = method(strategy)
+        group = [mean for mean in here if (mean.strategy, mean.base) == (strategy, base)]
         label = f"{look.label}, {base}"
         if look.private:
-            points = sorted((o.epsilon, getattr(o, measure)) for o in own if o.epsilon is not None)
+            points = sorted((m.epsilon, getattr(m, measure)) for m in group if m.epsilon)
             mark = _mark_of(strategy, base)
             series.append(Series(label, look.colour, mark, points, line=True))
         elif strategy == "unconstrained" and measure == "error":
-            level = own[0].error
-            ends = [(budgets[0], level), (budgets[-1], level)]
+            ends = [(budgets[0], group[0].error), (budgets[-1], group[0].error)]
             series.append(Series(label, GREY, "", ends, dash=True))
     return series
 
 
-# --- Effect of C_p, cost of a step ---------------------------------------------------------------
-
-
-def _clipping(found: Sequence[Mean]) -> dict[str, str]:
+def _clipping(means: Sequence[Mean]) -> dict[str, str]:
     """PF-LD over primal_norm, Figure 3 of Tran et al.; ε by line."""
-    own = [
-        (float(one.options.removeprefix("primal_norm=")), one)
-        for one in found
-        if one.strategy == "pf_ld" and one.options.startswith("primal_norm=")
-    ]
-    if not own:
-        return {}
-    shades = {0.5: ("#56b4e9", "triangle"), 1.0: ("#e69f00", "square")}
+    swept = [mean for mean in means if mean.strategy == "pf_ld" and _C_P in mean.options]
     panels = []
-    for where in dict.fromkeys(one.where for _, one in own):
-        here = [(norm, one) for norm, one in own if one.where == where]
-        for measure in ("violation", "error"):
-            series = []
-            for epsilon in sorted({one.epsilon or 0.0 for _, one in here}):
-                colour, mark = shades.get(epsilon, ("#009e73", "diamond"))
-                points = sorted((n, getattr(o, measure)) for n, o in here if o.epsilon == epsilon)
-                series.append(Series(f"PF-LD, ε = {epsilon:g}", colour, mark, points, line=True))
-            floors = [one.floor for _, one in here]
-            panels.append(
-                Panel(
-                    f"{_place(where)}, {_words(where[2])}", "C_p (log scale)", measure, series,
-                    x_log=True, y_from_zero=measure == "violation",
-                    x_ticks=sorted({norm for norm, _ in here}),
-                    shade_y=sum(floors) / len(floors) if measure == "violation" else None,
-                )
-            )  # fmt: skip
+    for where in _places(swept):
+        here = [mean for mean in swept if mean.where == where]
+        norms = sorted({_norm(mean) for mean in here})
+        title = f"{_place(where)}, {_words(where[2])}"
+        series = partial(_by_norm, here)
+        panels += _two_panels(title, "C_p (log scale)", norms, _floor(here), series)
     title = "PF-LD: effect of the primal clipping bound C_p"
-    return {"benchmark-clipping": figure(title, panels, note=_NOTE, columns=2)}
+    return {"benchmark-clipping": figure(title, panels, note=_NOTE, columns=2)} if panels else {}
 
+
+def _norm(mean: Mean) -> float:
+    return float(mean.options.removeprefix(_C_P))
+
+
+def _by_norm(here: Sequence[Mean], measure: str) -> list[Series]:
+    looks = {0.5: ("#56b4e9", "triangle"), 1.0: ("#e69f00", "square")}
+    series = []
+    for epsilon in _budgets(here):
+        colour, mark = looks.get(epsilon, ("#009e73", "diamond"))
+        points = sorted((_norm(m), getattr(m, measure)) for m in here if m.epsilon == epsilon)
+        series.append(Series(f"PF-LD, ε = {epsilon:g}", colour, mark, points, line=True))
+    return series
+
+
+# --- Cost of a step ------------------------------------------------------------------------------
 
 # Tran et al., Table 1: seconds per epoch of N, F-LD, P, PF-LD by (layers, batch).
 TABLE_1 = {
@@ -227,7 +241,7 @@ TABLE_1 = {
 
 
 def _steps(steps: Mapping[str, Any]) -> str:
-    """Ratios to the plain step: ours from `isonomy bench step --json`, theirs from Table 1."""
+    """Ratios to the plain step: run here (`isonomy bench step --json`), and in Table 1."""
     kinds = (
         ("f_ld", 1, method("f_ld"), "F-LD"),
         ("opacus", 2, method("dp_sgd_penalty"), "DP-SGD (Opacus)"),
@@ -242,15 +256,15 @@ def _steps(steps: Mapping[str, Any]) -> str:
         series = []
         for key, column, look, label in kinds:
             colour = GREY if key == "f_ld" else look.colour
-            ours = [(row["batch"], row[f"{key}_ms"] / row["plain_ms"]) for row in rows]
-            series.append(Series(f"{label}, here", colour, look.mark, ours, line=True))
-            theirs = [
+            here = [(row["batch"], row[f"{key}_ms"] / row["plain_ms"]) for row in rows]
+            series.append(Series(f"{label}, here", colour, look.mark, here, line=True))
+            table_1 = [
                 (b, TABLE_1[layers, b][column] / TABLE_1[layers, b][0])
                 for b in batches
                 if (layers, b) in TABLE_1
             ]
             series.append(
-                Series(f"{label}, published", colour, look.mark, theirs, hollow=True, line=True)
+                Series(f"{label}, published", colour, look.mark, table_1, hollow=True, line=True)
             )
         panels.append(
             Panel(
@@ -267,6 +281,3 @@ def _place(where: Where) -> str:
 
 def _words(notion: str) -> str:
     return notion.replace("_", " ")
-
-
-__all__ = ["TABLE_1", "draw"]

@@ -24,24 +24,22 @@ class Method:
     | name | meaning |
     |---|---|
     | private | it has a budget; otherwise it is a reference that sees the true attributes or none |
-    | ours | designed here, rather than re-implemented from a paper |
-    | attribute_needed | decides with the attribute in hand: more power, and it reveals it |
+    | designed_here | rather than re-implemented from a paper |
     """
 
     label: str
     colour: str
     mark: str
     private: bool = True
-    ours: bool = False
-    attribute_needed: bool = False
+    designed_here: bool = False
 
 
 _METHODS = {
-    "tilt": Method("tilt (ours)", BLUE, "circle", ours=True),
+    "tilt": Method("tilt (ours)", BLUE, "circle", designed_here=True),
     "pf_ld": Method("PF-LD, our code", ORANGE, "square"),
     "dp_fermi": Method("DP-FERMI, our code", GREEN, "triangle"),
     "dp_oracle": Method("DP-oracle, our code", PINK, "diamond"),
-    "dp_postprocess": Method("DP-postprocess. (needs A)", RED, "down", attribute_needed=True),
+    "dp_postprocess": Method("DP-postprocess. (needs A)", RED, "down"),
     "randomised_response": Method("randomised response", SKY, "square"),
     "dp_sgd_penalty": Method("DP-SGD + penalty", PURPLE, "cross"),
     "unconstrained": Method("no constraint", INK, "plus", private=False),
@@ -61,9 +59,8 @@ _PUBLISHED = {
 
 def method(strategy: str) -> Method:
     """The look of a strategy; one that is not listed here is taken to be private."""
-    known = _METHODS.get(strategy)
-    if known is not None:
-        return known
+    if strategy in _METHODS:
+        return _METHODS[strategy]
     colour = _RESERVE[zlib.crc32(strategy.encode()) % len(_RESERVE)]
     return Method(strategy.replace("_", " "), colour, "circle")
 
@@ -71,6 +68,3 @@ def method(strategy: str) -> Method:
 def published_method(name: str) -> Method:
     """The look of a curve of the papers."""
     return _PUBLISHED.get(name) or Method(f"{name}, published", GREY, "plus")
-
-
-__all__ = ["GREY", "INK", "Method", "method", "published_method"]

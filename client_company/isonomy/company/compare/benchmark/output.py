@@ -28,28 +28,28 @@ def write(
 ) -> list[Path]:
     """Everything that can be drawn from these results; each file replaced as a whole."""
     frame = tidy(records)
-    found, published = means(frame), curves(data_dir)
-    drawn = draw(found, published, steps)
+    results, published = means(frame), curves(data_dir)
+    figures = draw(results, published, steps)
     parquet = io.BytesIO()
     frame.to_parquet(parquet, index=False)
     contents: dict[str, bytes] = {
         "results.csv": frame.to_csv(index=False).encode(),
         "results.parquet": parquet.getvalue(),
-        "tables.md": markdown(found, published).encode(),
-        **{f"figures/{name}.svg": text.encode() for name, text in drawn.items()},
-        "index.html": _page(drawn).encode(),
+        "tables.md": markdown(results, published).encode(),
+        **{f"figures/{name}.svg": text.encode() for name, text in figures.items()},
+        "index.html": _page(figures).encode(),
     }
-    written = []
+    paths = []
     try:
         (out / "figures").mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             half = out / f"{name}.part"
             half.write_bytes(content)
             half.replace(out / name)
-            written.append(out / name)
+            paths.append(out / name)
     except OSError as error:
         raise StorageError(f"{out} could not be written: {error.strerror}") from None
-    return written
+    return paths
 
 
 def read_steps(path: Path) -> dict[str, Any]:
@@ -68,9 +68,9 @@ def read_steps(path: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def _page(drawn: Mapping[str, str]) -> str:
+def _page(figures: Mapping[str, str]) -> str:
     """All figures on one page; the marks' texts show on hovering. No script, no network."""
-    parts = [f"<h2>{escape(name)}</h2>\n{text}" for name, text in drawn.items()]
+    parts = [f"<h2>{escape(name)}</h2>\n{text}" for name, text in figures.items()]
     style = (
         "body{font-family:Helvetica,Arial,sans-serif;margin:2rem}svg{max-width:100%;height:auto}"
     )
@@ -78,6 +78,3 @@ def _page(drawn: Mapping[str, str]) -> str:
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>isonomy benchmark</title>'
         f"<style>{style}</style><h1>isonomy benchmark</h1>\n" + "\n".join(parts) + "</html>\n"
     )
-
-
-__all__ = ["read_steps", "write"]

@@ -1,4 +1,4 @@
-"""Points and tables of the papers, to be laid beside our own.
+"""Points and tables of the papers, to be shown beside what runs here.
 
 Curves: `published_results/dp_fermi_iclr2023_curves.csv` in the data folder, read from the figure
 files of Lowy et al. (2023). Of the bands only the means are used. Points without a budget (ε = ∞)
@@ -32,7 +32,7 @@ _COLUMNS = ("experiment", "method", "dataset", "epsilon", "misclassification", "
 
 
 @dataclass(frozen=True)
-class Point:
+class PublishedPoint:
     """A published mean."""
 
     method: str
@@ -44,7 +44,7 @@ class Point:
     violation: float
 
 
-def curves(data_dir: Path | None) -> list[Point]:
+def curves(data_dir: Path | None) -> list[PublishedPoint]:
     """The published points that belong beside ours; none where the file is not given."""
     path = None if data_dir is None else data_dir / FILE
     if path is None or not path.is_file():
@@ -60,7 +60,7 @@ def curves(data_dir: Path | None) -> list[Point]:
         if place is None or notion != row["fairness_metric"] or row["epsilon"] == float("inf"):
             continue
         points.append(
-            Point(
+            PublishedPoint(
                 str(row["method"]), *place, str(notion), float(row["epsilon"]),
                 float(row["misclassification"]), float(row["violation_mean"]),
             )
@@ -81,5 +81,3 @@ EO_TABLE: dict[str, tuple[tuple[float, float], ...]] = {
     EOR: ((-0.099, 83.4), (-0.071, 82.7), (-0.049, 82.1), (-0.034, 80.8)),
     LD: ((-0.115, 83.5), (-0.083, 83.0), (-0.057, 82.7), (-0.029, 81.7)),
 }
-
-__all__ = ["EO_TABLE", "FILE", "GF_TABLE", "Point", "curves"]

@@ -30,10 +30,10 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Tally:
-    """What a run did: cells found finished, made, and refused."""
+    """What a run did: cells that were finished before, that ran now, and that failed."""
 
-    kept: int
-    made: int
+    finished: int
+    ran: int
     failed: tuple[tuple[str, str], ...]  # (cell, reason)
 
 
@@ -43,7 +43,7 @@ def pending(cells: Sequence[Cell], store: Store) -> list[Cell]:
 
 
 def check_data(cells: Sequence[Cell], data_dir: Path | None) -> None:
-    """Read every set once before the night begins; raises DataError naming the missing file."""
+    """Read every set once before anything runs; raises DataError naming a missing file."""
     for name, attribute in dict.fromkeys((cell.dataset, cell.attribute) for cell in cells):
         load(name, data_dir, attribute)
 
@@ -86,9 +86,9 @@ def _finished(
                 line = future.result()
                 yield under_way.pop(future), line
     except BrokenProcessPool:
-        lost = "; ".join(str(cell) for cell in under_way.values())
+        cells = "; ".join(str(cell) for cell in under_way.values())
         raise TransportError(
-            f"a worker process died (out of memory?) with {lost or 'a cell'} under way; finished "
+            f"a worker process died (out of memory?) with {cells or 'a cell'} under way; finished "
             "cells are kept: run the same command again, perhaps with --jobs 1"
         ) from None
 
@@ -135,6 +135,3 @@ def _single_threaded() -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-__all__ = ["Tally", "check_data", "pending", "run"]

@@ -22,7 +22,7 @@ from typing import Any, Self
 from isonomy.common.base.errors import ConfigError, StorageError
 
 FILE = "results.jsonl"
-_NEEDED = ("key", "status", "cell")
+_FIELDS = ("key", "status", "cell")
 
 
 class Store:
@@ -95,7 +95,7 @@ def parse_lines(content: bytes, path: Path) -> dict[str, dict[str, Any]]:
     for number, line in enumerate(content.splitlines(), start=1):
         try:
             record = json.loads(line)
-            if not all(name in record for name in _NEEDED):
+            if not all(name in record for name in _FIELDS):
                 raise ValueError
         except (ValueError, TypeError):
             raise ConfigError(
@@ -113,6 +113,3 @@ def read_records(folder: Path, made_by: str = "isonomy benchmark") -> list[dict[
         raise ConfigError(f"{path} does not exist; run `{made_by} --out {folder}` first")
     content = path.read_bytes()
     return list(parse_lines(content[: content.rfind(b"\n") + 1], path).values())
-
-
-__all__ = ["FILE", "Store", "parse_lines", "read_records"]

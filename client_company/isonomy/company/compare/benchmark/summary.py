@@ -2,14 +2,14 @@
 
 **Dominance**, the bar of the benchmark. A competitor's point (error e, violation v, budget ε) is
 
-| verdict | there is a point of ours with budget at most ε and |
+| verdict | there is a point of tilt with budget at most ε and |
 |---|---|
 | `both` | error < e and violation < v − floor |
 | `error` | error < e and violation within one floor of v: nobody can tell them apart |
 | `no` | neither |
 
-`floor` is the violation expected from sampling alone at our point: smaller differences mean nothing
-on that test set.
+`floor` is the violation expected from sampling alone at tilt's point: smaller differences mean
+nothing on that test set.
 """
 
 from __future__ import annotations
@@ -29,6 +29,17 @@ _MEASURES = (
     "selection_rate", "base_selection_rate", "group_fairness", "equalized_odds_sum", "seconds",
 )  # fmt: skip
 _LAST = ("returned", "attribute_at_prediction", "accounting", "wall_seconds", "version", "key")
+_SETTINGS = [
+    "dataset", "attribute", "notion", "strategy", "base", "epsilon", "tolerance", "options",
+]  # fmt: skip
+_AVERAGED = {  # field of a mean → measure of its cells
+    "error": "test_error",
+    "violation": "test_violation",
+    "floor": "noise_floor",
+    "group_fairness": "group_fairness",
+    "odds_sum": "equalized_odds_sum",
+    "seconds": "seconds",
+}
 
 
 def tidy(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -63,10 +74,7 @@ class Mean:
     floor: float
     group_fairness: float
     odds_sum: float
-    spent: float
     seconds: float
-    error_spread: float  # standard deviation over seeds; NaN for one
-    violation_spread: float
     by_seed: tuple[tuple[int, float, float], ...]  # (seed, error, violation)
 
     @property
@@ -77,38 +85,23 @@ class Mean:
     def where(self) -> tuple[str, str, str]:
         return (self.dataset, self.attribute, self.notion)
 
+    @property
+    def is_tilt(self) -> bool:
+        """The method designed here; every other private one is a competitor, also in our code."""
+        return method(self.strategy).designed_here
+
 
 def means(frame: pd.DataFrame) -> list[Mean]:
     """Cells that differ in the seed only become one; order of first appearance."""
-    keys = ["dataset", "attribute", "notion", "strategy", "base", "epsilon", "tolerance", "options"]
-    found = []
-    for _, own in frame.groupby(keys, sort=False, dropna=False):
-        setting = own.iloc[0]
-        by_seed = sorted(zip(own["seed"], own["test_error"], own["test_violation"], strict=True))
-        average = own[list(_MEASURES)].mean()
-        found.append(
-            Mean(
-                dataset=str(setting["dataset"]),
-                attribute=str(setting["attribute"]),
-                notion=str(setting["notion"]),
-                strategy=str(setting["strategy"]),
-                base=str(setting["base"]),
-                epsilon=None if np.isnan(setting["epsilon"]) else float(setting["epsilon"]),
-                tolerance=float(setting["tolerance"]),
-                options=str(setting["options"]),
-                error=float(average["test_error"]),
-                violation=float(average["test_violation"]),
-                floor=float(average["noise_floor"]),
-                group_fairness=float(average["group_fairness"]),
-                odds_sum=float(average["equalized_odds_sum"]),
-                spent=float(average["epsilon_spent"]),
-                seconds=float(average["seconds"]),
-                error_spread=float(own["test_error"].std()),
-                violation_spread=float(own["test_violation"].std()),
-                by_seed=tuple((int(s), float(e), float(v)) for s, e, v in by_seed),
-            )
-        )
-    return found
+    result = []
+    for _, cells in frame.groupby(_SETTINGS, sort=False, dropna=False):
+        fields: dict[str, Any] = {name: cells.iloc[0][name] for name in _SETTINGS}
+        fields["epsilon"] = None if np.isnan(fields["epsilon"]) else float(fields["epsilon"])
+        fields |= {name: float(cells[measure].mean()) for name, measure in _AVERAGED.items()}
+        by_seed = zip(cells["seed"], cells["test_error"], cells["test_violation"], strict=True)
+        fields["by_seed"] = tuple(sorted((int(s), float(e), float(v)) for s, e, v in by_seed))
+        result.append(Mean(**fields))
+    return result
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -136,61 +129,49 @@ class Rival:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`both`, `error` or `no`, and the point of ours that earned it (None: nothing of ours ran)."""
+    """`both`, `error` or `no`, and tilt's point that earned it (None: tilt was not run there)."""
 
     rival: Rival
     verdict: str
     by: Mean | None
 
 
-def verdict(rival: Rival, ours: Iterable[Mean]) -> Verdict:
-    """The best verdict that any of our points earns, and by which.
+def verdict(rival: Rival, tilts: Iterable[Mean]) -> Verdict:
+    """The best verdict that any of tilt's points earns, and by which.
 
     Of several the one with the least error; if none earns any, the one nearest in violation.
     """
-    rank = {"both": 0, "error": 1, "no": 2}
-    judged = [
-        (
-            kind := rank[_judge(rival, own)],
-            _distance(rival, own) if kind == 2 else own.error,
-            number,
-            own,
-        )
-        for number, own in enumerate(ours)
-        if own.where == rival.where and own.epsilon is not None and own.epsilon <= rival.epsilon
-    ]
+    kinds = ("both", "error", "no")
+    judged = []
+    for number, mean in enumerate(tilts):
+        if mean.where != rival.where or mean.epsilon is None or mean.epsilon > rival.epsilon:
+            continue
+        rank = kinds.index(_judge(rival, mean))
+        distance = abs(mean.violation - rival.violation)
+        judged.append((rank, distance if kinds[rank] == "no" else mean.error, number, mean))
     if not judged:
         return Verdict(rival, "no", None)
-    best, _, _, own = min(judged)
-    return Verdict(rival, ("both", "error", "no")[best], own)
+    rank, _, _, best = min(judged)
+    return Verdict(rival, kinds[rank], best)
 
 
-def _distance(rival: Rival, own: Mean) -> float:
-    return abs(own.violation - rival.violation)
-
-
-def _judge(rival: Rival, own: Mean) -> str:
-    if own.error >= rival.error:
+def _judge(rival: Rival, mean: Mean) -> str:
+    if mean.error >= rival.error:
         return "no"
-    if own.violation < rival.violation - own.floor:
+    if mean.violation < rival.violation - mean.floor:
         return "both"
-    return "error" if own.violation <= rival.violation + own.floor else "no"
+    return "error" if mean.violation <= rival.violation + mean.floor else "no"
 
 
-def is_ours(mean: Mean) -> bool:
-    """Designed here; everything else private is a competitor, in our code or not."""
-    return method(mean.strategy).ours
-
-
-def rerun_rivals(found: Iterable[Mean]) -> list[Rival]:
+def rerun_rivals(means: Iterable[Mean]) -> list[Rival]:
     """The private competitors that were run here."""
     return [
         Rival(
-            f"{method(own.strategy).label}, {own.base}",
-            own.where, own.epsilon, own.error, own.violation,
+            f"{method(mean.strategy).label}, {mean.base}",
+            mean.where, mean.epsilon, mean.error, mean.violation,
         )
-        for own in found
-        if own.epsilon is not None and method(own.strategy).private and not is_ours(own)
+        for mean in means
+        if mean.epsilon is not None and method(mean.strategy).private and not mean.is_tilt
     ]  # fmt: skip
 
 
@@ -199,7 +180,7 @@ def rerun_rivals(found: Iterable[Mean]) -> list[Rival]:
 
 @dataclass(frozen=True)
 class Paired:
-    """Differences `ours − theirs` by seed, with two-sided p-values (NaN: too few seeds)."""
+    """Differences `tilt − other` by seed, with two-sided p-values (NaN: too few seeds)."""
 
     seeds: int
     error: float
@@ -210,37 +191,21 @@ class Paired:
     violation_wilcoxon: float
 
 
-def paired(ours: Mean, theirs: Mean) -> Paired:
+def paired(tilt: Mean, other: Mean) -> Paired:
     """Tran et al. use a paired t-test over 100 runs; Wilcoxon's test needs no normal errors.
 
     Splits are the same by seed, so runs pair. With n seeds Wilcoxon's p is at least 2^(1 − n).
     """
     from scipy.stats import ttest_rel, wilcoxon
 
-    left = {seed: (error, violation) for seed, error, violation in ours.by_seed}
-    right = {seed: (error, violation) for seed, error, violation in theirs.by_seed}
-    common = sorted(set(left) & set(right))
-    gaps = np.array([np.subtract(left[seed], right[seed]) for seed in common]).reshape(-1, 2)
-    mean = gaps.mean(axis=0) if len(common) else np.full(2, np.nan)
+    a, b = ({seed: point for seed, *point in mean.by_seed} for mean in (tilt, other))
+    common = sorted(set(a) & set(b))
+    first, second = (np.array([of[seed] for seed in common]).reshape(-1, 2) for of in (a, b))
+    gaps = first - second
+    mean = gaps.mean(axis=0) if common else np.full(2, np.nan)
     p_t, p_w = np.full(2, np.nan), np.full(2, np.nan)
     for column in range(2):
         if len(common) >= 2 and gaps[:, column].std() > 0:
-            a = [left[seed][column] for seed in common]
-            b = [right[seed][column] for seed in common]
-            p_t[column], p_w[column] = ttest_rel(a, b).pvalue, wilcoxon(a, b).pvalue
+            pair = first[:, column], second[:, column]
+            p_t[column], p_w[column] = ttest_rel(*pair).pvalue, wilcoxon(*pair).pvalue
     return Paired(len(common), *mean, *p_t, *p_w)
-
-
-__all__ = [
-    "Mean",
-    "Paired",
-    "Rival",
-    "Verdict",
-    "front",
-    "is_ours",
-    "means",
-    "paired",
-    "rerun_rivals",
-    "tidy",
-    "verdict",
-]

@@ -1,7 +1,7 @@
 """The benchmark in words and numbers: Markdown for docs and terminals.
 
-1. means per set and notion, 2. dominance at ε ≤ 1, 3. Tables 1 and 2 of Wang et al. beside ours,
-4. paired tests.
+1. means per set and notion, 2. dominance at ε ≤ 1, 3. Tables 1 and 2 of Wang et al., with our
+runs beside them, 4. paired tests.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import math
 from collections.abc import Iterable, Sequence
 
 from isonomy.company.compare.benchmark.methods import method, published_method
-from isonomy.company.compare.benchmark.published import EO_TABLE, GF_TABLE, Point
+from isonomy.company.compare.benchmark.published import EO_TABLE, GF_TABLE, PublishedPoint
 from isonomy.company.compare.benchmark.summary import (
     Mean,
     Rival,
     Verdict,
-    is_ours,
     paired,
     rerun_rivals,
     verdict,
@@ -24,15 +23,15 @@ from isonomy.company.compare.benchmark.summary import (
 Judged = tuple[Verdict, Verdict]
 
 
-def markdown(found: Sequence[Mean], published: Sequence[Point]) -> str:
+def markdown(means: Sequence[Mean], published: Sequence[PublishedPoint]) -> str:
     """All tables, one after the other."""
-    parts = [means_tables(found), dominance_table(found, published), wang_tables(found)]
-    return "\n".join([*parts, paired_table(found)])
+    parts = [means_tables(means), dominance_table(means, published), wang_tables(means)]
+    return "\n".join([*parts, paired_table(means)])
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> str:
-    """`left` columns of text, the rest numbers."""
-    ruler = ["---"] * left + ["---:"] * (len(head) - left)
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], texts: int) -> str:
+    """The first `texts` columns hold text, the rest numbers."""
+    ruler = ["---"] * texts + ["---:"] * (len(head) - texts)
     lines = [head, ruler, *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
@@ -44,57 +43,62 @@ def _number(value: float, digits: int = 4) -> str:
 # --- Means -------------------------------------------------------------------------------------
 
 
-def means_tables(found: Sequence[Mean]) -> str:
+def means_tables(means: Sequence[Mean]) -> str:
     """One table per set and notion, sorted by budget and error."""
     head = ("method", "base", "setting", "ε", "error", "violation", "floor", "seeds", "s")
     parts = ["## Means on test people\n"]
-    for where in dict.fromkeys(own.where for own in found):
+    for where in dict.fromkeys(mean.where for mean in means):
         here = sorted(
-            (own for own in found if own.where == where),
-            key=lambda own: (own.epsilon or math.inf, own.error),
+            (mean for mean in means if mean.where == where),
+            key=lambda mean: (mean.epsilon or math.inf, mean.error),
         )
         rows = [
             (
-                method(own.strategy).label, own.base, _setting(own),
-                "none" if own.epsilon is None else f"{own.epsilon:g}",
-                f"{own.error:.4f}", f"{own.violation:.4f}", f"{own.floor:.4f}",
-                str(own.seeds), f"{own.seconds:.1f}",
+                method(mean.strategy).label, mean.base, _setting(mean), _budget(mean),
+                f"{mean.error:.4f}", f"{mean.violation:.4f}", f"{mean.floor:.4f}",
+                str(mean.seeds), f"{mean.seconds:.1f}",
             )
-            for own in here
+            for mean in here
         ]  # fmt: skip
         title = f"### {where[0]}, {where[1]}: {where[2].replace('_', ' ')}\n"
-        parts += [title, _table(head, rows, left=3)]
+        parts += [title, _table(head, rows, texts=3)]
     return "\n".join(parts)
 
 
-def _setting(own: Mean) -> str:
-    tolerance = f"tolerance {own.tolerance:g}" if is_ours(own) else ""
-    return ", ".join(part for part in (tolerance, own.options) if part)
+def _setting(mean: Mean) -> str:
+    tolerance = f"tolerance {mean.tolerance:g}" if mean.is_tilt else ""
+    return ", ".join(part for part in (tolerance, mean.options) if part)
+
+
+def _budget(mean: Mean) -> str:
+    return "none" if mean.epsilon is None else f"{mean.epsilon:g}"
 
 
 # --- Dominance ---------------------------------------------------------------------------------
 
 
-def judged(found: Sequence[Mean], published: Sequence[Point], cap: float) -> list[Judged]:
+def judged(means: Sequence[Mean], published: Sequence[PublishedPoint], cap: float) -> list[Judged]:
     """(verdict with any base model, verdict with logistic models) of every point at ε ≤ cap."""
-    ours = [own for own in found if is_ours(own)]
-    same = [own for own in ours if own.base == "logistic"]
-    rivals = [*published_rivals(published), *rerun_rivals(found)]
+    tilts = [mean for mean in means if mean.is_tilt]
+    logistic = [mean for mean in tilts if mean.base == "logistic"]
+    rivals = [*published_rivals(published), *rerun_rivals(means)]
     pairs = [
-        (verdict(rival, ours), verdict(rival, same))
+        (verdict(rival, tilts), verdict(rival, logistic))
         for rival in sorted(rivals, key=lambda one: (one.where, one.label, one.epsilon, one.error))
         if rival.epsilon <= cap
     ]
     return [pair for pair in pairs if pair[0].by is not None]
 
 
-def dominance_table(found: Sequence[Mean], published: Sequence[Point], cap: float = 1.0) -> str:
-    """For every private competitor at ε ≤ cap: is a point of ours better in both?
+def dominance_table(
+    means: Sequence[Mean], published: Sequence[PublishedPoint], cap: float = 1.0
+) -> str:
+    """For every private competitor at ε ≤ cap: is a point of tilt better in both?
 
     Counts per competitor, then every point that is not beaten. A competitor's curve begins at its
     unconstrained end, where violation is large and error small: those points are among the counts.
     """
-    pairs = judged(found, published, cap)
+    pairs = judged(means, published, cap)
     head = (
         "set", "notion", "competitor", "points", "both", "error only", "not",
         "with logistic: both", "error only", "not",
@@ -104,8 +108,8 @@ def dominance_table(found: Sequence[Mean], published: Sequence[Point], cap: floa
         rival = pair[0].rival
         groups.setdefault((rival.where[0], rival.where[2], rival.label), []).append(pair)
     rows = [
-        (name, notion.replace("_", " "), label, str(len(own)), *_counts(own, 0), *_counts(own, 1))
-        for (name, notion, label), own in groups.items()
+        (name, notion.replace("_", " "), label, str(len(of)), *_counts(of, 0), *_counts(of, 1))
+        for (name, notion, label), of in groups.items()
     ]
     open_rows = [
         (
@@ -117,25 +121,25 @@ def dominance_table(found: Sequence[Mean], published: Sequence[Point], cap: floa
         if best.verdict == "no"
     ]  # fmt: skip
     both, error, no = _counts(pairs, 0)
-    said = (
+    sentence = (
         f"Of {len(pairs)} points of private competitors at ε ≤ {cap:g}, {both} are beaten in both "
         f"error and violation by more than the noise floor, {error} in error only (violations "
         f"within one floor of each other), {no} not.\n"
     )
-    parts = [f"## Dominance at ε ≤ {cap:g}\n", said, _table(head, rows, left=3)]
+    parts = [f"## Dominance at ε ≤ {cap:g}\n", sentence, _table(head, rows, texts=3)]
     if open_rows:
         columns = ("set", "notion", "competitor", "ε", "error", "violation", "our nearest")
-        parts += ["Not beaten:\n", _table(columns, open_rows, left=3)]
+        parts += ["Not beaten:\n", _table(columns, open_rows, texts=3)]
     return "\n".join(parts)
 
 
 def _counts(pairs: Sequence[Judged], which: int) -> tuple[str, str, str]:
-    """How many `both`, `error`, `no`; where nothing of ours ran, a point is not beaten."""
+    """How many `both`, `error`, `no`; where tilt was not run, a point is not beaten."""
     kinds = [pair[which].verdict for pair in pairs]
     return (str(kinds.count("both")), str(kinds.count("error")), str(kinds.count("no")))
 
 
-def published_rivals(published: Iterable[Point]) -> list[Rival]:
+def published_rivals(published: Iterable[PublishedPoint]) -> list[Rival]:
     """The papers' points as competitors."""
     return [
         Rival(
@@ -148,15 +152,15 @@ def published_rivals(published: Iterable[Point]) -> list[Rival]:
 
 
 def _point(best: Verdict) -> str:
-    own = best.by
-    return "–" if own is None else f"{own.error:.4f} @ {own.violation:.4f}, {own.base}"
+    mean = best.by
+    return "–" if mean is None else f"{mean.error:.4f} @ {mean.violation:.4f}, {mean.base}"
 
 
 # --- Tables 1 and 2 of Wang et al. -------------------------------------------------------------
 
 
-def wang_tables(found: Sequence[Mean]) -> str:
-    """GF (24) and EO (26) on Adult by sex, published beside ours. Best values: GF 1, EO 0."""
+def wang_tables(means: Sequence[Mean]) -> str:
+    """GF (24) and EO (26) on Adult by sex, published beside run here. Best: GF 1, EO 0."""
     parts = ["## Tables 1 and 2 of Wang et al. (Adult, sex)\n"]
     for title, published, notion in (
         ("GF, Eq. (24): ratio of selection rates, women over men", GF_TABLE, "demographic_parity"),
@@ -168,51 +172,46 @@ def wang_tables(found: Sequence[Mean]) -> str:
             for name, points in published.items()
             for measure, accuracy in points
         ]
-        here = [own for own in found if own.where == ("adult", "sex", notion)]
-        for own in sorted(here, key=lambda one: (one.strategy, one.base, one.epsilon or 0.0)):
-            value = own.group_fairness if notion == "demographic_parity" else own.odds_sum
-            label = f"{method(own.strategy).label}, {own.base}"
-            epsilon = "none" if own.epsilon is None else f"{own.epsilon:g}"
+        here = [mean for mean in means if mean.where == ("adult", "sex", notion)]
+        for mean in sorted(here, key=lambda one: (one.strategy, one.base, one.epsilon or 0.0)):
+            value = mean.group_fairness if notion == "demographic_parity" else mean.odds_sum
             rows.append(
                 (
-                    label, _setting(own), epsilon, _number(value, 3),
-                    f"{100 * (1 - own.error):.1f}", str(own.seeds),
+                    f"{method(mean.strategy).label}, {mean.base}", _setting(mean), _budget(mean),
+                    _number(value, 3), f"{100 * (1 - mean.error):.1f}", str(mean.seeds),
                 )
             )  # fmt: skip
         head = ("method", "setting", "ε", "GF" if "GF" in title else "EO", "accuracy %", "seeds")
-        parts += [f"**{title}.**\n", _table(head, rows, left=2)]
+        parts += [f"**{title}.**\n", _table(head, rows, texts=2)]
     return "\n".join(parts)
 
 
 # --- Paired tests ------------------------------------------------------------------------------
 
 
-def paired_table(found: Sequence[Mean], least: int = 3) -> str:
-    """Ours minus theirs by seed, same base model and budget, two-sided p-values."""
+def paired_table(means: Sequence[Mean], least: int = 3) -> str:
+    """Tilt minus the other by seed, same base model and budget, two-sided p-values."""
     head = (
         "set", "notion", "against", "ε", "seeds", "error difference", "p (t)", "p (Wilcoxon)",
         "violation difference", "p (t)", "p (Wilcoxon)",
     )  # fmt: skip
     rows = []
-    for own in (one for one in found if is_ours(one) and one.tolerance == 0.01):
-        for other in found:
-            alike = (other.where, other.base) == (own.where, own.base)
-            if is_ours(other) or other.options or not alike:
+    for tilt in (mean for mean in means if mean.is_tilt and mean.tolerance == 0.01):
+        for other in means:
+            alike = (other.where, other.base) == (tilt.where, tilt.base)
+            if other.is_tilt or other.options or not alike:
                 continue
-            if other.epsilon not in (None, own.epsilon) or min(own.seeds, other.seeds) < least:
+            if other.epsilon not in (None, tilt.epsilon) or min(tilt.seeds, other.seeds) < least:
                 continue
-            test = paired(own, other)
+            test = paired(tilt, other)
             rows.append(
                 (
-                    own.dataset, own.notion.replace("_", " "), method(other.strategy).label,
-                    f"{own.epsilon:g}", str(test.seeds),
+                    tilt.dataset, tilt.notion.replace("_", " "), method(other.strategy).label,
+                    f"{tilt.epsilon:g}", str(test.seeds),
                     f"{test.error:+.4f}", _number(test.error_t, 3), _number(test.error_wilcoxon, 3),
                     f"{test.violation:+.4f}", _number(test.violation_t, 3),
                     _number(test.violation_wilcoxon, 3),
                 )
             )  # fmt: skip
-    body = _table(head, rows, left=3) if rows else f"No pair has {least} seeds or more.\n"
+    body = _table(head, rows, texts=3) if rows else f"No pair has {least} seeds or more.\n"
     return f"## Paired tests: tilt minus the other, by seed\n\n{body}"
-
-
-__all__ = ["dominance_table", "markdown", "means_tables", "paired_table", "wang_tables"]

@@ -65,14 +65,18 @@ def load(
         return from_file(
             Path(name), target=target, attribute=attribute, positive=positive, id_column=id_column
         )
-    known = attribute_names(name)
+    attributes = attribute_names(name)
     if target is not None or positive is not None or id_column is not None:
         raise DataError(f"target, positive label and id column belong to files; {name} has its own")
-    hidden = known if attribute is None else tuple(attribute.split(INTERSECTION))
-    if set(hidden) - set(known) or len(set(hidden)) != len(hidden):
-        crossed = f" and intersections such as {INTERSECTION.join(known)!r}" if known[1:] else ""
+    hidden = attributes if attribute is None else tuple(attribute.split(INTERSECTION))
+    if set(hidden) - set(attributes) or len(set(hidden)) != len(hidden):
+        crossed = (
+            f" and intersections such as {INTERSECTION.join(attributes)!r}"
+            if attributes[1:]
+            else ""
+        )
         raise DataError(
-            f"{name} has no attribute {attribute!r}; it has {', '.join(known)}{crossed}"
+            f"{name} has no attribute {attribute!r}; it has {', '.join(attributes)}{crossed}"
         )
     loader = _SETS[name][0]
     return loader(None if data_dir is None else Path(data_dir), hidden)

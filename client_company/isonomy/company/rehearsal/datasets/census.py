@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from isonomy.company.rehearsal.datasets.dataset import Dataset, recoded, split_frame
-from isonomy.company.rehearsal.datasets.source import Source, Table, openml
+from isonomy.company.rehearsal.datasets.dataset import Dataset, labelled, recoded, split_frame
+from isonomy.company.rehearsal.datasets.source import CsvFile, Source, openml
 
 ADULT_COLUMNS = (
     "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation",
     "relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week",
     "native-country", "income",
 )  # fmt: skip
-ADULT_RACES = ("Amer-Indian-Eskimo", "Asian-Pac-Islander", "Black", "Other", "White")
+ADULT_GROUPS = {
+    "sex": ("Female", "Male"),
+    "race": ("Amer-Indian-Eskimo", "Asian-Pac-Islander", "Black", "Other", "White"),
+}
 
 ACS_COLUMNS = (
     "AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P", "PINCP",
@@ -39,9 +42,9 @@ def _acs_online() -> pd.DataFrame:
 
 ADULT = Source(
     name="adult",
-    tables=(
-        Table("adult/adult_train.csv.gz", 32_561, ADULT_COLUMNS, 0.2408),
-        Table("adult/adult_test.csv.gz", 16_281, ADULT_COLUMNS, 0.2362),
+    files=(
+        CsvFile("adult/adult_train.csv.gz", 32_561, ADULT_COLUMNS, 0.2408),
+        CsvFile("adult/adult_test.csv.gz", 16_281, ADULT_COLUMNS, 0.2362),
     ),
     origin="UCI 'Adult', OpenML 1590, CC BY 4.0",
     positive=lambda frame: frame["income"].astype(str).str.startswith(">50K"),
@@ -49,7 +52,7 @@ ADULT = Source(
 )
 ACS_INCOME = Source(
     name="acs_income",
-    tables=(Table("acs_income/acsincome_ca2018_20pct.csv.gz", 39_133, ACS_COLUMNS, 0.4118),),
+    files=(CsvFile("acs_income/acsincome_ca2018_20pct.csv.gz", 39_133, ACS_COLUMNS, 0.4118),),
     origin="fairlearn.datasets.fetch_acs_income(states=['CA']), US Census public use microdata",
     positive=lambda frame: frame["PINCP"].astype(bool),
     fetch=_acs_online,
@@ -64,21 +67,13 @@ def adult(data_dir: Path | None, hidden: tuple[str, ...]) -> Dataset:
         "adult",
         frame,
         target=ADULT.positive(frame).to_numpy(),
-        attributes={
-            name: recoded(frame[name], {label: label for label in labels})
-            for name, labels in _adult_groups(hidden).items()
-        },
-        groups=_adult_groups(hidden),
+        attributes={name: labelled(frame[name], ADULT_GROUPS[name]) for name in hidden},
+        groups={name: ADULT_GROUPS[name] for name in hidden},
         drop=["income", "fnlwgt", *hidden],
         notes=f"{len(raw) - len(frame):,} rows with a missing value dropped; fnlwgt dropped: a "
         "survey weight says nothing about the person.",
         source=ADULT.origin,
     )
-
-
-def _adult_groups(hidden: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    known = {"sex": ("Female", "Male"), "race": ADULT_RACES}
-    return {name: known[name] for name in hidden}
 
 
 def acs_income(data_dir: Path | None, hidden: tuple[str, ...]) -> Dataset:

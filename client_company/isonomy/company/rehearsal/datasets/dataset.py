@@ -113,6 +113,11 @@ def numbered(name: str, people: int) -> tuple[str, ...]:
     return tuple(f"{name}-{number:0{width}d}" for number in range(people))
 
 
+def labelled(column: pd.Series, labels: Sequence[str]) -> list[str | None]:
+    """Values that are group labels already; any other value is an error."""
+    return recoded(column, {label: label for label in labels})
+
+
 def recoded(column: pd.Series, labels: Mapping[Any, str]) -> list[str | None]:
     """Values as group labels; a value that has no label is an error, never silently another."""
     unknown = set(column.unique()) - set(labels)

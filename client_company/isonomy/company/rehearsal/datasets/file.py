@@ -15,7 +15,7 @@ from isonomy.company.rehearsal.datasets.source import read_csv
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 MAX_GROUPS = 50
-# Pairs whose favourable label needs no telling; any other pair does.
+# Pairs whose favourable label is obvious; any other pair needs --positive.
 KNOWN_PAIRS = (
     {"0", "1"}, {"0.0", "1.0"}, {"false", "true"}, {"no", "yes"}, {"n", "y"},
 )  # fmt: skip
@@ -44,21 +44,21 @@ def from_file(
     if not target or not attribute:
         raise DataError(f"{path}: name the columns with --target and --attribute")
     names = tuple(attribute.split(INTERSECTION))
-    wanted = [target, *names, *([id_column] if id_column else [])]
-    absent = [name for name in wanted if name not in frame.columns]
+    columns = [target, *names, *([id_column] if id_column else [])]
+    absent = [name for name in columns if name not in frame.columns]
     if absent:
         raise DataError(
             f"{path} has no column {', '.join(map(repr, absent))}; it has "
             f"{', '.join(map(str, frame.columns[:20]))}"
         )
-    if len(set(wanted)) != len(wanted):
+    if len(set(columns)) != len(columns):
         raise DataError("target, attribute and id must be different columns")
     labelled = frame[frame[target].notna()].reset_index(drop=True)
     ids, first, people = _people(labelled, id_column, path.name.split(".")[0])
     attributes = {name: _labels(labelled, name, first, people) for name in names}
     return Dataset(
         name=path.name,
-        features=labelled.drop(columns=wanted),
+        features=labelled.drop(columns=columns),
         target=_target(labelled[target], positive),
         attributes=attributes,
         groups={
@@ -105,30 +105,31 @@ def _labels(
 ) -> list[str | None]:
     column = frame[name]
     values = [None if pd.isna(value) else str(value) for value in column]
-    own = [values[row] for row in first]
-    if people is not None and any(own[whose] != v for whose, v in zip(people, values, strict=True)):
+    by_person = [values[row] for row in first]
+    if people is not None and [by_person[person] for person in people] != values:
         raise DataError(f"rows of one person have different values of {name!r}")
-    found = {value for value in own if value is not None}
-    if not 2 <= len(found) <= MAX_GROUPS:
+    groups = set(by_person) - {None}
+    if not 2 <= len(groups) <= MAX_GROUPS:
         raise DataError(
-            f"attribute {name!r} has {len(found)} values; groups need 2 to {MAX_GROUPS}: bin a "
+            f"attribute {name!r} has {len(groups)} values; groups need 2 to {MAX_GROUPS}: bin a "
             "numeric column first"
         )
-    return own
+    return by_person
 
 
 def _target(column: pd.Series, positive: str | None) -> NDArray[np.int64]:
     values = column.astype(str).str.strip()
-    found = sorted(values.unique())
-    if len(found) != 2:
-        raise DataError(f"target {column.name!r} needs two classes, it has {len(found)}")
+    classes = sorted(values.unique())
+    if len(classes) != 2:
+        raise DataError(f"target {column.name!r} needs two classes, it has {len(classes)}")
     if positive is None:
-        if {value.lower() for value in found} not in KNOWN_PAIRS:
+        if {value.lower() for value in classes} not in KNOWN_PAIRS:
             raise DataError(
-                f"target {column.name!r} is {found[0]!r} or {found[1]!r}: say with --positive "
+                f"target {column.name!r} is {classes[0]!r} or {classes[1]!r}: say with --positive "
                 "which one is the favourable outcome"
             )
-        positive = next(value for value in found if value.lower() in POSITIVE_LABELS)
-    if positive not in found:
-        raise DataError(f"target {column.name!r} is never {positive!r}; it is {' or '.join(found)}")
+        positive = next(value for value in classes if value.lower() in POSITIVE_LABELS)
+    if positive not in classes:
+        either = " or ".join(classes)
+        raise DataError(f"target {column.name!r} is never {positive!r}; it is {either}")
     return np.asarray((values == positive).to_numpy(), dtype=np.int64)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from isonomy.company.rehearsal.datasets.dataset import Dataset, recoded, split_frame
-from isonomy.company.rehearsal.datasets.source import Source, Table, openml
+from isonomy.company.rehearsal.datasets.source import CsvFile, Source, openml
 
 BANK_COLUMNS = (
     "age", "job", "marital", "education", "default", "balance", "housing", "loan", "contact",
@@ -43,14 +43,14 @@ def _credit_online() -> pd.DataFrame:
 
 BANK = Source(
     name="bank",
-    tables=(Table("bank_marketing/bank-full.csv.gz", 45_211, BANK_COLUMNS, 0.1170),),
+    files=(CsvFile("bank_marketing/bank-full.csv.gz", 45_211, BANK_COLUMNS, 0.1170),),
     origin="UCI 'Bank Marketing' (bank-full), OpenML 1461, CC BY 4.0",
     positive=lambda frame: frame["y"] == "yes",
     fetch=_bank_online,
 )
 CREDIT = Source(
     name="credit",
-    tables=(Table("credit_default/credit_default.csv.gz", 30_000, CREDIT_COLUMNS, 0.2212),),
+    files=(CsvFile("credit_default/credit_default.csv.gz", 30_000, CREDIT_COLUMNS, 0.2212),),
     origin="UCI 'Default of Credit Card Clients', OpenML 42477, CC BY 4.0",
     positive=lambda frame: frame[CREDIT_TARGET] == 1,
     fetch=_credit_online,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from isonomy.company.rehearsal.datasets.dataset import Dataset, recoded
-from isonomy.company.rehearsal.datasets.source import Source, Table, openml, renamed_like
+from isonomy.company.rehearsal.datasets.source import CsvFile, Source, openml, renamed_like
 
 COLUMNS = (
     "subject#", "age", "sex", "test_time", "motor_UPDRS", "total_UPDRS", "Jitter(%)",
@@ -19,7 +19,7 @@ MEDIAN_SCORE = 27.576
 
 PARKINSONS = Source(
     name="parkinsons",
-    tables=(Table("parkinsons/parkinsons_updrs.csv.gz", 5_875, COLUMNS, 0.4994),),
+    files=(CsvFile("parkinsons/parkinsons_updrs.csv.gz", 5_875, COLUMNS, 0.4994),),
     origin="UCI 'Parkinsons Telemonitoring', OpenML 4531, CC BY 4.0",
     positive=lambda frame: frame["total_UPDRS"].astype(float) > MEDIAN_SCORE,
     fetch=lambda: renamed_like(openml(4531), COLUMNS),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from isonomy.company.rehearsal.datasets.dataset import Dataset, recoded, split_frame
-from isonomy.company.rehearsal.datasets.source import Source, Table, openml, renamed_like
+from isonomy.company.rehearsal.datasets.dataset import Dataset, labelled, split_frame
+from isonomy.company.rehearsal.datasets.source import CsvFile, Source, openml, renamed_like
 
 COMPAS_FEATURES = (
     "age", "juv_fel_count", "juv_misd_count", "juv_other_count", "priors_count", "c_charge_degree",
@@ -24,14 +24,14 @@ CRIME_RACES = ("over 6 % black", "up to 6 % black")
 
 COMPAS = Source(
     name="compas",
-    tables=(Table("compas/compas-scores-two-years.csv.gz", 7_214, COMPAS_COLUMNS, 0.4507),),
+    files=(CsvFile("compas/compas-scores-two-years.csv.gz", 7_214, COMPAS_COLUMNS, 0.4507),),
     origin="github.com/propublica/compas-analysis, compas-scores-two-years.csv",
     positive=lambda frame: frame["two_year_recid"] == 1,
     fetch=None,
 )
 COMMUNITIES = Source(
     name="communities",
-    tables=(Table("communities_crime/communities.csv.gz", 1_994, CRIME_COLUMNS, 0.2924),),
+    files=(CsvFile("communities_crime/communities.csv.gz", 1_994, CRIME_COLUMNS, 0.2924),),
     origin="UCI 'Communities and Crime', OpenML 315, CC BY 4.0",
     positive=lambda frame: frame[CRIME_TARGET].astype(float) > 0.28,
     fetch=lambda: renamed_like(openml(315), CRIME_COLUMNS),
@@ -47,16 +47,14 @@ def compas(data_dir: Path | None, hidden: tuple[str, ...]) -> Dataset:
     filtered = len(frame)
     if "race" in hidden:
         frame = frame[frame["race"].isin(COMPAS_RACES)]
-    known = {"race": COMPAS_RACES, "sex": ("Female", "Male")}
-    kept = [*COMPAS_FEATURES, *(name for name in ("sex",) if name not in hidden)]
+    groups = {"race": COMPAS_RACES, "sex": ("Female", "Male")}
+    features = [*COMPAS_FEATURES, *(name for name in ("sex",) if name not in hidden)]
     return split_frame(
         "compas",
-        frame[[*kept, *hidden]],
+        frame[[*features, *hidden]],
         target=COMPAS.positive(frame).to_numpy(),
-        attributes={
-            name: recoded(frame[name], {label: label for label in known[name]}) for name in hidden
-        },
-        groups={name: known[name] for name in hidden},
+        attributes={name: labelled(frame[name], groups[name]) for name in hidden},
+        groups={name: groups[name] for name in hidden},
         drop=hidden,
         notes=f"ProPublica's filter leaves {filtered:,} of {len(raw):,} rows"
         + (f", of which {len(frame):,} in the two groups compared. " if "race" in hidden else ". ")

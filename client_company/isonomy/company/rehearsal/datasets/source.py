@@ -21,7 +21,7 @@ ONLINE_TOLERANCE = 0.02  # online copies may be another sample of the same popul
 
 
 @dataclass(frozen=True)
-class Table:
+class CsvFile:
     """One file of a set and what must be true of it."""
 
     path: str  # inside the data folder
@@ -35,7 +35,7 @@ class Source:
     """The files of a set, where they come from, and how to tell a positive row."""
 
     name: str
-    tables: tuple[Table, ...]
+    files: tuple[CsvFile, ...]
     origin: str  # for people: where to get the files, licence
     positive: Callable[[pd.DataFrame], pd.Series]
     fetch: Callable[[], pd.DataFrame] | None  # None: no online copy with the same columns
@@ -47,12 +47,12 @@ class Source:
         if not data_dir.is_dir():
             raise DataError(
                 f"the data folder {data_dir} does not exist; it should hold "
-                f"{', '.join(table.path for table in self.tables)} ({self.origin})"
+                f"{', '.join(table.path for table in self.files)} ({self.origin})"
             )
-        frames = [self._table(data_dir, table) for table in self.tables]
+        frames = [self._table(data_dir, table) for table in self.files]
         return pd.concat(frames, ignore_index=True)
 
-    def _table(self, data_dir: Path, table: Table) -> pd.DataFrame:
+    def _table(self, data_dir: Path, table: CsvFile) -> pd.DataFrame:
         path = self._find(data_dir, table)
         try:
             frame = read_csv(path)
@@ -64,7 +64,7 @@ class Source:
         self._check(str(path), frame, table, RATE_TOLERANCE)
         return frame
 
-    def _find(self, data_dir: Path, table: Table) -> Path:
+    def _find(self, data_dir: Path, table: CsvFile) -> Path:
         path = data_dir / table.path
         for candidate in (path, path.with_suffix("")):  # x.csv.gz, or unpacked x.csv
             if candidate.is_file():
@@ -75,7 +75,7 @@ class Source:
         )
 
     def _online(self) -> pd.DataFrame:
-        names = ", ".join(table.path for table in self.tables)
+        names = ", ".join(table.path for table in self.files)
         if self.fetch is None:
             raise DataError(
                 f"{self.name} has no online copy that loads by itself; get {names} ({self.origin}) "
@@ -91,12 +91,17 @@ class Source:
                 f"{self.name} could not be fetched online ({type(error).__name__}); with no "
                 f"connection, put {names} ({self.origin}) in a folder and name it with --data-dir"
             ) from None
-        whole = self.tables[0]
+        whole = self.files[0]
         self._check(f"the online copy of {self.name}", frame, whole, ONLINE_TOLERANCE, online=True)
         return frame
 
     def _check(
-        self, where: str, frame: pd.DataFrame, table: Table, tolerance: float, online: bool = False
+        self,
+        where: str,
+        frame: pd.DataFrame,
+        table: CsvFile,
+        tolerance: float,
+        online: bool = False,
     ) -> None:
         missing = sorted(set(table.columns) - set(frame.columns))
         if missing:
@@ -130,7 +135,7 @@ def openml(data_id: int) -> pd.DataFrame:
 def renamed_like(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
     """OpenML writes `Jitter(%)` as `Jitter...`: match names by letters and digits alone."""
     plain = {_letters(column): column for column in columns}
-    return frame.rename(columns={own: plain.get(_letters(own), own) for own in frame.columns})
+    return frame.rename(columns={name: plain.get(_letters(name), name) for name in frame.columns})
 
 
 def _letters(name: str) -> str:
