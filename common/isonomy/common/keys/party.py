@@ -14,29 +14,30 @@ what the plan pins, not what a certificate says.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import StringConstraints, ValidationError
 
-from isonomy.common.base.canonical import canonical_json, hash_bytes, parse_canonical
-from isonomy.common.base.errors import ConfigError, ProtocolError
-from isonomy.common.base.private_files import create_private, read_private, write_whole
+from isonomy.common.base.canonical import hash_bytes
+from isonomy.common.base.documents import Document
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import create_private, read_private
 from isonomy.common.keys.identity import KEY_BYTES, Identity
 
 Role = Literal["company", "regulator", "server", "auditor"]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-# Names stand in certificates, file names and logs, so they are kept plain.
+# Names stand in certificates, file names and logs, so they are plain.
 PARTY_NAME = r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?"
 PartyName = Annotated[str, StringConstraints(pattern=f"^{PARTY_NAME}$")]
-MAX_CARD_BYTES = 4096
 _FINGERPRINT_CHARS = 32
 
 
-class Card(BaseModel):
+class Card(Document):
     """A party's public keys under its name."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    word: ClassVar[str] = "party's card"
+    max_bytes: ClassVar[int] = 4096
 
     name: PartyName
     role: Role
@@ -50,28 +51,6 @@ class Card(BaseModel):
     @property
     def sealing_key(self) -> bytes:
         return bytes.fromhex(self.x25519)
-
-    def to_json(self) -> bytes:
-        return canonical_json(self.model_dump())
-
-    @classmethod
-    def from_json(cls, data: bytes) -> Card:
-        """Total: whatever the bytes are, a card or a ConfigError."""
-        try:
-            return cls.model_validate(parse_canonical(data.strip(), max_bytes=MAX_CARD_BYTES))
-        except (ProtocolError, ValidationError):
-            raise ConfigError("not a party's card; ask its owner for the card.json file") from None
-
-    @classmethod
-    def load(cls, path: Path) -> Card:
-        try:
-            with path.open("rb") as file:
-                return cls.from_json(file.read(MAX_CARD_BYTES + 1))
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-
-    def save(self, path: Path) -> None:
-        write_whole(path, self.to_json() + b"\n")
 
 
 def fingerprint(card: Card) -> str:

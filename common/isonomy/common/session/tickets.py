@@ -8,15 +8,16 @@ together with the relay's address; it travels through Flower.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
 import re
 from collections import deque
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Literal
 
-from isonomy.common.base.canonical import HASH_BYTES, canonical_json, parse_canonical
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from isonomy.common.base.canonical import canonical_json, parse_canonical
+from isonomy.common.base.documents import Digest
 from isonomy.common.base.errors import ProtocolError, TokenRefused, VerificationError
 from isonomy.common.keys.identity import Identity, verify_signature
 
@@ -25,6 +26,8 @@ MAX_TICKET_BYTES, MAX_TOKEN_BYTES = 4096, 1024
 SIGNATURE_BYTES, TOKEN_ID_BYTES = 64, 16
 
 SessionRole = Literal["company", "regulator"]
+_Text = Annotated[str, Field(min_length=1, max_length=256)]
+_STRICT = ConfigDict(strict=True, extra="forbid", ser_json_bytes="hex", val_json_bytes="hex")
 
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST = rf"{_LABEL}(\.{_LABEL})*|\[[0-9A-Fa-f:.]{{2,45}}\]"
@@ -42,61 +45,38 @@ def is_address(text: str) -> bool:
     )
 
 
-@dataclass(frozen=True, repr=False)  # no repr: a ticket must not reach logs
+def _checked_address(text: str) -> str:
+    if not is_address(text):
+        raise ValueError("the relay's address in a ticket is host:port, port 1 to 65535")
+    return text
+
+
+@dataclass(frozen=True, repr=False, config=_STRICT)  # no repr: a ticket must not reach logs
 class Ticket:
     """A relay's address, and the token that admits a party there."""
 
-    relay_address: str
-    relay_name: str
-    token: bytes
-    plan_hash: bytes
+    relay_address: Annotated[str, AfterValidator(_checked_address)]
+    relay_name: _Text
+    token: Annotated[bytes, Field(max_length=MAX_TOKEN_BYTES)]
+    plan_hash: Digest
     role: SessionRole
-    party: str
+    party: _Text
     expires: int
 
-    def __post_init__(self) -> None:
-        if not (isinstance(self.relay_address, str) and is_address(self.relay_address)):
-            raise ProtocolError("the relay's address in a ticket is host:port, port 1 to 65535")
-
     def to_json(self) -> bytes:
-        return canonical_json(
-            {
-                "relay_address": self.relay_address,
-                "relay_name": self.relay_name,
-                "token": base64.b64encode(self.token).decode(),
-                "plan_hash": self.plan_hash.hex(),
-                "role": self.role,
-                "party": self.party,
-                "expires": self.expires,
-            }
-        )
+        return canonical_json(_TICKET.dump_python(self, mode="json"))
 
     @classmethod
     def from_json(cls, data: bytes) -> Ticket:
         """Return the ticket in these bytes. Total: a ticket or a ProtocolError."""
         try:
-            raw: Any = parse_canonical(data, max_bytes=MAX_TICKET_BYTES)
-            ticket = cls(
-                relay_address=raw["relay_address"],
-                relay_name=raw["relay_name"],
-                token=base64.b64decode(raw["token"], validate=True),
-                plan_hash=bytes.fromhex(raw["plan_hash"]),
-                role=raw["role"],
-                party=raw["party"],
-                expires=raw["expires"],
-            )
-            same = ticket.to_json() == data
-        except (KeyError, TypeError, ValueError, AttributeError, binascii.Error):
+            parse_canonical(data, max_bytes=MAX_TICKET_BYTES)
+            return _TICKET.validate_json(data)
+        except ValidationError:
             raise ProtocolError("not a session ticket") from None
-        texts = (ticket.relay_address, ticket.relay_name, ticket.party)
-        fits = all(isinstance(text, str) and 0 < len(text) <= 256 for text in texts)
-        if not (
-            same and fits and type(ticket.expires) is int and len(ticket.plan_hash) == HASH_BYTES
-        ):
-            raise ProtocolError("not a session ticket")
-        if ticket.role not in get_args(SessionRole) or len(ticket.token) > MAX_TOKEN_BYTES:
-            raise ProtocolError("not a session ticket")
-        return ticket
+
+
+_TICKET = TypeAdapter(Ticket)
 
 
 class TicketLine:
@@ -141,7 +121,7 @@ class TicketLine:
         return False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class TokenClaims:
     """What a token says. Only the relay that signed it accepts it."""
 
@@ -153,40 +133,26 @@ class TokenClaims:
     expires: int
 
 
+_CLAIMS = TypeAdapter(TokenClaims)
+
+
 def sign_token(
     key: Identity, *, plan_hash: bytes, role: str, party: str, relay_key: bytes, expires: int
 ) -> bytes:
     """Return a token: signature and canonical claims in one string of bytes."""
-    body = canonical_json(
-        {
-            "id": os.urandom(TOKEN_ID_BYTES).hex(),
-            "plan": plan_hash.hex(),
-            "role": role,
-            "party": party,
-            "relay": relay_key.hex(),
-            "expires": expires,
-        }
-    )
+    token_id = os.urandom(TOKEN_ID_BYTES)
+    claims = TokenClaims(token_id, plan_hash, role, party, relay_key, expires)
+    body = canonical_json(_CLAIMS.dump_python(claims, mode="json"))
     return key.sign(TOKEN_DOMAIN, body) + body
 
 
 def read_token(public: bytes, token: bytes) -> TokenClaims:
     """Return the claims of a token that `public` signed; TokenRefused for anything else."""
-    if not SIGNATURE_BYTES < len(token) <= MAX_TOKEN_BYTES:
-        raise TokenRefused("this is no session token; ask the server for a new ticket")
-    signature, body = token[:SIGNATURE_BYTES], token[SIGNATURE_BYTES:]
+    signature, body = token[:SIGNATURE_BYTES], token[SIGNATURE_BYTES:MAX_TOKEN_BYTES]
     try:
         verify_signature(public, TOKEN_DOMAIN, body, signature)
-        raw: Any = parse_canonical(body, max_bytes=MAX_TOKEN_BYTES)
-        return TokenClaims(
-            token_id=bytes.fromhex(raw["id"]),
-            plan_hash=bytes.fromhex(raw["plan"]),
-            role=raw["role"],
-            party=raw["party"],
-            relay_key=bytes.fromhex(raw["relay"]),
-            expires=int(raw["expires"]),
-        )
-    except (VerificationError, ProtocolError, KeyError, TypeError, ValueError):
+        return _CLAIMS.validate_json(body)
+    except (VerificationError, ValidationError):
         raise TokenRefused(
             "the token was not made by this server; ask it for a new ticket"
         ) from None
