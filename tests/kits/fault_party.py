@@ -27,11 +27,11 @@ from session_kit import FAST, Federation
 
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
 from isonomy.common.people.cohort import Cohort
-from isonomy.common.pooled.half import JointHalf
-from isonomy.common.pooled.joint import company_index, share_slices
-from isonomy.common.pooled.oracle import JointOracle
-from isonomy.common.pooled.serving import serve_joint
-from isonomy.common.remote.remote import RemoteOracle, serve_queries
+from isonomy.common.pooled.channel import pooled_oracle
+from isonomy.common.pooled.half import PooledHalf
+from isonomy.common.pooled.masks import company_index, share_slices
+from isonomy.common.pooled.serving import serve_pooled
+from isonomy.common.remote.remote import remote_oracle, serve_queries
 from isonomy.common.session.connection import Session
 from isonomy.common.session.mailbox import Mailbox
 from isonomy.common.session.tickets import Ticket
@@ -91,8 +91,8 @@ def regulator(folder: Path, _: str) -> None:
     federation = Federation.load(folder)
     half, ledger = federation.half()
     with ledger, federation.session(ticket(folder, "regulator"), timing=FAST) as session:
-        if isinstance(half, JointHalf):
-            serve_joint(session, half)
+        if isinstance(half, PooledHalf):
+            serve_pooled(session, half)
         else:
             serve_queries(session, half)
 
@@ -103,10 +103,10 @@ def company(folder: Path, name: str) -> None:
     rows, cohort = federation.rows(), federation.cohort
     with federation.session(ticket(folder, name), timing=FAST) as session:
         openings = FolderOpenings(folder / name / "openings")
-        kind = RemoteOracle
+        kind = remote_oracle
         if federation.plan.shares:
             place = share_slices(federation.plan)[company_index(federation.plan, name)]
-            rows, cohort, kind = rows[place], Cohort(cohort.ids[place]), JointOracle
+            rows, cohort, kind = rows[place], Cohort(cohort.ids[place]), pooled_oracle
         oracle = kind(session, cohort, openings=openings)
         some = list(range(len(cohort) // 2))
         note(folder, oracle.counts(share=0.2))

@@ -13,11 +13,14 @@ from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.privacy.accounting import units_for
-from isonomy.common.sums.company_half import EncryptedOracle
+from isonomy.common.sums.channel import Terms
 from isonomy.common.sums.custodian import Custodian
-from isonomy.common.sums.local import LocalOracle
+from isonomy.common.sums.encrypted import EncryptedChannel, Reply, read_reply
+from isonomy.common.sums.local import LocalChannel
 from isonomy.common.sums.openings import OpeningStore
+from isonomy.common.sums.oracle import GroupOracle
 from isonomy.common.sums.regulator_half import RegulatorHalf
+from isonomy.common.wire.messages import encode
 
 PLAN = hashlib.sha256(b"a plan").digest()
 MEMBER_KEY = b"k" * 32
@@ -49,20 +52,28 @@ class TamperingPort:
     request_seen: list[bytes] = field(default_factory=list)
     answer_seen: bytes = b""
 
-    def columns(self, query_frame: bytes) -> Iterator[bytes]:
+    def columns(self, query_id: str, query_frame: bytes) -> Iterator[bytes]:
         self.query = query_frame
         self.columns_seen = list(self.half.columns(query_frame))
         return iter(self.change_columns(list(self.columns_seen)))
 
-    def answer(self, frames: Iterable[bytes]) -> bytes:
+    def answer(self, query_id: str, frames: Iterable[bytes]) -> Reply:
         self.request_seen = list(frames)
         changed = self.change_request(list(self.request_seen))
-        self.answer_seen = self.half.answer(changed)
-        return self.change_answer(self.answer_seen)
+        self.answer_seen = encode(self.half.answer(changed))
+        return read_reply(self.change_answer(self.answer_seen))
 
-    def open(self, frames: Iterable[bytes]) -> bytes:
-        self.answer_seen = self.half.open(self.change_opening(list(frames)))
-        return self.change_answer(self.answer_seen)
+    def open(self, query_id: str, frames: Iterable[bytes]) -> Reply:
+        self.answer_seen = encode(self.half.open(self.change_opening(list(frames))))
+        return read_reply(self.change_answer(self.answer_seen))
+
+    def answered(self, frames: Iterable[bytes]) -> bytes:
+        """The half's own reply to any frames, as bytes."""
+        return encode(self.half.answer(frames))
+
+    def multipliers(self, query_id: str) -> tuple[float, ...] | None:
+        state = self.half.multipliers(query_id)
+        return None if state is None else state[1]
 
 
 @dataclass
@@ -75,23 +86,25 @@ class Federation:
     identity: Identity
     port: TamperingPort
     cap_units: int
+    individual: bool = False
+    records: bool = False
 
-    def company(self, openings: OpeningStore | None = None) -> EncryptedOracle:
-        return EncryptedOracle(
-            self.port,
-            self.table.cohort,
-            self.table.groups,
+    def company(self, openings: OpeningStore | None = None) -> GroupOracle:
+        terms = Terms(self.table.cohort, self.table.groups, PLAN, self.cap_units, DELTA)
+        key = self.identity.public
+        return GroupOracle(EncryptedChannel(self.port, terms, regulator_key=key, openings=openings))
+
+    def local(self) -> GroupOracle:
+        channel = LocalChannel(
+            self.table,
+            self.custodian,
             plan=PLAN,
             cap_units=self.cap_units,
             delta=DELTA,
-            regulator_key=self.identity.public,
-            openings=openings,
+            record_private=self.records,
+            individual=self.individual,
         )
-
-    def local(self) -> LocalOracle:
-        return LocalOracle(
-            self.table, self.custodian, plan=PLAN, cap_units=self.cap_units, delta=DELTA
-        )
+        return GroupOracle(channel)
 
     def restart_regulator(self) -> None:
         """The process died: the key is gone, the ledger is read again from disk."""

@@ -18,9 +18,11 @@ from isonomy.common.inspection.verdict import InspectionFolder
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import Cohort
-from isonomy.common.sums.company_half import EncryptedOracle
+from isonomy.common.sums.channel import Terms
 from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.encrypted import EncryptedChannel
 from isonomy.common.sums.openings import FolderOpenings, StoredRequest
+from isonomy.common.sums.oracle import GroupOracle
 from isonomy.common.sums.regulator_half import RegulatorHalf
 from isonomy.common.wire.messages import SumHeader, decode
 
@@ -110,21 +112,20 @@ class World:
     def verdicts(self) -> InspectionFolder:
         return InspectionFolder(self.folder / "inspections", self.plan)
 
-    def company(self, *, forgets: bool = False) -> EncryptedOracle:
+    def company(self, *, forgets: bool = False) -> GroupOracle:
         """A company process: what it knows of earlier ones is on disk, unless it forgets."""
-        return EncryptedOracle(
+        terms = Terms(self.cohort, GROUPS, self.plan.hash, self.plan.cap_units, 1e-6)
+        channel = EncryptedChannel(
             self.port,
-            self.cohort,
-            GROUPS,
-            plan=self.plan.hash,
-            cap_units=self.plan.cap_units,
-            delta=1e-6,
+            terms,
             regulator_key=self.regulator_keys.identity.public,
             openings=None if forgets else self.store,
             auditor=bytes.fromhex(self.plan.auditor),
             inspection_millionths=self.plan.inspection_millionths,
             identity=self.company_keys.identity,
+            individual=self.plan.individual_filter,
         )
+        return GroupOracle(channel)
 
     def steps(self) -> list[str]:
         return [each.step for each in self.ledger.inspections(self.plan.hash)]
@@ -136,17 +137,17 @@ class World:
         return self.ledger.find(self.last_query()) is not None
 
 
-def ask(oracle: EncryptedOracle, rows: np.ndarray = ROWS) -> Any:
+def ask(oracle: GroupOracle, rows: np.ndarray = ROWS) -> Any:
     return oracle.blind_sum(rows, norm=3.0, share=0.02)
 
 
 def unclipped_rows(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
     """From now on the company commits to, and sends, rows above the bound."""
-    real = EncryptedOracle._attempt
+    real = EncryptedChannel._attempt
 
-    def attempt(self: EncryptedOracle, asked: Any) -> StoredRequest:
-        larger = asked.rows.copy()
+    def attempt(self: EncryptedChannel, prepared: Any, frame: bytes) -> StoredRequest:
+        larger = prepared.rows.copy()
         larger[7] *= 64
-        return real(self, dataclasses.replace(asked, rows=larger))
+        return real(self, dataclasses.replace(prepared, rows=larger), frame)
 
-    monkeypatch.setattr(EncryptedOracle, "_attempt", attempt)
+    monkeypatch.setattr(EncryptedChannel, "_attempt", attempt)

@@ -11,25 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from federation import CountedNoise
 from session_kit import FAST, Federation, attributes, split
 
 from isonomy.common.ledger.ledger import Ledger
-from isonomy.common.people.cohort import Cohort
-from isonomy.common.pooled.half import JointHalf
-from isonomy.common.pooled.inspection import Summand
-from isonomy.common.pooled.joint import MaskKey, pair_key, share_slices
-from isonomy.common.pooled.oracle import JointOracle
-from isonomy.common.pooled.serving import serve_joint
-from isonomy.common.pooled.store import JointEvidence, JointStore
+from isonomy.common.people.cohort import AttributeTable, Cohort
+from isonomy.common.pooled.channel import PooledChannel, pooled_oracle
+from isonomy.common.pooled.half import PooledHalf
+from isonomy.common.pooled.masks import share_slices
+from isonomy.common.pooled.serving import serve_pooled
+from isonomy.common.pooled.store import PooledStore
 from isonomy.common.session.connection import Session
 from isonomy.common.session.stream import Timing
 from isonomy.common.sums.custodian import Custodian
-from isonomy.common.sums.local import LocalOracle
-from isonomy.common.sums.openings import MemoryOpenings, OpeningStore
+from isonomy.common.sums.local import LocalChannel
+from isonomy.common.sums.openings import OpeningStore
 from isonomy.common.sums.oracle import GroupOracle, Release
-from isonomy.common.wire.messages import SumHeader, decode
 from isonomy.server.relay.relay import RelayServer
 
 SIZE = 150
@@ -44,11 +41,12 @@ class Table:
     federation: Federation
     relay: RelayServer
     names: tuple[str, ...]
+    attributes: AttributeTable | None = None  # None: those of session_kit
 
     def cohorts(self) -> dict[str, Cohort]:
         return split(self.federation.cohort, self.names)
 
-    def half(self, folder: Path) -> tuple[JointHalf, Ledger]:
+    def half(self, folder: Path) -> tuple[PooledHalf, Ledger]:
         path, plan = folder / "joint-ledger.jsonl", self.federation.plan
         opened = path.exists()
         ledger = (
@@ -57,7 +55,7 @@ class Table:
             else Ledger.create(path, cap_units=plan.cap_units, delta=plan.delta_value)
         )
         custodian = Custodian._with_noise(
-            attributes(self.federation.cohort),
+            self.attributes or attributes(self.federation.cohort),
             ledger,
             plan=plan.hash,
             member_key=b"k" * 32,
@@ -65,7 +63,7 @@ class Table:
         )
         custodian.reserve(plan.cap_units)
         identity = self.federation.keys("regulator").identity
-        return JointHalf(custodian, identity, plan, JointStore(folder / "joint")), ledger
+        return PooledHalf(custodian, identity, plan, PooledStore(folder / "joint")), ledger
 
     @contextmanager
     def regulator(self, folder: Path, timing: Timing = FAST) -> Iterator[Session]:
@@ -76,7 +74,7 @@ class Table:
 
             def work() -> None:
                 try:
-                    serve_joint(session, half)
+                    serve_pooled(session, half)
                 except BaseException as error:
                     failures.append(error)
                     session.fail(error if isinstance(error, Exception) else RuntimeError())
@@ -93,7 +91,7 @@ class Table:
         ticket = self.relay.issue_ticket("company", name)
         place = share_slices(self.federation.plan)[self.names.index(name)]
         with self.federation.session(ticket) as session:
-            oracle = JointOracle(session, self.cohorts()[name], openings=openings)
+            oracle = pooled_oracle(session, self.cohorts()[name], openings=openings)
             return script(oracle, place)
 
     def all_companies(self, script: Script) -> list[list[Release]]:
@@ -122,45 +120,18 @@ def alone(folder: Path, federation: Federation, script: Script) -> list[Release]
             source=CountedNoise(1),
         )
         custodian.reserve(plan.cap_units)
-        oracle = LocalOracle(
+        channel = LocalChannel(
             attribute_table, custodian, plan=plan.hash, cap_units=plan.cap_units, delta=1e-6
         )
-        return script(oracle, slice(0, SIZE))
+        return script(GroupOracle(channel), slice(0, SIZE))
 
 
 ROWS = np.random.default_rng(3).normal(size=(SIZE, 5))
 
 
-def opened(
-    joint: Table, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[JointEvidence, list[Summand]]:
-    """Two companies ask once; the regulator's evidence, and what each company then shows."""
-    stores = {name: MemoryOpenings() for name in joint.names}
-    columns: dict[str, list[bytes]] = {}
-    original = JointOracle._hashed
-
-    def hashed(oracle: JointOracle, frame: bytes, hashes: list[bytes]) -> Iterator[bytes]:
-        own = columns.setdefault(oracle._port.session.keys.name, [])
-        for column in original(oracle, frame, hashes):
-            own.append(column)
-            yield column
-
-    def once(oracle: GroupOracle, own: slice) -> list[Release]:
-        return [oracle.blind_sum(ROWS[own], norm=2.0, share=SHARE)]
-
-    monkeypatch.setattr(JointOracle, "_hashed", hashed)
-    with joint.regulator(folder), ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(joint.company, name, once, stores[name]) for name in joint.names]
-        query_id = jobs[0].result(60)[0].receipt.query_id
-        jobs[1].result(60)
-    evidence = JointStore(folder / "joint").load(query_id)
-    assert evidence is not None
-    plan, summands = joint.federation.plan, []
-    for place, (name, share) in enumerate(zip(joint.names, plan.shares, strict=True)):
-        stored = stores[name].find(query_id)
-        assert stored is not None
-        header, opening = stored.frames[0], stored.opening
-        key = MaskKey(pair_key(joint.federation.keys(name), plan, 1 - place), 2)
-        masks = key.shown(query_id, decode(header, SumHeader).attempt)
-        summands.append(Summand(header, columns[name], opening, share.people, masks))
-    return evidence, summands
+def channel_of(oracle: GroupOracle) -> PooledChannel:
+    """The pooled channel within an oracle's wrappers."""
+    channel: Any = oracle.channel
+    while not isinstance(channel, PooledChannel):
+        channel = channel.inner
+    return channel

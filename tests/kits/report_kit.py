@@ -12,7 +12,8 @@ from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.sums.custodian import Custodian
-from isonomy.common.sums.local import LocalOracle
+from isonomy.common.sums.local import LocalChannel
+from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.federation.planning import make_plan
 
 GROUPS = {"sex": ("female", "male"), "race": ("blue", "green", "amber", "other")}
@@ -26,7 +27,7 @@ class Audited:
     cohort: Cohort
     ledger: Ledger
     ledger_path: Path
-    oracle: LocalOracle
+    oracle: GroupOracle
     custodian: Custodian
     company: PartyKeys
     regulator: PartyKeys
@@ -69,9 +70,10 @@ def audited_run(
     ledger = Ledger.create(path, cap_units=plan.cap_units, delta=plan.delta_value)
     custodian = Custodian(table, ledger, plan=plan.hash, member_key=bytes(32))
     custodian.reserve(plan.cap_units)
-    oracle = LocalOracle(
+    channel = LocalChannel(
         table, custodian, plan=plan.hash, cap_units=plan.cap_units, delta=plan.delta_value
     )
+    oracle = GroupOracle(channel)
     return Audited(
         plan, cohort, ledger, path, oracle, custodian, company, regulator,
         sex, race, label, before, after,

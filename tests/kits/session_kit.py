@@ -21,9 +21,9 @@ from isonomy.common.keys.identity import Identity
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
-from isonomy.common.pooled.half import JointHalf
-from isonomy.common.pooled.joint import share_fields
-from isonomy.common.pooled.store import JointStore
+from isonomy.common.pooled.half import PooledHalf
+from isonomy.common.pooled.masks import share_fields
+from isonomy.common.pooled.store import PooledStore
 from isonomy.common.remote.remote import serve_queries
 from isonomy.common.session.connection import Session
 from isonomy.common.session.stream import Timing, channel_options
@@ -68,7 +68,14 @@ class Federation:
     cohort: Cohort
 
     @classmethod
-    def create(cls, folder: Path, *, size: int = 64, companies: Sequence[str] = ("company",)):
+    def create(
+        cls,
+        folder: Path,
+        *,
+        size: int = 64,
+        companies: Sequence[str] = ("company",),
+        **changes: object,
+    ) -> Federation:
         make_authority(folder / "ca")
         cards = []
         for name in (*companies, "regulator"):
@@ -81,7 +88,8 @@ class Federation:
         shares = {"cohort_root": cohort.root.hex(), "cohort_size": size}
         if len(companies) > 1:
             shares = share_fields(split(cohort, companies))
-        fields = {**plan_fields(), "companies": cards[:-1], "regulator": cards[-1], **shares}
+        parties = {"companies": cards[:-1], "regulator": cards[-1]}
+        fields = {**plan_fields(), **parties, **shares, **changes}
         plan = Plan.of(fields)
         plan.save(folder / "plan.json")
         return cls(folder, plan, cohort)
@@ -128,8 +136,8 @@ class Federation:
         custodian.reserve(self.plan.cap_units)
         identity = self.keys("regulator").identity
         if self.plan.shares:
-            store = JointStore(self.folder / "regulator" / "joint")
-            return JointHalf(custodian, identity, self.plan, store), ledger
+            store = PooledStore(self.folder / "regulator" / "joint")
+            return PooledHalf(custodian, identity, self.plan, store), ledger
         return RegulatorHalf(custodian, identity), ledger
 
     def rows(self, columns: int = 3) -> np.ndarray:

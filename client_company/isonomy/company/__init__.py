@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from isonomy.common.agreements.notions import NOTIONS
     from isonomy.common.sums.local import LocalOracle
+    from isonomy.common.sums.oracle import FilteredOracle
     from isonomy.company.fair.estimator import FairClassifier
     from isonomy.company.fair.inputs.columns import ColumnCoder
     from isonomy.company.fair.onnx_export.schema import inputs_of
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from isonomy.company.gradient.pf_ld.pf_ld import PFLD
     from isonomy.company.gradient.record.privacy import RecordPrivacy
     from isonomy.company.gradient.run.bounds import dual_tradeoff, plot_tradeoff, primal_tradeoff
-    from isonomy.company.gradient.run.filters import FilteredOracle
     from isonomy.company.gradient.run.notions import Event
     from isonomy.company.gradient.sdk.classifier import GradientFairClassifier
     from isonomy.company.gradient.sdk.lengths import own_lengths
@@ -95,7 +95,7 @@ _MODULES = {
     "company.gradient.pf_ld.pf_ld": "PFLD",
     "company.gradient.record.privacy": "RecordPrivacy",
     "company.gradient.run.bounds": "dual_tradeoff plot_tradeoff primal_tradeoff",
-    "company.gradient.run.filters": "FilteredOracle",
+    "common.sums.oracle": "FilteredOracle",
     "company.gradient.run.notions": "Event",
     "company.gradient.sdk.classifier": "GradientFairClassifier",
     "company.gradient.sdk.lengths": "own_lengths",

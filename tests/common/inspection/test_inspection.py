@@ -27,8 +27,9 @@ from isonomy.common.crypto.he import SumBuilder
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as P
 from isonomy.common.inspection import desk as inspection_desk
 from isonomy.common.ledger.ledger import verify_ledger
-from isonomy.common.sums.company_half import EncryptedOracle
+from isonomy.common.sums.encrypted import EncryptedChannel
 from isonomy.common.sums.openings import StoredRequest
+from isonomy.common.sums.oracle import GroupOracle
 from isonomy.common.sums.sealed_opening import (
     OPENING_DOMAIN,
     SealedOpening,
@@ -49,7 +50,7 @@ from isonomy.common.wire.messages import (
     opening_parts,
 )
 
-Ask = Callable[[EncryptedOracle], Any]
+Ask = Callable[[GroupOracle], Any]
 
 
 # --- An honest company ---------------------------------------------------------------------------
@@ -136,13 +137,13 @@ def once(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, cheat: Any) -> 
     Both run in this process, so the cheat is taken out when the opening leaves.
     """
     monkeypatch.setattr(where, name, cheat)
-    honest = EncryptedOracle._opening
+    honest = EncryptedChannel._opening
 
-    def opening(self: EncryptedOracle, *place: Any) -> Any:
+    def opening(self: EncryptedChannel, *place: Any) -> Any:
         monkeypatch.undo()
         return honest(self, *place)
 
-    monkeypatch.setattr(EncryptedOracle, "_opening", opening)
+    monkeypatch.setattr(EncryptedChannel, "_opening", opening)
 
 
 def crafted_ciphertext(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
@@ -159,14 +160,14 @@ def crafted_ciphertext(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
 def tell_the_company(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     """The company's own code would notice that the demand names another request; a cheat's not."""
 
-    def opening(self: EncryptedOracle, query: Any, request: StoredRequest, demand: Any) -> Any:
+    def opening(self: EncryptedChannel, query: Any, request: StoredRequest, demand: Any) -> Any:
         sent = dataclasses.replace(request, frames=tuple(change(list(request.frames))))
-        place = (self.plan, query.query_id)
-        columns = self._openings.columns(query.query_id)
+        place = (self.terms.plan, query.query_id)
+        columns = self.half.openings.columns(query.query_id)
         assert self._identity is not None
         return opening_frames(seal_opening(self._auditor, *place, sent, columns, self._identity))
 
-    monkeypatch.setattr(EncryptedOracle, "_opening", opening)
+    monkeypatch.setattr(EncryptedChannel, "_opening", opening)
 
 
 def row_changed_afterwards(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
@@ -174,12 +175,12 @@ def row_changed_afterwards(monkeypatch: pytest.MonkeyPatch, world: World) -> Non
         rows = request.opening.rows + np.int32(1)
         return dataclasses.replace(request, opening=dataclasses.replace(request.opening, rows=rows))
 
-    real = EncryptedOracle._opening
+    real = EncryptedChannel._opening
 
-    def opening(self: EncryptedOracle, query: Any, request: StoredRequest, demand: Any) -> Any:
+    def opening(self: EncryptedChannel, query: Any, request: StoredRequest, demand: Any) -> Any:
         return real(self, query, change(request), demand)
 
-    monkeypatch.setattr(EncryptedOracle, "_opening", opening)
+    monkeypatch.setattr(EncryptedChannel, "_opening", opening)
 
 
 def another_query_in_the_box(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
@@ -189,14 +190,14 @@ def another_query_in_the_box(monkeypatch: pytest.MonkeyPatch, world: World) -> N
     assert older is not None
     older_columns = list(world.store.columns(world.last_query()))
 
-    def opening(self: EncryptedOracle, query: Any, request: StoredRequest, demand: Any) -> Any:
+    def opening(self: EncryptedChannel, query: Any, request: StoredRequest, demand: Any) -> Any:
         sealed = seal_opening(
-            self._auditor, self.plan, query.query_id, older, older_columns, self._identity
+            self._auditor, self.terms.plan, query.query_id, older, older_columns, self._identity
         )
         moved = relabel(world, sealed, older, older_columns, demand)
         return opening_frames(moved)
 
-    monkeypatch.setattr(EncryptedOracle, "_opening", opening)
+    monkeypatch.setattr(EncryptedChannel, "_opening", opening)
 
 
 def relabel(
@@ -231,7 +232,7 @@ def test_a_cheat_is_caught_and_gets_no_answer(
     world = World.create(tmp_path)
     cheat(monkeypatch, world)
     oracle = world.company()
-    oracle._asked = len(world.steps())
+    oracle._number = len(world.steps())
     with pytest.raises(InspectionFailed, match="gets no answer") as caught:
         ask(oracle)
     assert check in str(caught.value)
@@ -243,7 +244,7 @@ def test_a_cheat_is_caught_and_gets_no_answer(
     world.restart_regulator()
     for number in range(3):
         oracle = world.company(forgets=True)
-        oracle._asked = len(world.steps()) - 1 + number
+        oracle._number = len(world.steps()) - 1 + number
         with pytest.raises(InspectionFailed, match="no more answers"):
             ask(oracle)
     debits = verify_ledger(world.ledger._path).debits
@@ -266,11 +267,11 @@ def test_the_same_cheats_pass_unseen_without_inspection(
 def refuse(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The company hears the demand and ends its process."""
 
-    def opening(self: EncryptedOracle, *place: Any) -> Any:
+    def opening(self: EncryptedChannel, *place: Any) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(EncryptedOracle, "_opening", opening)
+        patch.setattr(EncryptedChannel, "_opening", opening)
         with pytest.raises(KeyboardInterrupt):
             ask(world.company())
 
@@ -284,7 +285,7 @@ def test_who_does_not_open_gets_nothing_else(
     assert world.steps() == ["demanded"]
     for _ in range(2):
         other = world.company()
-        other._asked = 1  # asks under the next id, as if the first query had never been
+        other._number = 1  # asks under the next id, as if the first query had never been
         with pytest.raises(InspectionPending, match="nothing else is answered"):
             ask(other)
         world.restart_regulator()
@@ -342,7 +343,7 @@ def test_opening_what_was_not_demanded_gets_nothing(tmp_path: Path) -> None:
     world = World.create(tmp_path, rate=0)
     fresh = OpeningHeader(f"{world.plan.hash.hex()[:16]}-000000", bytes(32), 1, 1, *[bytes(32)] * 2)
     fresh = dataclasses.replace(fresh, signature=bytes(64))
-    reply = world.port.half.open([encode(fresh)])
+    reply = encode(world.port.half.open([encode(fresh)]))
     with pytest.raises(ProtocolError, match="no opening of this request"):
         decode(reply, Answer)
 
@@ -473,7 +474,7 @@ def test_a_plan_at_rate_0_is_never_opened_on_demand(tmp_path: Path) -> None:
     world.port.change_opening = lambda frames: sent.extend(frames) or frames  # type: ignore
     world.port.half._inspector._rate = MILLION  # a regulator with other code
     oracle = world.company()
-    oracle._asked = 1
+    oracle._number = 1
     with pytest.raises(ProtocolError, match="rate is 0"):
         ask(oracle)
     assert sent == []

@@ -179,7 +179,7 @@ def test_a_late_verdict_outlives_its_file(tmp_path: Path) -> None:
         path.unlink()
     world.restart_regulator()
     oracle = world.company(forgets=True)
-    oracle._asked = 1
+    oracle._number = 1
     with pytest.raises(InspectionFailed, match="no more answers"):
         ask(oracle)
     passed = Verdict(**place, passed=True).sign(world.auditor_keys.identity)
@@ -204,7 +204,7 @@ def test_a_verdict_file_that_came_by_hand_is_written_down(tmp_path: Path) -> Non
             Verdict(**place, passed=passed).sign(world.auditor_keys.identity).to_json()
         )
         oracle = world.company(forgets=True)
-        oracle._asked = number
+        oracle._number = number
         if passed:
             ask(oracle)
         else:

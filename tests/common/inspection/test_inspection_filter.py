@@ -18,18 +18,17 @@ from isonomy.common.base.errors import (
     StorageError,
 )
 from isonomy.common.report.audit_unknowns import release_unknowns
-from isonomy.common.sums.company_half import EncryptedOracle
-from isonomy.company.gradient.run.filters import FilteredOracle
+from isonomy.common.sums.oracle import FilteredOracle, GroupOracle
 
 
 def filtered(tmp_path: Path, epsilon_millionths: int = MILLION) -> World:
     return World.create(tmp_path, individual_filter=True, epsilon_millionths=epsilon_millionths)
 
 
-def unfiltered_company(world: World) -> EncryptedOracle:
+def unfiltered_company(world: World) -> GroupOracle:
     """Asks as often as it likes: the company's own book-keeping is off."""
     oracle = world.company()
-    oracle._check_budget = lambda *given: None  # type: ignore[method-assign]
+    oracle.accounts.admit = lambda prepared: None  # type: ignore[method-assign]
     return oracle
 
 
@@ -75,11 +74,13 @@ def test_an_honest_filter_drops_people_and_goes_on(tmp_path: Path) -> None:
         oracle.blind_sum(rows, norm=1.0, share=0.2)
         oracle.weighted_sum(rows, [1.0, -0.5], norm=1.0, share=0.1)
     oracle.open_sum(rows, norm=1.0, share=0.1)
-    assert 0 < oracle.dropped < SIZE
+    assert 0 < oracle.accounts.dropped < SIZE
     assert world.steps() == 17 * ["passed"]
     accounts = world.port.half._inspector._accounts
     accounts.catch_up()
-    assert (accounts._filter.spent == oracle.spent).all()  # both add up the same, to the unit
+    assert (
+        accounts._filter.spent == oracle.accounts.spent
+    ).all()  # both add up the same, to the unit
 
 
 def test_lost_accounts_stop_the_plan_and_accuse_nobody(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import InspectionFailed
 from isonomy.common.inspection.desk import InspectionDesk
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
-from isonomy.common.remote.remote import RemoteOracle
-from isonomy.common.sums.company_half import EncryptedOracle
+from isonomy.common.remote.remote import remote_oracle
+from isonomy.common.sums.encrypted import EncryptedChannel
 from isonomy.common.sums.openings import FolderOpenings, StoredRequest
+from isonomy.common.sums.oracle import GroupOracle
 from isonomy.common.sums.regulator_half import RegulatorHalf
 
 
@@ -50,7 +51,7 @@ class Inspected(Federation):
             return [each.step for each in ledger.inspections(self.plan.hash)]
 
 
-def ask(oracle: RemoteOracle, rows: np.ndarray) -> Any:
+def ask(oracle: GroupOracle, rows: np.ndarray) -> Any:
     return oracle.blind_sum(rows, norm=3.0, share=0.05)
 
 
@@ -64,7 +65,7 @@ def test_every_query_of_an_honest_company_is_inspected_and_answered(tmp_path: Pa
             relay.issue_ticket("regulator", "regulator"),
         )
         with serving(federation, tickets[1]), federation.session(tickets[0]) as session:
-            oracle = RemoteOracle(session, federation.cohort, openings=federation.openings())
+            oracle = remote_oracle(session, federation.cohort, openings=federation.openings())
             released = [ask(oracle, rows), oracle.counts(share=0.05)]
     opened = relay._state.passed.by_purpose["opening"]
     assert opened > 1 << 22  # sealed, through the relay, in more than one part
@@ -77,21 +78,21 @@ def test_a_cheat_hears_why_and_the_session_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     federation = Inspected.made(tmp_path)
-    real = EncryptedOracle._attempt
+    real = EncryptedChannel._attempt
 
-    def attempt(self: EncryptedOracle, asked: Any) -> StoredRequest:
-        larger = asked.rows.copy()
+    def attempt(self: EncryptedChannel, prepared: Any, frame: bytes) -> StoredRequest:
+        larger = prepared.rows.copy()
         larger[7] *= 64
-        return real(self, dataclasses.replace(asked, rows=larger))
+        return real(self, dataclasses.replace(prepared, rows=larger), frame)
 
-    monkeypatch.setattr(EncryptedOracle, "_attempt", attempt)
+    monkeypatch.setattr(EncryptedChannel, "_attempt", attempt)
     with federation.relay() as relay:
         mine = relay.issue_ticket("company", "company")
         theirs = relay.issue_ticket("regulator", "regulator")
         regulator = serving(federation, theirs)
         regulator.__enter__()
         with federation.session(mine) as session:
-            oracle = RemoteOracle(session, federation.cohort, openings=federation.openings())
+            oracle = remote_oracle(session, federation.cohort, openings=federation.openings())
             with pytest.raises(InspectionFailed, match=r"\(5\).*norm bound"):
                 ask(oracle, federation.rows())
         with pytest.raises(InspectionFailed, match=r"\(5\)"):  # the regulator's loop ended with it
@@ -105,7 +106,7 @@ def test_a_company_that_died_after_the_demand_comes_back_and_opens(
 ) -> None:
     federation = Inspected.made(tmp_path)
 
-    def dies(self: EncryptedOracle, *place: Any) -> Any:
+    def dies(self: EncryptedChannel, *place: Any) -> Any:
         raise KeyboardInterrupt
 
     with federation.relay() as relay:
@@ -113,14 +114,14 @@ def test_a_company_that_died_after_the_demand_comes_back_and_opens(
         theirs = relay.issue_ticket("regulator", "regulator")
         with serving(federation, theirs):
             first = federation.session(mine).start()
-            oracle = RemoteOracle(first, federation.cohort, openings=federation.openings())
+            oracle = remote_oracle(first, federation.cohort, openings=federation.openings())
             with monkeypatch.context() as patch:
-                patch.setattr(EncryptedOracle, "_opening", dies)
+                patch.setattr(EncryptedChannel, "_opening", dies)
                 with pytest.raises(KeyboardInterrupt):
                     ask(oracle, federation.rows())
             first._stream.stop()  # as a killed process: no word of farewell
             with federation.session(mine) as second:
-                oracle = RemoteOracle(second, federation.cohort, openings=federation.openings())
+                oracle = remote_oracle(second, federation.cohort, openings=federation.openings())
                 assert ask(oracle, federation.rows()).receipt is not None
     assert federation.steps() == ["passed"]
     assert verify_ledger(tmp_path / "regulator" / "ledger.jsonl").debits == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pooled_kit import ROWS, SHARE, SIZE, Table, alone, opened, table
+from pooled_kit import ROWS, SHARE, SIZE, Table, alone, channel_of, table
 from session_kit import FAST, Federation, people
 
-from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import (
     ConfigError,
     IsonomyError,
@@ -22,25 +20,21 @@ from isonomy.common.base.errors import (
     PartyTimeout,
     ProtocolError,
     SessionClosed,
-    VerificationError,
 )
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.people.cohort import Cohort
-from isonomy.common.pooled.inspection import inspect_joint
-from isonomy.common.pooled.joint import (
-    JointReply,
-    JointTotals,
+from isonomy.common.pooled.channel import pooled_oracle
+from isonomy.common.pooled.masks import (
     MaskKey,
+    PooledReply,
+    PooledTotals,
     add_masked,
     join_cohorts,
     pair_key,
     share_slices,
 )
-from isonomy.common.pooled.oracle import JointOracle
-from isonomy.common.pooled.store import JointEvidence
 from isonomy.common.sums.openings import MemoryOpenings
 from isonomy.common.sums.oracle import GroupOracle, Release
-from isonomy.common.wire.messages import SumHeader, decode
 
 
 def script(oracle: GroupOracle, own: slice) -> list[Release]:
@@ -85,8 +79,7 @@ def test_weighted_sum(tmp_path: Path) -> None:
     linked = threading.Barrier(2)
 
     def equal(oracle: GroupOracle, own: slice) -> list[Release]:
-        assert isinstance(oracle, JointOracle)
-        oracle._port.session.generation("regulator")
+        channel_of(oracle)._port._remote.session.generation("regulator")
         linked.wait(10)
         return [oracle.weighted_sum(ROWS[own], [1.0, 1.0], norm=2.0, share=SHARE)]
 
@@ -155,7 +148,7 @@ def test_company_that_dies_in_the_middle(tmp_path: Path, moment: str) -> None:
         place = share_slices(joint.federation.plan)[1]
         session = joint.federation.session(ticket).start()
         with pytest.raises(Interrupted):
-            script(JointOracle(session, joint.cohorts()["second"], openings=dying), place)
+            script(pooled_oracle(session, joint.cohorts()["second"], openings=dying), place)
         session._ending = True
         session._stream.stop()
         return joint.company("second", script, dying)
@@ -222,69 +215,6 @@ def test_companies_that_ask_different_things(tmp_path: Path) -> None:
     assert any("ask different things" in str(error) for error in errors)
 
 
-def test_inspection_recomputes_every_summand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All openings and columns in hand, an auditor finds any change, the relay's included."""
-    with table(tmp_path, "first", "second") as joint:
-        evidence, summands = opened(joint, tmp_path, monkeypatch)
-    plan, reply = joint.federation.plan, evidence.reply
-    query_id = decode(evidence.headers[0], SumHeader).query_id
-    assert [len(own) for own in evidence.digests] == [1, 1]
-
-    def inspect(**changes: Any) -> None:
-        given = {"summands": summands, "evidence": evidence, "request_hash": reply.request_hash()}
-        inspect_joint(group_counts=(2,), plan=plan, **{**given, **changes})
-
-    inspect()
-    not_signed(evidence, query_id, plan)
-    rows = summands[1].opening.rows.copy()
-    rows[0, 0] += 1
-    forged = replace(summands[1], opening=replace(summands[1].opening, rows=rows))
-    other = replace(reply, totals_hash=bytes(32))  # the relay added, or somebody sent, another
-    added = replace(evidence, reply=other)
-    for check, changes in (
-        ("(0)", {"request_hash": bytes(32)}),
-        ("(0)", {"summands": summands[::-1]}),
-        ("(2)", {"summands": [summands[0], forged]}),
-        ("(3)", {"summands": [summands[0], replace(summands[1], columns=summands[0].columns)]}),
-        ("(0)", {"evidence": added}),
-        ("(7)", {"evidence": added, "request_hash": other.request_hash()}),
-        ("(8)", {"summands": [summands[0], replace(summands[1], masks=summands[0].masks[::-1])]}),
-        ("(8)", {"summands": [replace(s, masks=s.masks[::-1]) for s in summands]}),
-    ):
-        with pytest.raises(VerificationError, match=re.escape(check)):
-            inspect(**changes)
-
-
-def not_signed(evidence: JointEvidence, query_id: str, plan: Plan) -> None:
-    """Signatures hold for this company, query, place and content, and for nothing else."""
-    evidence.check_signatures(query_id, plan)
-    first, second = evidence.signed
-    swapped = replace(first, signatures=first.signatures[::-1])
-    moved = replace(first, sequences=tuple(n + 1 for n in first.sequences))
-    digests = ((bytes(32),), evidence.digests[1])
-    others: list[Any] = [
-        replace(evidence, signed=(second, first)),
-        replace(evidence, signed=(swapped, second)),
-        replace(evidence, signed=(moved, second)),
-        replace(evidence, signed=(replace(first, link=second.link), second)),
-        replace(evidence, signed=(replace(first, exchange=first.exchange + 1), second)),
-        replace(evidence, signed=(replace(first, signatures=first.signatures[:1]), second)),
-        replace(evidence, signed=(first,)),
-        replace(evidence, digests=digests),
-        replace(evidence, headers=evidence.headers[::-1]),
-    ]
-    for other in others:
-        with pytest.raises(VerificationError):
-            other.check_signatures(query_id, plan)
-    with pytest.raises(VerificationError):
-        evidence.check_signatures(query_id + "x", plan)
-
-
-# --- The parts ---------------------------------------------------------------------------------
-
-
 def test_two_companies_claim_one_person() -> None:
     one, two = Cohort.of(["a", "b", "c"]), Cohort.of(["d", "b"])
     with pytest.raises(
@@ -316,13 +246,13 @@ def test_masked_totals() -> None:
 
 
 def test_wire_forms_are_total() -> None:
-    totals = JointTotals("q", b"a" * 16, np.array([1, 2], dtype=np.uint64))
-    reply = JointReply((b"h" * 32, b"i" * 32), np.array([3], dtype=np.uint64), 64, b"t" * 32)
-    assert JointTotals.parse(totals.dump()).masked.tolist() == [1, 2]
-    assert JointReply.parse(reply.dump()).request_hash() == reply.request_hash()
+    totals = PooledTotals("q", b"a" * 16, np.array([1, 2], dtype=np.uint64))
+    reply = PooledReply((b"h" * 32, b"i" * 32), np.array([3], dtype=np.uint64), 64, b"t" * 32)
+    assert PooledTotals.parse(totals.dump()).masked.tolist() == [1, 2]
+    assert PooledReply.parse(reply.dump()).request_hash() == reply.request_hash()
     assert replace(reply, totals_hash=bytes(32)).request_hash() != reply.request_hash()
     for raw in (b"", b"junk", totals.dump()[:-1], reply.dump() + b"x", bytes(2 << 20)):
-        for parser in (JointTotals.parse, JointReply.parse):
+        for parser in (PooledTotals.parse, PooledReply.parse):
             with pytest.raises(IsonomyError):
                 parser(raw)
 
@@ -334,4 +264,4 @@ def test_people_and_plan_must_fit(tmp_path: Path) -> None:
             joint.federation.session(ticket) as session,
             pytest.raises(ConfigError, match="not this company's"),
         ):
-            JointOracle(session, people(SIZE))
+            pooled_oracle(session, people(SIZE))

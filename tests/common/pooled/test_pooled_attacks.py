@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from pooled_kit import ROWS, SHARE, SIZE, Table, table
+from pooled_kit import ROWS, SHARE, SIZE, Table, channel_of, table
 from session_kit import FAST, Federation
 
-from isonomy.common.base.canonical import canonical_json, parse_canonical
 from isonomy.common.base.errors import (
     AttemptLost,
     OversizedMessage,
@@ -28,22 +28,22 @@ from isonomy.common.crypto.he import QueryKey
 from isonomy.common.crypto.packing import centre
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.ledger.ledger import verify_ledger
+from isonomy.common.pooled.channel import pooled_oracle
 from isonomy.common.pooled.half import MAX_WAITING
-from isonomy.common.pooled.joint import (
-    JointReply,
-    JointTotals,
+from isonomy.common.pooled.masks import (
     MaskKey,
-    joint_parts_hash,
+    PooledReply,
+    PooledTotals,
     pair_key,
 )
-from isonomy.common.pooled.oracle import JointOracle
 from isonomy.common.pooled.requests import Reply
 from isonomy.common.pooled.serving import _Table
-from isonomy.common.pooled.store import JointEvidence, JointStore, Signed
+from isonomy.common.pooled.store import PooledStore
 from isonomy.common.privacy.queries import MAX_ANSWERS, Query, query_id_prefix
 from isonomy.common.session.links import Parcel
+from isonomy.common.sums.openings import MemoryOpenings
 from isonomy.common.sums.oracle import GroupOracle, Release
-from isonomy.common.wire.envelopes import Data, Envelope, parse, payload_digest
+from isonomy.common.wire.envelopes import Data, Envelope, parse
 from isonomy.common.wire.messages import (
     Refusal,
     SumHeader,
@@ -51,7 +51,6 @@ from isonomy.common.wire.messages import (
     decode,
     encode,
     frame_hash,
-    frames_hash,
 )
 from isonomy.server.relay import sums as relay_sums
 from isonomy.server.relay.sums import SumCollector
@@ -67,14 +66,14 @@ def zeroed(frame: bytes) -> bytes:
 
 
 def crossed(
-    joint: Table, change: Callable[[Any, JointTotals, Sequence[bytes]], Any]
+    joint: Table, change: Callable[[Any, PooledTotals, Sequence[bytes]], Any]
 ) -> tuple[BaseException | None, BaseException | None]:
     """Both companies ask once; `change` sends the second one's request. What each of them got."""
 
     def cheat(oracle: GroupOracle, own: slice) -> list[Release]:
-        assert isinstance(oracle, JointOracle)
-        send = oracle._port.joint_answer
-        oracle._port.joint_answer = lambda totals, frames: change(send, totals, frames)  # type: ignore[method-assign]
+        port = channel_of(oracle)._port
+        send = port.answer
+        port.answer = lambda totals, frames: change(send, totals, frames)  # type: ignore[method-assign]
         return once(oracle, own)
 
     with ThreadPoolExecutor(2) as pool:
@@ -85,15 +84,15 @@ def crossed(
 # --- What was committed to is what was sent -----------------------------------------------------
 
 
-def other_parts(send: Any, totals: JointTotals, frames: Sequence[bytes]) -> Any:
+def other_parts(send: Any, totals: PooledTotals, frames: Sequence[bytes]) -> Any:
     return send(totals, [frames[0], zeroed(frames[1]), *frames[2:]])
 
 
-def fewer_parts(send: Any, totals: JointTotals, frames: Sequence[bytes]) -> Any:
+def fewer_parts(send: Any, totals: PooledTotals, frames: Sequence[bytes]) -> Any:
     return send(totals, frames[:-1])
 
 
-def more_parts(send: Any, totals: JointTotals, frames: Sequence[bytes]) -> Any:
+def more_parts(send: Any, totals: PooledTotals, frames: Sequence[bytes]) -> Any:
     return send(totals, [*frames, frames[-1]])
 
 
@@ -115,9 +114,9 @@ def test_honest_header_with_other_ciphertexts(tmp_path: Path, change: Any) -> No
 def test_other_ciphertexts_first_then_the_honest_ones(tmp_path: Path) -> None:
     """The relay must not keep a total of the first ones when the regulator hears of the second."""
 
-    def twice(send: Any, totals: JointTotals, frames: Sequence[bytes]) -> Any:
-        frame, _ = other_parts(send, totals, frames)
-        assert decode(frame, Refusal).code == "ProtocolError"
+    def twice(send: Any, totals: PooledTotals, frames: Sequence[bytes]) -> Any:
+        with pytest.raises(ProtocolError):
+            other_parts(send, totals, frames)
         return send(totals, frames)
 
     with (
@@ -144,20 +143,28 @@ def test_mask_seeds_do_not_open_the_garbage(
         decrypted.append(original(key, part))
         return decrypted[-1]
 
+    attempts: list[bytes] = []
+
+    def noting(oracle: GroupOracle, own: slice) -> list[Release]:
+        releases = once(oracle, own)
+        request = channel_of(oracle).half.openings.find(releases[0].receipt.query_id)
+        attempts.append(request.header.attempt)
+        return releases
+
     monkeypatch.setattr(QueryKey, "decrypt", decrypt)
     with table(tmp_path, "first", "second") as joint, joint.regulator(tmp_path):
-        (release,), _ = joint.all_companies(once)
-        evidence = JointStore(tmp_path / "joint").load(release.receipt.query_id)
-    assert evidence is not None
+        (release,), _ = joint.all_companies(noting)
+        reply = PooledStore(tmp_path / "joint").load(release.receipt.query_id)
+    assert reply is not None
     plan = joint.federation.plan
     masks = MaskKey(pair_key(joint.federation.keys("first"), plan, 1), 2)
-    seeds = masks.seeds(release.receipt.query_id, decode(evidence.headers[0], SumHeader).attempt)
+    seeds = masks.seeds(release.receipt.query_id, attempts[0])
     (coefficients,), t = decrypted, DEFAULT_PARAMETERS.plain_modulus
     opened = coefficients.astype(np.int64)
     for seed in seeds:
         opened = opened - expand_mask(DEFAULT_PARAMETERS, seed, 0).astype(np.int64)
     opened = centre(opened % t, t)
-    block = evidence.reply.block
+    block = reply.block
     declared = np.arange(ROWS.shape[1]) * block + block - 1
     # A sum of at most 150 rows below 2^20; what is still masked is that small once in 2^15.
     small = np.abs(opened) < 1 << 28
@@ -416,27 +423,27 @@ def test_regulator_chooses_the_block(tmp_path: Path) -> None:
     with table(tmp_path, "first", "second") as joint:
         ticket = joint.relay.issue_ticket("company", "first")
         with joint.federation.session(ticket) as session:
-            oracle = JointOracle(session, joint.cohorts()["first"])
-            asked = query(joint.federation)
-            assert oracle._joint_shapes(asked, 1024).layout.block == 1024
+            channel = channel_of(pooled_oracle(session, joint.cohorts()["first"]))
+            terms, asked = channel.terms, query(joint.federation)
+            assert channel._shapes(asked, 1024).layout.block == 1024
             with pytest.raises(ProtocolError, match="does not exist"):
-                oracle._joint_shapes(asked, 1000)
-            oracle.params = replace(oracle.params, hiding_bits=90)
+                channel._shapes(asked, 1000)
+            channel.terms = replace(terms, params=replace(terms.params, hiding_bits=90))
             with pytest.raises(ProtocolError, match="would not hide our rows"):
-                oracle._joint_shapes(asked, 16)
-            oracle.params = replace(oracle.params, hiding_bits=67)
+                channel._shapes(asked, 16)
+            channel.terms = replace(terms, params=replace(terms.params, hiding_bits=67))
             with pytest.raises(ProtocolError, match="one query holds 4096"):
-                oracle._joint_shapes(query(joint.federation, columns=5000), 8192)
+                channel._shapes(query(joint.federation, columns=5000), 8192)
 
 
 def test_reply_that_names_too_few_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = JointReply.parse
+    original = PooledReply.parse
 
-    def shortened(raw: bytes) -> JointReply:
+    def shortened(raw: bytes) -> PooledReply:
         reply = original(raw)
         return replace(reply, header_hashes=reply.header_hashes[:1])
 
-    monkeypatch.setattr(JointReply, "parse", shortened)
+    monkeypatch.setattr(PooledReply, "parse", shortened)
     with (
         table(tmp_path, "first", "second") as joint,
         pytest.raises(SessionClosed),
@@ -446,55 +453,38 @@ def test_reply_that_names_too_few_requests(tmp_path: Path, monkeypatch: pytest.M
     assert any("names 1 requests; the plan has 2 companies" in str(error) for error in errors)
 
 
-def test_stored_request_that_was_changed(tmp_path: Path) -> None:
-    zero, parts = bytes(32), [b"one", b"two"]
-    totals = JointTotals("q", b"a" * 16, np.array([3], dtype=np.uint64)).dump()
-    bound = joint_parts_hash(totals, parts)
-    header = encode(SumHeader("q", b"a" * 16, zero, zero, zero, bound, 2))
-    digests = tuple(payload_digest(part) for part in parts)
-    reply = JointReply((frame_hash(header),), np.array([3], dtype=np.uint64), 64, b"t" * 32)
-    store = JointStore(tmp_path)
-    signed = Signed(b"l" * 16, 2**64 - 1, (2, 3, 4), (b"s" * 64, b"i" * 64, b"g" * 64))
-    store.save("q", JointEvidence(reply, (header,), (totals,), (digests,), (signed,)))
-    found = store.load("q")
-    assert found is not None
-    assert (found.headers, found.digests, found.signed) == ((header,), (digests,), (signed,))
-    assert found.reply.request_hash() == reply.request_hash()
+def test_stored_reply_that_was_changed(tmp_path: Path) -> None:
+    hashes, total = (b"h" * 32, b"i" * 32), np.array([3], dtype=np.uint64)
+    reply, store = PooledReply(hashes, total, 64, b"t" * 32), PooledStore(tmp_path)
+    store.save("q", reply)
+    stored = store.load("q")
+    assert stored is not None
+    assert stored.request_hash() == reply.request_hash()
     assert store.load("other") is None
     (path,) = tmp_path.iterdir()
-    content = parse_canonical(path.read_bytes(), max_bytes=1 << 20)
-    assert isinstance(content, dict)
-    changed: list[Any] = [{k: v for k, v in content.items() if k != key} for key in content]
-    changed += [{**content, key: value} for key in content for value in (7, "7", [], ["00"])]
-    lied = JointTotals("q", b"a" * 16, np.array([4], dtype=np.uint64)).dump().hex()
-    changed += [{**content, "totals": [lied]}, {**content, "totals": content["totals"] * 2}]
-    changed += [[], 7, {**content, "digests": [[digests[1].hex(), digests[0].hex()]]}]
-    own = content["signed"][0]
-    changed += [{**content, "signed": [{**own, "signatures": own["signatures"][:2]}]}]
-    for each in changed:
-        path.write_bytes(canonical_json(each))
+    for changed in (b"", b"junk", path.read_bytes()[:-1], path.read_bytes() + b"x"):
+        path.write_bytes(changed)
         with pytest.raises(VerificationError, match="changed on disk"):
             store.load("q")
 
 
-def test_a_stored_request_of_the_schema_before(tmp_path: Path) -> None:
-    """It binds no totals, and can still be answered from; it cannot pass for a newer one."""
-    zero, digests = bytes(32), (payload_digest(b"one"),)
-    bound = frames_hash(digests, hashed=True)
-    header = encode(SumHeader("q", b"a" * 16, zero, zero, zero, bound, 1))
-    reply = JointReply((frame_hash(header),), np.array([3], dtype=np.uint64), 64, b"t" * 32)
-    signed = Signed(b"l" * 16, 1, (2, 3), (b"s" * 64, b"i" * 64))
-    store = JointStore(tmp_path)
-    store.save("q", JointEvidence(reply, (header,), (), (digests,), (signed,)))
-    with pytest.raises(VerificationError, match="changed on disk"):
-        store.load("q")
-    (path,) = tmp_path.iterdir()
-    content: Any = parse_canonical(path.read_bytes(), max_bytes=1 << 20)
-    del content["totals"]
-    path.write_bytes(canonical_json({**content, "schema": 2}))
-    found = store.load("q")
-    assert found is not None
-    assert (found.totals, found.reply.request_hash()) == ((), reply.request_hash())
+def test_another_reply_under_the_same_name_is_not_believed(tmp_path: Path) -> None:
+    """The ledger has the hash of the reply that was answered; a file that says otherwise is old,
+    foreign or changed."""
+    stores = {name: MemoryOpenings() for name in ("first", "second")}
+    with table(tmp_path, "first", "second") as joint:
+        with joint.regulator(tmp_path), ThreadPoolExecutor(2) as pool:
+            jobs = [pool.submit(joint.company, n, once, stores[n]) for n in joint.names]
+            query_id = {job.result(60)[0].receipt.query_id for job in jobs}.pop()
+        store = PooledStore(tmp_path / "joint")
+        reply = store.load(query_id)
+        assert reply is not None
+        store.save(query_id, replace(reply, masked_total=reply.masked_total + np.uint64(1)))
+        with suppress(SessionClosed), joint.regulator(tmp_path), ThreadPoolExecutor(2) as pool:
+            again = [pool.submit(joint.company, n, once, stores[n]) for n in joint.names]
+            errors = [job.exception(60) for job in again]
+    assert all(error is not None for error in errors)
+    assert verify_ledger(tmp_path / "joint-ledger.jsonl").debits == 1
 
 
 def test_request_for_an_attempt_that_is_gone(tmp_path: Path) -> None:
@@ -506,7 +496,7 @@ def test_request_for_an_attempt_that_is_gone(tmp_path: Path) -> None:
         for company in ("first", "second"):
             list(half.on_query(company, 1, encode(asked)))
         zero, attempt = bytes(32), b"o" * 16
-        totals = JointTotals(asked.query_id, attempt, np.zeros(2, dtype=np.uint64)).dump()
+        totals = PooledTotals(asked.query_id, attempt, np.zeros(2, dtype=np.uint64)).dump()
         header = encode(SumHeader(asked.query_id, attempt, zero, zero, zero, zero, 1))
         frames = [
             Parcel("first", "joint", asked.query_id, 2, 0, False, totals),

@@ -96,30 +96,6 @@ def test_damping_adds_the_last_violation_and_nothing_older() -> None:
     assert damped.values()[0][0] == pytest.approx(wanted, abs=2**-31)
 
 
-def test_adaptive_steps_by_hand() -> None:
-    state = _start(adaptive=True)  # s = ½
-    seen = []
-    for people in (-30, -29, -20, 5, 5, -1):
-        state = state.advance([[people * Q]], 1.0)
-        seen.append(state.steps[0][0] / ONE)
-    # first; slow: faster; falls well: as it is; turned; slow; turned
-    assert seen == [0.5, 0.75, 0.75, 0.375, 0.5625, 0.28125]
-    plain = _start()
-    for people in (-30, -29):
-        plain = plain.advance([[people * Q]], 1.0)
-    assert set(sum(plain.steps, ())) == {to_units(0.5)}
-
-
-def test_adaptive_steps_stay_between_an_eighth_and_sixteen_times() -> None:
-    state = _start(adaptive=True)
-    for _ in range(20):
-        state = state.advance([[-30 * Q]], 1.0)
-    assert state.steps[0][0] == 16 * to_units(0.5)
-    for number in range(20):
-        state = state.advance([[(-1) ** number * Q]], 1.0)
-    assert state.steps[0][0] == to_units(0.5) // 8
-
-
 def test_no_multiplier_no_weights() -> None:
     assert set(_start((3,)).weights(0, 0)) == {0.0}
 

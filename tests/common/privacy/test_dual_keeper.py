@@ -10,9 +10,17 @@ import pytest
 from session_kit import FAST, Federation, people, serving
 
 from isonomy.common.base.errors import ProtocolError
+from isonomy.common.privacy.declarations import (
+    ConstraintGradient,
+    Content,
+    Declaration,
+    DualStep,
+    Plain,
+)
 from isonomy.common.privacy.dual import DualRule, Multipliers
-from isonomy.common.privacy.dual_keeper import DUAL_PURPOSE, counts_purpose, gradient_purpose
-from isonomy.common.remote.remote import RemoteOracle
+from isonomy.common.privacy.dual_keeper import declared_counts
+from isonomy.common.remote.remote import remote_channel, remote_oracle
+from isonomy.common.sums.channel import Wrapper
 from isonomy.common.sums.local import LocalOracle
 from isonomy.common.sums.oracle import GroupOracle, Release
 
@@ -27,15 +35,15 @@ def start(oracle: GroupOracle) -> Multipliers:
     """Counts and one dual step, as PF-LD asks for them."""
     n, bound = len(oracle.cohort), oracle.params.row_bound
     totals = [n * bound]
-    purpose = counts_purpose(RULE, totals)
-    counts = oracle.open_sum(np.ones((n, 1)), norm=1.0, share=0.1, purpose=purpose)
+    declaration = Declaration(declared_counts(RULE, totals))
+    counts = oracle.open_sum(np.ones((n, 1)), norm=1.0, share=0.1, declaration=declaration)
     lam = Multipliers.start(RULE, integers(counts, 1.0, bound), totals, bound)
     return step(oracle, lam)
 
 
 def step(oracle: GroupOracle, lam: Multipliers) -> Multipliers:
     rows = np.linspace(-1, 1, len(oracle.cohort))[:, None]
-    release = oracle.open_sum(rows, norm=1.0, share=0.1, purpose=DUAL_PURPOSE)
+    release = oracle.open_sum(rows, norm=1.0, share=0.1, declaration=Declaration(DualStep()))
     lam = lam.advance(integers(release, 1.0, lam.row_bound), 1.0)
     assert release.receipt is not None
     flat = tuple(value for row in lam.values() for value in row)
@@ -45,59 +53,59 @@ def step(oracle: GroupOracle, lam: Multipliers) -> Multipliers:
     return lam
 
 
-def gradient(oracle: GroupOracle, weights: tuple[float, ...], purpose: str) -> Release:
+def gradient(oracle: GroupOracle, weights: tuple[float, ...], content: Content) -> Release:
     rows = np.random.default_rng(1).normal(size=(len(oracle.cohort), 3))
-    return oracle.weighted_sum(rows, weights, norm=1.0, share=0.1, purpose=purpose)
+    return oracle.weighted_sum(rows, weights, norm=1.0, share=0.1, declaration=Declaration(content))
 
 
 @pytest.fixture
-def oracle(tmp_path: Path) -> LocalOracle:
+def oracle(tmp_path: Path) -> GroupOracle:
     ids = list(people(400).ids)
     sex = ["f" if number % 3 else "m" for number in range(400)]
     return LocalOracle.rehearse(ids, {"sex": sex}, epsilon=5.0, delta=1e-6, folder=tmp_path)
 
 
-def test_weights_of_lambda_pass_and_others_do_not(oracle: LocalOracle) -> None:
+def test_weights_of_lambda_pass_and_others_do_not(oracle: GroupOracle) -> None:
     lam = start(oracle)
     weights = lam.weights(0, 0)
     before = oracle.budget.spent_units
     for wrong in (tuple(2 * w for w in weights), (1.0, 0.0)):
         with pytest.raises(ProtocolError, match="not those of the multipliers"):
-            gradient(oracle, wrong, gradient_purpose(0, 0))
-    with pytest.raises(ProtocolError, match="named so"):
-        gradient(oracle, weights, "something else")
+            gradient(oracle, wrong, ConstraintGradient(0, 0))
+    with pytest.raises(ProtocolError, match="declares its constraint gradient"):
+        gradient(oracle, weights, Plain())
     with pytest.raises(ProtocolError, match="unknown attribute or event"):
-        gradient(oracle, weights, gradient_purpose(0, 1))
+        gradient(oracle, weights, ConstraintGradient(0, 1))
     assert oracle.budget.spent_units == before
-    gradient(oracle, weights, gradient_purpose(0, 0))
+    gradient(oracle, weights, ConstraintGradient(0, 0))
     later = step(oracle, lam)
     with pytest.raises(ProtocolError, match="not those of the multipliers"):
-        gradient(oracle, weights, gradient_purpose(0, 0))  # an old λ
-    gradient(oracle, later.weights(0, 0), gradient_purpose(0, 0))
+        gradient(oracle, weights, ConstraintGradient(0, 0))  # an old λ
+    gradient(oracle, later.weights(0, 0), ConstraintGradient(0, 0))
 
 
-def test_out_of_turn(oracle: LocalOracle) -> None:
+def test_out_of_turn(oracle: GroupOracle) -> None:
     rows = np.ones((400, 1))
     with pytest.raises(ProtocolError, match="comes after the counts"):
-        oracle.open_sum(rows, norm=1.0, share=0.1, purpose=DUAL_PURPOSE)
-    with pytest.raises(ProtocolError, match="does not declare"):
-        oracle.open_sum(rows, norm=1.0, share=0.1, purpose="pf_ld counts")
-    wrong = counts_purpose(RULE, [400]).replace(f"s={RULE.step}", "s=0")
+        oracle.open_sum(rows, norm=1.0, share=0.1, declaration=Declaration(DualStep()))
+    counts = declared_counts(RULE, [400])
+    wrong = Declaration(replace(counts, step=0))
     with pytest.raises(ProtocolError, match="must be positive"):
-        oracle.open_sum(rows, norm=1.0, share=0.1, purpose=wrong)
+        oracle.open_sum(rows, norm=1.0, share=0.1, declaration=wrong)
+    two = Declaration(replace(counts, totals=(400, 400)))
     with pytest.raises(ProtocolError, match="one total per event"):
-        oracle.open_sum(rows, norm=1.0, share=0.1, purpose=counts_purpose(RULE, [400, 400]))
+        oracle.open_sum(rows, norm=1.0, share=0.1, declaration=two)
     for norm in (0.5, 1.5):
         with pytest.raises(ProtocolError, match="norm 1, or √events at most"):
-            oracle.open_sum(rows, norm=norm, share=0.1, purpose=counts_purpose(RULE, [400]))
+            oracle.open_sum(rows, norm=norm, share=0.1, declaration=Declaration(counts))
     assert oracle.budget.spent_units == 0
     start(oracle)
     with pytest.raises(ProtocolError, match="released once"):
-        oracle.open_sum(rows, norm=1.0, share=0.1, purpose=counts_purpose(RULE, [400]))
+        oracle.open_sum(rows, norm=1.0, share=0.1, declaration=Declaration(counts))
     with pytest.raises(ProtocolError, match="open group sum"):
-        oracle.blind_sum(rows, norm=1.0, share=0.1, purpose=DUAL_PURPOSE)
+        oracle.blind_sum(rows, norm=1.0, share=0.1, declaration=Declaration(DualStep()))
     with pytest.raises(ProtocolError, match="events and attributes"):
-        oracle.open_sum(np.ones((400, 2)), norm=2.0, share=0.1, purpose=DUAL_PURPOSE)
+        oracle.open_sum(np.ones((400, 2)), norm=2.0, share=0.1, declaration=Declaration(DualStep()))
 
 
 def test_through_a_session_and_a_restart(tmp_path: Path) -> None:
@@ -108,19 +116,19 @@ def test_through_a_session_and_a_restart(tmp_path: Path) -> None:
             serving(federation, relay.issue_ticket("regulator", "regulator"), timing=FAST),
             federation.session(relay.issue_ticket("company", "company")).start() as session,
         ):
-            first = RemoteOracle(session, federation.cohort)
+            first = remote_oracle(session, federation.cohort)
             lam = start(first)
-            asked = first._asked
+            position = first.position
         # A new daemon over the same ledger, a company that goes on where it was.
         with (
             serving(federation, relay.issue_ticket("regulator", "regulator"), timing=FAST),
             federation.session(relay.issue_ticket("company", "company")).start() as session,
         ):
-            second = RemoteOracle(session, federation.cohort)
-            second._asked, second._spent = asked, first._spent
+            second = remote_oracle(session, federation.cohort)
+            second.go_on_from(*position)
             with pytest.raises(ProtocolError, match="not those of the multipliers"):
-                gradient(second, (1.0, 0.0), gradient_purpose(0, 0))
-            gradient(second, lam.weights(0, 0), gradient_purpose(0, 0))
+                gradient(second, (1.0, 0.0), ConstraintGradient(0, 0))
+            gradient(second, lam.weights(0, 0), ConstraintGradient(0, 0))
             wrong = replace(lam, lam=tuple((v + 1,) for (v,) in lam.lam))
             assert wrong.weights(0, 0) != lam.weights(0, 0)
             step(second, lam)
@@ -137,9 +145,9 @@ def test_a_whole_training_through_a_session(tmp_path: Path) -> None:
     y = (x.sum(axis=1) + rng.normal(size=3000) > 1).astype(np.int64)
     confirmed: list[str] = []
 
-    class Listening(RemoteOracle):
+    class Listening(Wrapper):
         def confirm_multipliers(self, query_id: str, values: tuple[float, ...]) -> None:
-            assert self._port.multipliers(query_id) == values
+            assert self.inner.inner._port.multipliers(query_id) == values
             confirmed.append(query_id)
 
     with (
@@ -147,7 +155,7 @@ def test_a_whole_training_through_a_session(tmp_path: Path) -> None:
         serving(federation, relay.issue_ticket("regulator", "regulator"), timing=FAST),
         federation.session(relay.issue_ticket("company", "company")).start() as session,
     ):
-        oracle = Listening(session, federation.cohort)
+        oracle = GroupOracle(Listening(remote_channel(session, federation.cohort)))
         model = GradientFairClassifier(
             "logistic", oracle=oracle, trainer_options={"rounds": 3}, random_state=0
         )
@@ -180,7 +188,7 @@ def test_a_plan_with_record_privacy_through_a_session(tmp_path: Path) -> None:
         serving(federation, relay.issue_ticket("regulator", "regulator"), timing=FAST),
         federation.session(relay.issue_ticket("company", "company")).start() as session,
     ):
-        oracle = RemoteOracle(session, federation.cohort)
+        oracle = remote_oracle(session, federation.cohort)
         with pytest.raises(ConfigError, match="the approved plan promises"):
             GradientFairClassifier(oracle=oracle, **settings).fit(x, y)
         assert oracle.budget.spent_units == 0

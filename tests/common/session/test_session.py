@@ -29,7 +29,7 @@ from isonomy.common.base.errors import (
     TokenRefused,
 )
 from isonomy.common.keys.certificates import TlsFiles, issue, make_authority, renew
-from isonomy.common.remote.remote import RemoteOracle
+from isonomy.common.remote.remote import remote_oracle
 from isonomy.common.session.connection import Session
 from isonomy.common.session.links import Parcel
 from isonomy.common.session.tickets import Ticket
@@ -69,7 +69,7 @@ def test_queries_through_the_relay(federation: Federation, relay: RelayServer) -
     mine, theirs = tickets(relay)
     rows = federation.rows()
     with serving(federation, theirs), federation.session(mine) as session:
-        oracle = RemoteOracle(session, federation.cohort)
+        oracle = remote_oracle(session, federation.cohort)
         release = oracle.blind_sum(rows, norm=2.0, share=0.05)
         assert release.values.shape == (2, 3)
         assert release.deviation.shape == (2,)
@@ -92,7 +92,7 @@ def test_refusal_of_the_regulator_reaches_the_company(
 ) -> None:
     mine, theirs = tickets(relay)
     with serving(federation, theirs), federation.session(mine) as session:
-        oracle = RemoteOracle(session, federation.cohort)
+        oracle = remote_oracle(session, federation.cohort)
         oracle.groups["sex"] = ("f", "m", "x")  # the company believes in another group
         with pytest.raises(ProtocolError):
             oracle.counts(share=0.01)
@@ -285,7 +285,7 @@ def test_other_plan_at_the_relay(federation: Federation, relay: RelayServer) -> 
 def test_other_people_than_the_plan_binds(federation: Federation, relay: RelayServer) -> None:
     mine, _ = tickets(relay)
     with federation.session(mine) as session, pytest.raises(ConfigError, match="not the cohort"):
-        RemoteOracle(session, people(63))
+        remote_oracle(session, people(63))
 
 
 def test_port_in_use(federation: Federation, relay: RelayServer) -> None:

@@ -22,7 +22,7 @@ from session_kit import FAST, CuttableProxy, Federation, serving
 
 from isonomy.common.base.errors import PartyTimeout
 from isonomy.common.ledger.ledger import verify_ledger
-from isonomy.common.remote.remote import RemoteOracle
+from isonomy.common.remote.remote import remote_oracle
 from isonomy.common.session.stream import Timing
 from isonomy.common.sums.openings import FolderOpenings
 
@@ -102,7 +102,7 @@ def cut_off(folder: Path, how: str, seconds: float, timing: Timing) -> float:
             serving(federation, tickets[0], timing=timing),
             federation.session(tickets[1], timing=timing) as session,
         ):
-            oracle = RemoteOracle(session, federation.cohort)
+            oracle = remote_oracle(session, federation.cohort)
             before = oracle.counts(share=0.1)
             back = time.monotonic() + 0.02 + seconds
             threading.Timer(0.02, proxy.cut if how == "reset" else proxy.swallow).start()
@@ -147,9 +147,9 @@ def test_party_that_never_comes_back(tmp_path: Path) -> None:
             pytest.raises(PartyTimeout, match=r"regulator did not come back within 1 s.*resume"),
             federation.session(mine, timing=impatient) as session,
         ):
-            RemoteOracle(session, federation.cohort, openings=openings).counts(share=0.1)
+            remote_oracle(session, federation.cohort, openings=openings).counts(share=0.1)
         with serving(federation, theirs), federation.session(mine) as session:
-            oracle = RemoteOracle(session, federation.cohort, openings=openings)
+            oracle = remote_oracle(session, federation.cohort, openings=openings)
             assert oracle.counts(share=0.1).receipt.units > 0
 
 

@@ -23,7 +23,7 @@ from isonomy.common.crypto.params import DEFAULT_PARAMETERS as P
 from isonomy.common.inspection.inspection import inspect_request, recompute
 from isonomy.common.privacy.queries import Query, shapes_of
 from isonomy.common.sums import regulator_half
-from isonomy.common.sums.company_half import EncryptedOracle
+from isonomy.common.sums.encrypted import EncryptedChannel
 from isonomy.common.sums.openings import MemoryOpenings, Opening
 from isonomy.common.wire.messages import (
     Answer,
@@ -254,7 +254,7 @@ def test_crafted_ciphertexts_cannot_add_up_under_one_key(
     for change in range(5):
         crafted = encode(SumPart(0, bytes(8 * change) + bytes(P.answer_bytes - 8 * change)))
         again = dataclasses.replace(header, parts_hash=frames_hash([crafted]))
-        frame = fed.port.half.answer([encode(again), crafted])
+        frame = fed.port.answered([encode(again), crafted])
         if encode(again) == honest[0]:
             continue
         with pytest.raises(ReplayRefused):
@@ -265,7 +265,7 @@ def test_crafted_ciphertexts_cannot_add_up_under_one_key(
     with pytest.raises(ProtocolError, match="not below q0"):
         company.blind_sum(np.ones((40, 1)), norm=1.0, share=0.1)
     fed.port.change_request = lambda frames: frames
-    frame = fed.port.half.answer(fed.port.request_seen)
+    frame = fed.port.answered(fed.port.request_seen)
     with pytest.raises(ProtocolError, match="no key is open"):
         decode(frame, SumHeader)
     assert [key.decryptions for key in keys] == [1, 1, 0]  # checked whole before the first
@@ -411,14 +411,14 @@ def test_rows_over_the_bound_are_caught_even_if_committed_to(
 ) -> None:
     fed, store = world(tmp_path), MemoryOpenings()
     company, rows = fed.company(store), np.ones((40, 1))
-    real = EncryptedOracle._exchange
+    real = EncryptedChannel.exchange
 
-    def unclipped(self: EncryptedOracle, asked: Any) -> Any:
-        larger = asked.rows.copy()
+    def unclipped(self: EncryptedChannel, prepared: Any) -> Any:
+        larger = prepared.rows.copy()
         larger[7] *= 64
-        return real(self, dataclasses.replace(asked, rows=larger))
+        return real(self, dataclasses.replace(prepared, rows=larger))
 
-    monkeypatch.setattr(EncryptedOracle, "_exchange", unclipped)
+    monkeypatch.setattr(EncryptedChannel, "exchange", unclipped)
     company.blind_sum(rows, norm=1.0, share=0.1)
     with pytest.raises(VerificationError, match=r"^\(5\)"):
         inspect_request(*opened(fed, store), group_counts=(2,), cohort_size=40)

@@ -165,7 +165,7 @@ def test_a_changed_answer_is_refused(fed: Federation) -> None:
 
 def test_an_answer_under_a_foreign_key_is_refused(fed: Federation) -> None:
     company = fed.company()
-    company._regulator_key = Identity.generate().public
+    company.channel.inner.half._regulator_key = Identity.generate().public
     with pytest.raises(VerificationError, match="signature"):
         company.blind_sum(ROWS, norm=3.0, share=0.2)
 
@@ -461,10 +461,10 @@ def test_a_newer_attempt_ends_an_older_one_cleanly(fed: Federation) -> None:
     # A stale header does not cost the newer attempt its key.
     stale = SumHeader(QUERY.query_id, first.attempt, *[bytes(32)] * 4, parts=1)
     with pytest.raises(ProtocolError, match="no key is open"):
-        decode(fed.port.half.answer([encode(stale)]), Answer)
+        decode(fed.port.answered([encode(stale)]), Answer)
     fresh = dataclasses.replace(stale, attempt=decode(newer[0], ColumnsHeader).attempt)
     with pytest.raises(ProtocolError, match="another query"):
-        decode(fed.port.half.answer([encode(fresh)]), Answer)
+        decode(fed.port.answered([encode(fresh)]), Answer)
 
 
 def test_refused_chunks_leave_no_trace_in_the_ledger(tmp_path: Path) -> None:

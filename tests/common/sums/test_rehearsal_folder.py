@@ -11,12 +11,13 @@ import pytest
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, ReplayRefused
 from isonomy.common.sums.local import LocalOracle
+from isonomy.common.sums.oracle import GroupOracle
 
 PEOPLE = [f"Zoë {n}" for n in range(12)]
 SEX = ["F", "M"] * 6
 
 
-def oracle(folder: Path, **other: Any) -> LocalOracle:
+def oracle(folder: Path, **other: Any) -> GroupOracle:
     settings = {"ids": PEOPLE, "attributes": {"sex": SEX}, "epsilon": 1.0, "delta": 1e-5, **other}
     return LocalOracle.rehearse(**settings, folder=folder)
 

@@ -15,14 +15,15 @@ from isonomy.common.base.errors import BudgetExceeded, ConfigError, ReplayRefuse
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.privacy.accounting import epsilon_of, laplace_units
 from isonomy.common.privacy.noise import SystemNoise
-from isonomy.common.sums.local import LocalOracle
-from isonomy.common.sums.randomised_response import (
+from isonomy.common.sums.local import LocalOracle, true_groups
+from isonomy.company.compare.baselines.randomised_response import (
     GRID,
     corrected_indicators,
     flip_matrix,
     keep_threshold,
     largest_epsilon,
     randomise,
+    release,
     units_of,
 )
 
@@ -80,14 +81,13 @@ def test_paid_once(tmp_path: Path) -> None:
     ids = [f"p{n}" for n in range(500)]
     values = {"sex": ["f" if n % 3 else "m" for n in range(500)]}
     oracle = LocalOracle.rehearse(ids, values, epsilon=8.0, delta=1e-6, folder=tmp_path)
-    first = oracle.randomised_groups(1_000_000)
+    first = release(oracle, "comparison", 1_000_000, "sex")
     assert oracle.budget.spent_units == laplace_units(1, 1)
-    assert 0.6 < np.mean(first.groups == oracle.unsafe_true_groups()) < 0.85  # e/(1 + e) = .731
+    assert 0.6 < np.mean(first == true_groups(oracle, "comparison")) < 0.85  # e/(1 + e) = .731
     with pytest.raises(ReplayRefused):
-        oracle.randomised_groups(500_000)
-    again = oracle._custodian.release_reports("sex", 1_000_000)
-    np.testing.assert_array_equal(np.frombuffer(again.answer, "<u2"), first.groups)
-    assert again.event["mechanism"] == "randomised_response"
+        release(oracle, "comparison", 500_000, "sex")
+    oracle.accounts.restore(0 * oracle.accounts.state())  # a company that forgot it has paid
+    np.testing.assert_array_equal(release(oracle, "comparison", 1_000_000, "sex"), first)
     # It composes with Gaussian releases in one account.
     oracle.counts(share=0.1)
     spent = oracle.budget.spent_units
@@ -102,6 +102,6 @@ def test_a_budget_that_does_not_reach(tmp_path: Path) -> None:
         ["a", "b"], {"sex": ["f", "m"]}, epsilon=0.1, delta=1e-6, folder=tmp_path
     )
     with pytest.raises(BudgetExceeded):
-        oracle.randomised_groups(1_000_000)
+        release(oracle, "comparison", 1_000_000, "sex")
     assert oracle.budget.spent_units == 0
     assert verify_ledger(tmp_path / "ledger.jsonl").debits == 0

@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from isonomy.common.agreements.decision_rule import DecisionRule
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.local import LocalOracle
+from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.compare.jagielski.game import Auditor, paper_rounds, paper_step
 from isonomy.company.compare.jagielski.oracle_learner import OracleLearner
 from isonomy.company.compare.jagielski.players import AwareGame, Training
@@ -146,7 +147,7 @@ def lending() -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]
 
 
 @pytest.fixture
-def oracle(lending, tmp_path) -> LocalOracle:
+def oracle(lending, tmp_path) -> GroupOracle:
     _, _, group, ids = lending
     values = {"sex": ["f" if g else "m" for g in group]}
     return LocalOracle.rehearse(
@@ -154,7 +155,7 @@ def oracle(lending, tmp_path) -> LocalOracle:
     )
 
 
-def test_postprocessing(lending, oracle: LocalOracle) -> None:
+def test_postprocessing(lending, oracle: GroupOracle) -> None:
     x, y, group, ids = lending
     model = PostprocessedClassifier(
         LogisticRegression(), tolerance=0.0, oracle=oracle, random_state=0
@@ -178,7 +179,7 @@ def test_postprocessing(lending, oracle: LocalOracle) -> None:
     assert np.abs(model.counts_ - np.round(model.counts_)).max() > 0
 
 
-def test_one_budget_for_both_players(lending, oracle: LocalOracle) -> None:
+def test_one_budget_for_both_players(lending, oracle: GroupOracle) -> None:
     """T rounds of learner and auditor and the count together: at most the plan's ε."""
     x, y, _, ids = lending
     model = OracleLearner(oracle=oracle, tolerance=0.0, rounds=5, random_state=0)
@@ -239,7 +240,7 @@ def test_the_aware_game_sees_the_group(lending, tmp_path) -> None:
             assert game.rates(rule)[label, a] == pytest.approx(share, abs=0.02)
 
 
-def test_aware_predictions_need_the_attribute(lending, oracle: LocalOracle) -> None:
+def test_aware_predictions_need_the_attribute(lending, oracle: GroupOracle) -> None:
     x, y, group, ids = lending
     model = OracleLearner(
         oracle=oracle, notion="equal_fpr", rounds=4, attribute_aware=True, random_state=0
@@ -260,7 +261,7 @@ def test_aware_predictions_need_the_attribute(lending, oracle: LocalOracle) -> N
 
 
 class TestRuleAsAFile:
-    def test_round_trip(self, lending, oracle: LocalOracle) -> None:
+    def test_round_trip(self, lending, oracle: GroupOracle) -> None:
         x, y, _, ids = lending
         model = PostprocessedClassifier(LogisticRegression(), oracle=oracle).fit(x, y, ids=ids)
         rule = model.export_rule()
@@ -304,7 +305,7 @@ class TestRuleAsAFile:
 
 
 class TestBadInput:
-    def test_no_attribute_at_prediction(self, lending, oracle: LocalOracle) -> None:
+    def test_no_attribute_at_prediction(self, lending, oracle: GroupOracle) -> None:
         x, y, _, ids = lending
         model = PostprocessedClassifier(LogisticRegression(), oracle=oracle).fit(x, y, ids=ids)
         with pytest.raises(ConfigError, match="sensitive_features"):
@@ -315,7 +316,7 @@ class TestBadInput:
                 model.predict(x, sensitive_features=["x"] * len(x))
 
     @pytest.mark.parametrize("model", [PostprocessedClassifier, OracleLearner])
-    def test_nothing_is_spent_on_wrong_settings(self, model, lending, oracle: LocalOracle) -> None:
+    def test_nothing_is_spent_on_wrong_settings(self, model, lending, oracle: GroupOracle) -> None:
         x, y, _, ids = lending
         first = {"estimator": LogisticRegression()} if model is PostprocessedClassifier else {}
         for wrong in ({"notion": "demographic_parity"}, {"share": 0.0}, {"oracle": None}):

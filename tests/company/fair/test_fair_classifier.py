@@ -18,6 +18,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from isonomy.common.base.errors import BudgetExceeded, CapacityError, ConfigError, DataError
 from isonomy.common.sums.local import LocalOracle
+from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.fair.estimator import FairClassifier
 from isonomy.company.fair.inputs import features
 from isonomy.company.fair.inputs.checks import AttributeAmongFeaturesWarning
@@ -35,7 +36,7 @@ def people(n: int = N, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray, np.ndar
     return pd.DataFrame({"skill": skill, "hobby": hobby}), y, np.where(a, "f", "m")
 
 
-def oracle_for(a: np.ndarray, epsilon: float = 8.0, name: str = "sex") -> LocalOracle:
+def oracle_for(a: np.ndarray, epsilon: float = 8.0, name: str = "sex") -> GroupOracle:
     return LocalOracle.rehearse(
         [f"p{i}" for i in range(len(a))], {name: a.tolist()}, epsilon=epsilon, delta=1e-5
     )

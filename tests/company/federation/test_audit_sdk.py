@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from report_kit import Audited, audited_run
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
-from isonomy.common.report.audit_cells import AuditPurpose
+from isonomy.common.privacy.declarations import Audit, Declaration
 from isonomy.common.report.schema import Statement
 from isonomy.common.sums.local import LocalOracle
 from isonomy.company.federation.auditing import audit, price
@@ -23,27 +24,26 @@ def run(tmp_path: Path) -> Audited:
     return audited_run(tmp_path, groups=1)
 
 
-def test_a_purpose_is_read_back_as_it_was_written() -> None:
-    for purpose in (
-        AuditPurpose("before", "yd", (1.0, 20.0, 0.0, 999999.0), "1"),
-        AuditPurpose("spring audit", "d", (12.5, 3.25), "granted"),
-        AuditPurpose("joint", "yd", None, "1"),
+def test_a_declaration_is_read_back_as_it_was_written() -> None:
+    for content in (
+        Audit("before", "yd", (1000, 20_000, 0, 999_999_000), "1"),
+        Audit("spring audit", "d", (12_500, 3_250), "granted: yes"),
+        Audit("joint", "yd", (), "1"),
     ):
-        assert AuditPurpose.parse(str(purpose)) == purpose
-        assert len(str(purpose)) <= 128
+        assert Declaration.from_text(Declaration(content).to_text()).content == content
 
 
 @pytest.mark.parametrize(
-    "text",
+    "fields",
     [
-        "audit", "audit:v1:", "audit:v2:a:yd:1/1/1/1:1", "audit:v1:a:yd:1/1/1:1",
-        "audit:v1:a:yd:1/1/1/x:1", "audit:v1:a:yd:01/1/1/1:1", "audit:v1:A:yd:1/1/1/1:1",
-        "audit:v1:a:zz:1/1:1", "audit:v1:a:d:1/1:", "audit:v1:a:d:1/1:1:2", "audit:v1:a:d:-1/1:1",
-        "audit:v1:a:d:1e9/1:1", "audit:v1:a:d:nan/1:1",
+        ("A", "yd", (), "1"), ("a", "zz", (), "1"), ("a", "yd", (1, 1, 1), "1"),
+        ("a", "d", (-1, 1), "1"), ("a", "d", (1, 1), ""), ("a", "d", (1, 1), "two\nlines"),
+        ("a", "d", (2**53, 1), "1"), ("a" * 25, "d", (), "1"),
     ],
 )  # fmt: skip
-def test_anything_else_is_not_an_audit(text: str) -> None:
-    assert AuditPurpose.parse(text) is None
+def test_anything_else_is_not_an_audit(fields: tuple[Any, ...]) -> None:
+    with pytest.raises(ConfigError):
+        Audit(*fields)
 
 
 def test_one_query_and_the_stated_price(run: Audited) -> None:
@@ -53,9 +53,9 @@ def test_one_query_and_the_stated_price(run: Audited) -> None:
     record = run.ledger.find(found.receipt.query_id)
     assert record is not None
     assert record.units <= 0.1 * run.plan.cap_units
-    assert record.event["purpose"] == str(
-        AuditPurpose("before", "yd", tuple(map(float, found.totals)), "1")
-    )
+    declaration = Declaration.from_text(str(record.event["declaration"]))
+    totals = tuple(round(1000 * total) for total in found.totals)
+    assert declaration.content == Audit("before", "yd", totals, "1")
     assert sum(found.totals) == len(run.cohort)
     assert found.counts.sigma * 2 == pytest.approx(cost.count_deviation, rel=1e-6)
     (table,) = found.tables

@@ -21,7 +21,7 @@ from isonomy.common.base.errors import ConfigError, InspectionFailed, Inspection
 from isonomy.common.inspection.verdict import Verdict
 from isonomy.common.keys.party import Card, PartyKeys
 from isonomy.common.node.bridge_server import BridgeServer
-from isonomy.common.sums.company_half import EncryptedOracle
+from isonomy.common.sums.encrypted import EncryptedChannel
 from isonomy.common.sums.openings import StoredRequest
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.federation.home import Home
@@ -172,15 +172,15 @@ def late_verdict(scene: Scene) -> None:
 def test_a_cheat_is_found_by_the_auditor_and_the_plan_ends(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = EncryptedOracle._attempt
+    real = EncryptedChannel._attempt
 
-    def attempt(self: EncryptedOracle, asked: Any) -> StoredRequest:
-        larger = asked.rows.copy()
+    def attempt(self: EncryptedChannel, prepared: Any, frame: bytes) -> StoredRequest:
+        larger = prepared.rows.copy()
         larger[7] *= 64
-        return real(self, dataclasses.replace(asked, rows=larger))
+        return real(self, dataclasses.replace(prepared, rows=larger), frame)
 
     with monkeypatch.context() as patch:
-        patch.setattr(EncryptedOracle, "_attempt", attempt)
+        patch.setattr(EncryptedChannel, "_attempt", attempt)
         with pytest.raises(InspectionPending):
             scene.run()
     (opening,) = scene.regulator("inspect", scene.federation.plan.hash.hex(), "--json").json[

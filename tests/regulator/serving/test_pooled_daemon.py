@@ -17,8 +17,8 @@ from session_kit import GROUPS, attributes
 from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.node.bridge import DaemonAbsent, Message, call
-from isonomy.common.pooled.half import JointHalf
-from isonomy.common.pooled.joint import share_slices
+from isonomy.common.pooled.half import PooledHalf
+from isonomy.common.pooled.masks import share_slices
 from isonomy.common.sums.custodian import Custodian
 from isonomy.common.sums.oracle import GroupOracle, Release
 from isonomy.company.federation.joining import JoinedJointOracle, join
@@ -97,7 +97,7 @@ def test_same_group_sums_as_one_company(tmp_path: Path, monkeypatch: pytest.Monk
         ticket = joint.relay.issue_ticket("regulator", "regulator").to_json().decode()
         with Daemon(config, vault) as daemon, ThreadPoolExecutor(5) as pool:
             daemon.reserve_all()
-            assert isinstance(daemon.plans.half(joint.federation.plan.hash), JointHalf)
+            assert isinstance(daemon.plans.half(joint.federation.plan.hash), PooledHalf)
             answers = pool.submit(daemon.node, {"type": "session", "ticket": ticket})
             nodes = [pool.submit(hand_over, joint, name) for name in joint.names]
             companies = [pool.submit(company, joint, name) for name in joint.names]

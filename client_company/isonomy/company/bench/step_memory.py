@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from isonomy.common.sums.local import LocalOracle
+from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
 from isonomy.company.gradient.sums.primal import CentredGradients, private_sum
 
@@ -82,7 +83,7 @@ def _peak_mb(case: MemoryCase, private: bool) -> float:
     return _status_mb("VmHWM") - resident
 
 
-def _private(model: nn.Module, inputs: Tensor, oracle: LocalOracle) -> object:
+def _private(model: nn.Module, inputs: Tensor, oracle: GroupOracle) -> object:
     grads = ChunkGradients.of(model, _score, inputs, np.arange(len(inputs)))
     return private_sum(
         oracle,
@@ -91,11 +92,11 @@ def _private(model: nn.Module, inputs: Tensor, oracle: LocalOracle) -> object:
         norm=1.0,
         attribute="group",
         noise={"share": 0.01},
-        purpose="memory of a gradient",
+        label={"purpose": "memory of a gradient"},
     ).tensors()
 
 
-def _rows(model: nn.Module, inputs: Tensor, oracle: LocalOracle) -> object:
+def _rows(model: nn.Module, inputs: Tensor, oracle: GroupOracle) -> object:
     """All per-sample gradients at once, as DP-SGD holds them."""
     parameters = {name: p.detach() for name, p in model.named_parameters()}
 

@@ -20,8 +20,7 @@ from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.keys.identity import verify_signature
 from isonomy.common.sums.openings import cut_chunks
-from isonomy.common.sums.regulator_half import ANSWER_DOMAIN
-from isonomy.common.wire.messages import Answer, decode
+from isonomy.common.wire.messages import ANSWER_DOMAIN, Answer, decode
 from isonomy.company.cli.options import HOME, HomeFolder, print_json
 from isonomy.company.federation.home import Home
 

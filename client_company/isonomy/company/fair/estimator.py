@@ -31,6 +31,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples, check_is_fitted, column_or_1d, validate_data
 
 from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.sums.channel import Needs
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.fair.inputs import checks
 from isonomy.company.fair.inputs.base import check_base, fit_base
@@ -52,6 +53,8 @@ Ints = NDArray[np.int64]
 
 _SHARED = ("oracle", "releases")  # handles, not settings: a clone must not copy a budget
 _TOLERANCES = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
+
+NEEDS = Needs("FairClassifier")
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
 
     def _checked(self, X: Any, y: Any, ids: Sequence[object] | None) -> _Task:
         """The input of a fit, or an error that says what is wrong with it. Spends nothing."""
-        oracle = checks.checked_oracle(self.oracle)
+        oracle = checks.checked_oracle(self.oracle, NEEDS)
         attributes = checks.checked_attributes(oracle, self.attribute)
         X, y = validate_data(self, X, y, skip_check_array=True)
         rows = _num_samples(X)
@@ -231,7 +234,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self.model_ = TiltedModel(
             outcome.features, outcome.proxy, outcome.tilt, events, outcome.retrained
         )
-        budget = checks.checked_oracle(self.oracle).budget
+        budget = checks.checked_oracle(self.oracle, NEEDS).budget
         self.report_ = report_of(outcome, _joined(self.notion), budget, seconds)
         self._outcome: Outcome | None = outcome
         self._seconds = seconds

@@ -19,12 +19,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.common.people.cohort import INTERSECTION
-from isonomy.common.pooled.oracle import JointOracle
 from isonomy.common.privacy.accounting import epsilon_of
+from isonomy.common.privacy.declarations import Audit, Cells, Declaration
 from isonomy.common.privacy.queries import cost_of, noise_deviation
 from isonomy.common.report.audit import SMALLEST_GROUP, AuditTable, NoisedCounts, check_shown
-from isonomy.common.report.audit_cells import AuditPurpose, Cells
 from isonomy.common.report.audit_intervals import Estimate
+from isonomy.common.sums.channel import Needs, check_needs
 from isonomy.common.sums.oracle import Budget, GroupOracle, Receipt
 
 SHARE = 0.05
@@ -141,6 +141,7 @@ def audit(
     | selected | the class that counts as selected; None: 1, for decisions that are 0 or 1 |
     | smallest_group | smaller groups (by noised size) are pooled or withheld |
     """
+    check_needs(Needs("an audit", pooled=True), oracle.capabilities)
     expression = _expression(oracle, attribute)
     check_shown(expression, oracle.groups)
     cells, rows, selected_class = _rows(decisions, target, selected)
@@ -159,15 +160,18 @@ def audit(
         labelled=cells == "yd",
     )
     _check_useful(cost, len(persons), len(oracle.labels(expression)))
-    joint = isinstance(oracle, JointOracle)
+    joint = oracle.capabilities.pooled
     totals = tuple(float(total) for total in folded.sum(axis=0).round(3))
+    # Where several companies ask together, nobody knows the totals before the answer.
+    stated = () if joint else tuple(round(1000 * total) for total in totals)
     release = oracle.open_sum(
         folded,
         norm=1.0,
         attribute=expression,
         people=persons,
         share=share,
-        purpose=str(AuditPurpose(name, cells, None if joint else totals, selected_class)),
+        purpose=f"audit {name!r}",
+        declaration=Declaration(Audit(name, cells, stated, selected_class)),
     )
     if release.receipt is None:
         raise DataError("the oracle answered an audit without a record")

@@ -19,11 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.plan import Plan
@@ -40,13 +38,14 @@ from isonomy.common.base.logs import logger
 from isonomy.common.node.attendance import Attendance
 from isonomy.common.node.bridge import Message
 from isonomy.common.node.bridge_server import BridgeServer, Callers
-from isonomy.common.pooled.oracle import JointOracle
-from isonomy.common.remote.remote import RemoteOracle
+from isonomy.common.pooled.channel import pooled_channel
+from isonomy.common.remote.remote import remote_channel
 from isonomy.common.session.connection import Session
 from isonomy.common.session.links import Parcel
 from isonomy.common.session.stream import Timing
 from isonomy.common.session.tickets import Ticket
-from isonomy.common.sums.oracle import Asked, Budget, Receipt
+from isonomy.common.sums.channel import Channel, Prepared, Released, Wrapper
+from isonomy.common.sums.oracle import Budget, GroupOracle
 from isonomy.company.federation.home import Home
 
 
@@ -157,54 +156,41 @@ class Attendee:
         return {"exchanges": self.exchanges, "reconnects": max(session.reconnects, 0)}
 
 
-class _Joined(RemoteOracle):
-    """What a joined oracle can do beyond asking: tell about its progress, and end."""
+class Joined(Wrapper):
+    """A channel through a session: tells about its progress, and ends it."""
 
-    _attendee: Attendee
-    _on_exchange: Callable[[Exchange], None] | None = None
-
-    def close(self, error: Exception | None = None) -> None:
-        """End the session; the others are told the error, if there is one."""
-        self._attendee.end(error)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
+    def __init__(
+        self, inner: Channel, attendee: Attendee, on_exchange: Callable[[Exchange], None] | None
     ) -> None:
-        if value is not None and not isinstance(value, Exception):
-            value = SessionClosed("the company's script was interrupted")
-        self.close(value)
+        super().__init__(inner)
+        self._attendee, self._on_exchange = attendee, on_exchange
+        self._spent = np.zeros(len(inner.terms.cohort), dtype=np.int64)
 
-    def _exchange(self, asked: Asked) -> tuple[NDArray[np.int64], Receipt]:
+    def exchange(self, prepared: Prepared) -> Released:
+        """Ask, and tell the progress display about it."""
         session = self._attendee.session(0.0)
         began, before = time.monotonic(), session.bytes
-        values, receipt = super()._exchange(asked)
+        released = self.inner.exchange(prepared)
         self._attendee.exchanges += 1
+        self._spent[prepared.query.position_array(len(self._spent))] += released.receipt.units
         if self._on_exchange is not None:
-            spent = int(self._spent.max()) + receipt.units
+            terms = self.terms
             self._on_exchange(
                 Exchange(
                     number=self._attendee.exchanges,
-                    purpose=asked.query.purpose,
+                    purpose=prepared.query.purpose,
                     seconds=time.monotonic() - began,
                     bytes=session.bytes - before,
-                    budget=Budget(self._cap_units, spent, self._delta),
+                    budget=Budget(terms.cap_units, int(self._spent.max()), terms.delta),
                 )
             )
-        return values, receipt
+        return released
 
-
-class JoinedOracle(_Joined):
-    """The oracle of a company that is alone in its plan."""
-
-
-class JoinedJointOracle(_Joined, JointOracle):
-    """The oracle of one of several companies: answers are about all companies' people."""
+    def close(self, error: BaseException | None = None) -> None:
+        """End the session; the others are told the error, if there is one."""
+        if error is not None and not isinstance(error, Exception):
+            error = SessionClosed("the company's script was interrupted")
+        self._attendee.end(error)
 
 
 def join(
@@ -216,7 +202,7 @@ def join(
     wait_s: float = 3600.0,
     absence_s: float = 600.0,
     on_exchange: Callable[[Exchange], None] | None = None,
-) -> JoinedOracle | JoinedJointOracle:
+) -> GroupOracle:
     """Take part in the next session of an approved plan; returns its oracle once it is open.
 
     | argument | meaning |
@@ -236,14 +222,13 @@ def join(
     approved, cohort = company.approvals.require(plan.hash)
     company.delete_openings(today, keep=approved.hash)
     attendee = Attendee(approved, company, Timing(absence_s=absence_s))
-    kind = JoinedOracle if len(approved.companies) == 1 else JoinedJointOracle
+    channel_of = remote_channel if len(approved.companies) == 1 else pooled_channel
     try:
         attendee.listen(Path(socket or company.socket), Callers(group))
         session = attendee.session(wait_s)
         session.generation(approved.regulator.name)  # waits until the regulator is there too
-        oracle = kind(session, cohort, openings=company.openings(approved))
+        channel = channel_of(session, cohort, openings=company.openings(approved))
     except BaseException as error:
         attendee.end(error if isinstance(error, Exception) else SessionClosed("interrupted"))
         raise
-    oracle._attendee, oracle._on_exchange = attendee, on_exchange
-    return oracle
+    return GroupOracle(Joined(channel, attendee, on_exchange))

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from isonomy.common.people.cohort import split_expression
 from isonomy.common.sums.oracle import GroupOracle
-from isonomy.company.gradient.run.filters import FilteredOracle
 from isonomy.company.gradient.run.paper_epsilon import as_in_papers
 from isonomy.company.rehearsal.base_models import Fits, Remembered, base_model
 from isonomy.company.rehearsal.datasets import Dataset, attribute_names, load
@@ -172,7 +171,8 @@ def run_seed(
 
 def _drops(oracle: GroupOracle) -> dict[str, int | None]:
     """How many people the individual filter left out, and at which query first."""
-    if not isinstance(oracle, FilteredOracle):
+    if not oracle.capabilities.filtered:
         return {}
-    first = next((each.query for each in oracle.drops if each.dropped), None)
-    return {"dropped": oracle.dropped, "first_drop": first}
+    accounts = oracle.accounts
+    first = next((drops.query for drops in accounts.drops if drops.dropped), None)
+    return {"dropped": accounts.dropped, "first_drop": first}

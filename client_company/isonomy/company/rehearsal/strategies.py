@@ -30,11 +30,12 @@ from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.privacy.accounting import laplace_units, units_for
-from isonomy.common.sums.company_half import EncryptedOracle
+from isonomy.common.sums.channel import Channel, Needs, Terms, check_needs
 from isonomy.common.sums.custodian import Custodian
-from isonomy.common.sums.local import LocalOracle, scratch_folder
-from isonomy.common.sums.oracle import GroupOracle
-from isonomy.common.sums.regulator_half import RegulatorHalf
+from isonomy.common.sums.encrypted import EncryptedChannel
+from isonomy.common.sums.local import LocalChannel, scratch_folder, true_groups
+from isonomy.common.sums.oracle import FilteredOracle, GroupOracle
+from isonomy.common.sums.regulator_half import DirectPort, RegulatorHalf
 
 if TYPE_CHECKING:
     from isonomy.company.gradient.run.paper_epsilon import PaperEpsilon
@@ -76,12 +77,7 @@ class Rehearsal:
 
     def true_groups(self, who: str) -> NDArray[np.int64]:
         """(rows,) true groups, for baselines that no regulator would answer."""
-        if not isinstance(self.oracle, LocalOracle):
-            raise ConfigError(
-                f"{who} needs the true attributes: it is a comparison for rehearsals without "
-                "encryption, never a protocol"
-            )
-        codes = self.oracle.unsafe_true_groups(self.attribute)
+        codes = true_groups(self.oracle, who, self.attribute)
         return np.asarray(codes[self.oracle.cohort.positions(self.ids)])
 
 
@@ -141,13 +137,18 @@ def unconstrained(rehearsal: Rehearsal) -> Trained:
     return Trained(decider(model), decider(model), "base")
 
 
-def _lazy(module: str, function: str, *arguments: str) -> Strategy:
-    """A strategy whose module is loaded when it runs.
+def _lazy(
+    module: str, function: str, *arguments: str, rival: str = "", private: bool = False
+) -> Strategy:
+    """A strategy whose module is loaded when it runs. `rival`: it is there for comparison only.
 
     Torch takes seconds to load, and `compare` is the room above, which this one may not import.
     """
 
     def train(rehearsal: Rehearsal) -> Trained:
+        if rival:  # those that are not private read the true attributes
+            needs = Needs(rival, true_attributes=not private)
+            check_needs(needs, rehearsal.oracle.capabilities)
         room = import_module(f"isonomy.company.{module}")
         trained: Trained = getattr(room, function)(*arguments, rehearsal)
         return trained
@@ -160,13 +161,21 @@ STRATEGIES: dict[str, Strategy] = {
     "pf_ld": _lazy("rehearsal.gradient", "train", "pf_ld"),
     "f_ld": _lazy("rehearsal.gradient", "train", "f_ld"),
     "dp_fermi": _lazy("rehearsal.gradient", "train", "dp_fermi"),
-    "dp_postprocess": _lazy("compare.jagielski.rehearse", "postprocess"),
-    "dp_oracle": _lazy("compare.jagielski.rehearse", "oracle_learner"),
+    "dp_postprocess": _lazy(
+        "compare.jagielski.rehearse", "postprocess", rival="dp_postprocess", private=True
+    ),
+    "dp_oracle": _lazy(
+        "compare.jagielski.rehearse", "oracle_learner", rival="dp_oracle", private=True
+    ),
     "unconstrained": unconstrained,
-    "exponentiated_gradient": _lazy("compare.baselines.fairlearn_reductions", "train"),
-    "zafar": _lazy("compare.baselines.zafar", "train"),
-    "randomised_response": _lazy("compare.baselines.randomised", "train"),
-    "dp_sgd_penalty": _lazy("compare.baselines.dp_sgd", "train"),
+    "exponentiated_gradient": _lazy(
+        "compare.baselines.fairlearn_reductions", "train", rival="exponentiated_gradient"
+    ),
+    "zafar": _lazy("compare.baselines.zafar", "train", rival="zafar"),
+    "randomised_response": _lazy(
+        "compare.baselines.randomised", "train", rival="randomised_response"
+    ),
+    "dp_sgd_penalty": _lazy("compare.baselines.dp_sgd", "train", rival="dp_sgd_penalty"),
 }
 
 _ODDS = ("equalized_odds", "equal_fpr", "equal_opportunity")
@@ -231,21 +240,19 @@ def rehearsal_oracle(
         custodian = Custodian(table, ledger, plan=plan, member_key=os.urandom(32))
         custodian.reserve(cap_units, individual=stretch is not None)
         regulator = Identity.generate()
-        oracle: GroupOracle = LocalOracle(
-            table, custodian, plan=plan, cap_units=cap_units, delta=delta
+        terms = Terms(table.cohort, dict(table.groups), plan, cap_units, delta)
+        individual = stretch is not None
+        channel: Channel = LocalChannel(
+            table, custodian, plan=plan, cap_units=cap_units, delta=delta, individual=individual
         )
         if encrypted:
-            oracle = EncryptedOracle(
-                RegulatorHalf(custodian, regulator),
-                table.cohort,
-                table.groups,
-                plan=plan,
-                cap_units=cap_units,
-                delta=delta,
+            channel = EncryptedChannel(
+                DirectPort(RegulatorHalf(custodian, regulator)),
+                terms,
                 regulator_key=regulator.public,
+                individual=individual,
             )
+        oracle = GroupOracle(channel)
         if stretch is not None:
-            from isonomy.company.gradient.run.filters import FilteredOracle
-
             oracle = FilteredOracle(oracle, stretch=stretch)
         yield oracle

@@ -33,7 +33,6 @@ def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
         attribute=words.attribute_words,
         limits=_limits,
         people=_people,
-        purpose=words.purpose_words,
     )
     source = files("isonomy.regulator.report") / "templates" / "report.html.j2"
     template = environment.from_string(source.read_text(encoding="utf-8"))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from isonomy.common.report.audit_cells import AuditPurpose
-from isonomy.common.report.audit_unknowns import unknowns_attribute
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
 
 NOTION_WORDS = {
@@ -42,15 +40,6 @@ def day(time: int) -> str:
 def attribute_words(attribute: str) -> str:
     """Return an attribute in words: "sex*race" is "sex and race"."""
     return " and ".join(attribute.split("*"))
-
-
-def purpose_words(purpose: str) -> str:
-    """Return a query's purpose in words; the ledger keeps the exact text."""
-    audit = AuditPurpose.parse(purpose)
-    if audit is not None:
-        return f"audit “{audit.name}”"
-    attribute = unknowns_attribute(purpose)
-    return purpose if attribute is None else f"how many have no {attribute}"
 
 
 def main_notion(report: ReportFile) -> str:

@@ -15,8 +15,8 @@ from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.inspection.desk import InspectionDesk
-from isonomy.common.pooled.half import JointHalf
-from isonomy.common.pooled.store import JointStore
+from isonomy.common.pooled.half import PooledHalf
+from isonomy.common.pooled.store import PooledStore
 from isonomy.common.privacy.queries import Query
 from isonomy.common.report.audit_unknowns import release_unknowns
 from isonomy.common.sums.custodian import Custodian, Limits
@@ -36,10 +36,10 @@ class PlanDesks:
         self._office, self._config, self._ledger = office, office.config, office.ledger
         self.approvals = Approvals(office.config.plans_folder)
         self._table: tuple[int, VaultTable] | None = None  # with the vault's generation
-        self._halves: dict[bytes, RegulatorHalf] = {}
+        self._halves: dict[bytes, RegulatorHalf | PooledHalf] = {}
         self._lock = threading.RLock()
 
-    def half(self, plan_hash: bytes) -> RegulatorHalf:
+    def half(self, plan_hash: bytes) -> RegulatorHalf | PooledHalf:
         """Return what answers for a plan, after its budget has been set aside."""
         with self._lock:
             if plan_hash not in self._halves:
@@ -112,11 +112,11 @@ class PlanDesks:
 
         return check
 
-    def _new_half(self, plan: Plan, custodian: Custodian) -> RegulatorHalf:
+    def _new_half(self, plan: Plan, custodian: Custodian) -> RegulatorHalf | PooledHalf:
         if len(plan.companies) == 1:
             return RegulatorHalf(custodian, self._office.keys.identity, self._desk(plan, custodian))
-        store = JointStore(self._config.state_folder / plan.hash.hex() / "joint")
-        return JointHalf(custodian, self._office.keys.identity, plan, store)
+        store = PooledStore(self._config.state_folder / plan.hash.hex() / "joint")
+        return PooledHalf(custodian, self._office.keys.identity, plan, store)
 
     def _desk(self, plan: Plan, custodian: Custodian) -> InspectionDesk | None:
         """Return who inspects a plan's queries, or None if the plan names no auditor."""

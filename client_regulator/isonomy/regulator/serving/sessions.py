@@ -19,8 +19,8 @@ from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.serving import serve_rounds
 from isonomy.common.node.bridge import Message
-from isonomy.common.pooled.half import JointHalf
-from isonomy.common.pooled.serving import serve_joint
+from isonomy.common.pooled.half import PooledHalf
+from isonomy.common.pooled.serving import serve_pooled
 from isonomy.common.remote.remote import serve_queries
 from isonomy.common.session.connection import Session
 from isonomy.common.session.stream import Timing
@@ -150,8 +150,8 @@ class Sessions:
 
         with self._listed(plan), session:
             log.info("session opened", kind="plan")
-            if isinstance(half, JointHalf):
-                serve_joint(session, half, on_event=on_event)
+            if isinstance(half, PooledHalf):
+                serve_pooled(session, half, on_event=on_event)
             else:
                 serve_queries(session, half, on_event=on_event)
         return answered

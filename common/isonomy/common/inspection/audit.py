@@ -20,9 +20,8 @@ from isonomy.common.inspection.inspection import inspect_shown
 from isonomy.common.inspection.verdict import Verdict
 from isonomy.common.keys.identity import verify_signature
 from isonomy.common.keys.party import PartyKeys
-from isonomy.common.sums.regulator_half import ANSWER_DOMAIN
 from isonomy.common.sums.sealed_opening import DEMAND_DOMAIN, SealedOpening, Shown
-from isonomy.common.wire.messages import Answer, OpeningDemand, decode
+from isonomy.common.wire.messages import ANSWER_DOMAIN, Answer, OpeningDemand, decode
 
 
 def audit(

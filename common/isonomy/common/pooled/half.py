@@ -6,8 +6,7 @@
     (4) the sum is decrypted, noised, recorded with all headers' hashes, and answered to all
 
 What the relay takes out in (3) leaves the digest that its company signed; all digests together must
-be those that the header binds. So what was committed to is what was sent, and an inspection, which
-finds the hash of the decrypted total in the answer, tells whether that is what was added.
+be those that the header binds. So what was committed to is what was added.
 
 An attempt ends without an answer, and all begin it again, if a company comes with (1) once more (it
 restarted before it had stored its request), if the relay lost what it held (no total came), or if a
@@ -22,7 +21,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import (
@@ -34,20 +32,22 @@ from isonomy.common.base.errors import (
 )
 from isonomy.common.crypto.ciphertexts import check_answer
 from isonomy.common.crypto.he import QueryKey
-from isonomy.common.crypto.packing import Layout
 from isonomy.common.keys.identity import Identity
-from isonomy.common.pooled.joint import JointReply, add_masked, joint_digests_hash, share_slices
-from isonomy.common.pooled.requests import JointRequest, Reply, read_request, relay_totals
-from isonomy.common.pooled.store import JointEvidence, JointStore
+from isonomy.common.pooled.masks import PooledReply, add_masked, pooled_digests_hash, share_slices
+from isonomy.common.pooled.requests import PooledRequest, Reply, read_request, relay_totals
+from isonomy.common.pooled.store import PooledStore
 from isonomy.common.privacy.queries import Query, query_id_prefix
 from isonomy.common.session.links import Parcel
 from isonomy.common.sums.custodian import Authorised, Custodian
-from isonomy.common.sums.regulator_half import MAX_OPEN_ATTEMPTS, RegulatorHalf
-from isonomy.common.wire.envelopes import Purpose, payload_digest
+from isonomy.common.sums.regulator_half import (
+    MAX_OPEN_ATTEMPTS,
+    column_frames,
+    decrypt_sums,
+    sign_answer,
+)
+from isonomy.common.wire.envelopes import Purpose
 from isonomy.common.wire.messages import (
     ATTEMPT_BYTES,
-    Column,
-    ColumnsHeader,
     Refusal,
     SumPart,
     decode,
@@ -67,7 +67,7 @@ class _Asked:
 
 
 @dataclass
-class _Joint:
+class _Attempt:
     """One attempt at one query."""
 
     authorised: Authorised
@@ -76,24 +76,23 @@ class _Joint:
     asked: dict[str, _Asked]
     people: dict[str, slice]  # each company's part of the people asked about
     columns_hash: dict[str, bytes] = field(default_factory=dict)
-    requests: dict[str, JointRequest] = field(default_factory=dict)
+    requests: dict[str, PooledRequest] = field(default_factory=dict)
 
 
-class JointHalf(RegulatorHalf):
+class PooledHalf:
     """Answers joint queries of one plan. Knows exchanges, not streams."""
 
     def __init__(
-        self, custodian: Custodian, identity: Identity, plan: Plan, store: JointStore
+        self, custodian: Custodian, identity: Identity, plan: Plan, store: PooledStore
     ) -> None:
-        super().__init__(custodian, identity)
-        self._plan = plan
+        self._custodian, self._identity = custodian, identity
         self._companies = [card.name for card in plan.companies]
         self._shares = dict(zip(self._companies, share_slices(plan), strict=True))
         self._prefix = query_id_prefix(plan.hash)
         self._store = store
         self._left: set[str] = set()  # companies that are done
         self._waiting: dict[str, dict[str, _Asked]] = {}  # query id -> company -> what it asked
-        self._open: dict[str, _Joint] = {}
+        self._open: dict[str, _Attempt] = {}
 
     # --- (1) and (2) -----------------------------------------------------------------------------
 
@@ -150,7 +149,7 @@ class JointHalf(RegulatorHalf):
         if not query_id.startswith(self._prefix):
             raise ProtocolError(f"a query id of this plan begins with {self._prefix}")
 
-    def _begin(self, asked: dict[str, _Asked]) -> _Joint:
+    def _begin(self, asked: dict[str, _Asked]) -> _Attempt:
         queries = [asked[name].query for name in self._companies]
         if len({replace(query, positions=None) for query in queries}) != 1:
             raise ProtocolError(
@@ -168,35 +167,15 @@ class JointHalf(RegulatorHalf):
         everybody = None if whole else tuple(np.concatenate(positions).tolist())
         authorised = self._custodian.authorise(replace(queries[0], positions=everybody))
         key = QueryKey(queries[0].params)  # one per attempt: it decrypts once
-        return _Joint(authorised, key, os.urandom(ATTEMPT_BYTES), asked, people)
+        return _Attempt(authorised, key, os.urandom(ATTEMPT_BYTES), asked, people)
 
-    def _columns_of(self, joint: _Joint, company: str) -> Iterator[bytes]:
-        hashes = []
-        for frame in self._company_frames(joint, company):
+    def _columns_of(self, joint: _Attempt, company: str) -> Iterator[bytes]:
+        hashes, query_hash = [], frame_hash(joint.asked[company].frame)
+        people = joint.people[company]
+        for frame in column_frames(joint.authorised, joint.key, joint.attempt, query_hash, people):
             hashes.append(frame_hash(frame))
             yield frame
         joint.columns_hash[company] = frames_hash(hashes, hashed=True)
-
-    def _company_frames(self, joint: _Joint, company: str) -> Iterator[bytes]:
-        shapes, people = joint.authorised.shapes, joint.people[company]
-        count = people.stop - people.start
-        layout = Layout(shapes.layout.params, count, shapes.layout.columns, shapes.layout.block)
-        yield encode(
-            ColumnsHeader(
-                query_id=joint.authorised.query.query_id,
-                attempt=joint.attempt,
-                query_hash=frame_hash(joint.asked[company].frame),
-                block=layout.block,
-                blocks=layout.blocks,
-                indicators=shapes.indicators,
-                zero=joint.key.encrypt_zero(),
-            )
-        )
-        for index in range(layout.blocks):
-            own = layout.block_slice(index)
-            where = slice(people.start + own.start, people.start + own.stop)
-            for number, members in enumerate(joint.authorised.indicators(where)):
-                yield encode(Column(index, number, joint.key.encrypt_column(members)))
 
     # --- (3) and (4) -----------------------------------------------------------------------------
 
@@ -228,7 +207,7 @@ class JointHalf(RegulatorHalf):
         if len(joint.requests) == len(self._companies):
             yield from self._finish(query_id, joint)
 
-    def _check_joint(self, joint: _Joint, company: str, request: JointRequest) -> None:
+    def _check_joint(self, joint: _Attempt, company: str, request: PooledRequest) -> None:
         header, shapes = request.header, joint.authorised.shapes
         if header.query_hash != frame_hash(joint.asked[company].frame):
             raise ProtocolError("the request answers another query than the one it names")
@@ -240,52 +219,32 @@ class JointHalf(RegulatorHalf):
             raise ProtocolError(
                 f"the request announces {header.parts} ciphertexts and has {len(request.digests)}"
             )
-        if joint_digests_hash(request.totals_frame, request.digests) != header.parts_hash:
+        if pooled_digests_hash(request.totals_frame, request.digests) != header.parts_hash:
             raise ProtocolError("totals and parts are not those that the request's header binds")
         if request.totals.masked.size != shapes.layout.columns:
             raise ProtocolError("a company sends one total per column")
-        self._check_signed(company, request)
 
-    def _check_signed(self, company: str, request: JointRequest) -> None:
-        """Would the signatures convince somebody else (JointEvidence.check_signatures)?
-
-        The link has verified each in the place that its envelope named. Whoever could name another
-        query there, or send a header in two chunks, could deny it all afterwards.
-        """
-        digests = (payload_digest(request.header_frame), *request.digests)
-        plan, query_id = self._plan, request.header.query_id
-        try:
-            request.signed.check(
-                query_id, plan.card(company), plan.regulator.name, plan.hash, digests
-            )
-        except VerificationError:
-            raise ProtocolError("header and ciphertexts are not signed in their places") from None
-
-    def _finish(self, query_id: str, joint: _Joint) -> Iterator[Reply]:
+    def _finish(self, query_id: str, joint: _Attempt) -> Iterator[Reply]:
         del self._open[query_id]
         requests = [joint.requests[name] for name in self._companies]
         try:
             try:
                 totals = relay_totals(joint.requests, joint.authorised.shapes.parts)
-                sums = self._decrypt_sums(joint, totals)
+                for total in totals:  # all of them first: nothing is refused after a decryption
+                    check_answer(joint.authorised.query.params, total)
+                sums = decrypt_sums(joint.authorised, joint.key, totals)
             finally:
                 joint.key.destroy()
-            if joint.authorised.query.kind == "open":
-                sums = self._within_range(joint.authorised, sums)
-            reply = JointReply(
+            reply = PooledReply(
                 tuple(frame_hash(request.header_frame) for request in requests),
                 add_masked([request.totals.masked for request in requests]),
                 joint.authorised.shapes.layout.block,
                 frames_hash(encode(SumPart(index, part)) for index, part in enumerate(totals)),
             )
-            headers = tuple(request.header_frame for request in requests)
-            digests = tuple(request.digests for request in requests)
             # Before the record: whoever finds a record must find what it answers.
-            signed = tuple(request.signed for request in requests)
-            masked = tuple(request.totals_frame for request in requests)
-            self._store.save(query_id, JointEvidence(reply, headers, masked, digests, signed))
+            self._store.save(query_id, reply)
             record = self._custodian.release(joint.authorised, reply.request_hash(), sums)
-            frames = [encode(self._sign(record)), reply.dump()]
+            frames = [encode(sign_answer(self._identity, record)), reply.dump()]
         except IsonomyError as error:
             for name, request in joint.requests.items():
                 yield self._refusal(name, request.exchange, "answer", query_id, error)
@@ -293,30 +252,21 @@ class JointHalf(RegulatorHalf):
         for name, request in joint.requests.items():
             yield Reply(name, request.exchange, "answer", query_id, frames)
 
-    @staticmethod
-    def _decrypt_sums(joint: _Joint, totals: list[bytes]) -> NDArray[np.int64]:
-        shapes = joint.authorised.shapes
-        layout = shapes.layout
-        sums = np.empty((shapes.sums, layout.columns), dtype=np.int64)
-        for total in totals:  # all of them first: nothing is refused after a decryption
-            check_answer(layout.params, total)
-        for index, total in enumerate(totals):
-            number, position = divmod(index, layout.parts)
-            coefficients = joint.key.decrypt(total)
-            sums[number, layout.part_slice(position)] = layout.unpack(coefficients, position)
-        return sums
-
-    def _stored(self, company: str, request: JointRequest) -> Reply:
+    def _stored(self, company: str, request: PooledRequest) -> Reply:
         query_id = request.header.query_id
-        evidence = self._store.load(query_id)
-        place = self._companies.index(company)
-        if evidence is None or evidence.headers[place : place + 1] != (request.header_frame,):
+        reply = self._store.load(query_id)
+        place, header_hash = self._companies.index(company), frame_hash(request.header_frame)
+        if reply is None or reply.header_hashes[place : place + 1] != (header_hash,):
             raise ReplayRefused(f"query {query_id!r} was answered before, for another request")
-        reply = evidence.reply
+        if self._custodian.answered_request(query_id) != reply.request_hash():
+            raise VerificationError(
+                f"the stored joint request of {query_id!r} was changed on disk; restore it from "
+                "the backup"
+            )
         record = self._custodian.stored(query_id, reply.request_hash())
         if record is None:
             raise ProtocolError("the record of an answered query is missing")
-        frames = [encode(self._sign(record)), reply.dump()]
+        frames = [encode(sign_answer(self._identity, record)), reply.dump()]
         return Reply(company, request.exchange, "answer", query_id, frames)
 
     def restarted(self, company: str) -> None:

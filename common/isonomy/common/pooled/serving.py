@@ -13,8 +13,8 @@ from isonomy.common.base.errors import (
     SessionClosed,
 )
 from isonomy.common.crypto.params import parameter_set
-from isonomy.common.pooled.half import JointHalf
-from isonomy.common.pooled.joint import MAX_TOTALS_BYTES
+from isonomy.common.pooled.half import PooledHalf
+from isonomy.common.pooled.masks import MAX_TOTALS_BYTES
 from isonomy.common.pooled.requests import Reply
 from isonomy.common.privacy.queries import MAX_ANSWERS
 from isonomy.common.remote.remote import marked
@@ -26,8 +26,8 @@ MAX_HEADER_BYTES = 4096
 MAX_PLACE_BYTES = 512  # what may come with a ciphertext
 
 
-def serve_joint(
-    session: Session, half: JointHalf, *, on_event: Callable[[str, str], None] | None = None
+def serve_pooled(
+    session: Session, half: PooledHalf, *, on_event: Callable[[str, str], None] | None = None
 ) -> None:
     """The regulator's loop for several companies, until all have closed the session."""
     tell = on_event or (lambda kind, query_id: None)
@@ -47,7 +47,7 @@ def serve_joint(
 class _Table:
     """Who is there, and what each company has sent of its request so far."""
 
-    def __init__(self, session: Session, half: JointHalf) -> None:
+    def __init__(self, session: Session, half: PooledHalf) -> None:
         self._session, self._half = session, half
         self._total_bytes = parameter_set(session.plan.parameters).answer_bytes + MAX_PLACE_BYTES
         self.known = session.incarnations()

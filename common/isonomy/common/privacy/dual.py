@@ -1,8 +1,9 @@
 """The dual step of PF-LD in integers: regulator and company compute the same λ, bit for bit.
 
-λ must be a function of released answers only (DESIGN.md §8). The regulator computes it, the company
-recomputes it, the primal query carries the weights u, and a mismatch is refused. Floats would make
-that depend on the machine; so everything here is Python integers and exact rationals.
+λ must be a function of released answers only (docs/design.md, section 2). The regulator computes
+it, the company recomputes it, the primal query carries the weights u, and a mismatch is refused.
+Floats would make that depend on the machine; so everything here is Python integers and exact
+rationals.
 
 Notation: attribute j has k_j groups, e runs over the notion's events (whom a rate is about), Q is
 the parameter set's row bound (2^20), and λ, v and s are integers in units of 2^-32.
@@ -20,9 +21,6 @@ the parameter set's row bound (2^20), and λ, v and s are integers in units of 2
     signed        λ_ae ← Π_[−B, B](λ_ae + s·v_ae)           the default
     unsigned      λ_ae ← Π_[ 0, B](λ_ae + s·|v_ae|), and the constraint carries the sign of the
                   last *released* v_ae                      Eq. (10) as printed, made private
-    adaptive      s_ae instead of s, beginning at s: ⌊3/2·s_ae⌋, at most 16·s, after a step in which
-                  v_ae kept its sign and 8·|v_ae| > 7·|old v_ae| (far from its goal: go faster);
-                  ⌊½·s_ae⌋, at least ⌊s/8⌋, after one in which it turned. First s_ae, then λ
     applied       ν_ae = Π_[−B, B](λ_ae + ρ·v_ae)           v_ae of the last step; ρ = 0: λ itself.
                   The augmented Lagrangian's term ρ/2·v², linearised: it damps the swings of λ
     weights       u_ae = (Σ_b ν_be)/n_e − ν_ae/n_ae         of ∇h_ie in the primal query, Eq. (8)
@@ -59,7 +57,6 @@ class DualRule:
     signed: bool = True
     damping: int = 0  # ρ, in units of 2^-32
     least: int = 1  # cells with a smaller released count take no part, in units of 1/Q people
-    adaptive: bool = False
 
     def __post_init__(self) -> None:
         if not self.sizes or any(size < 2 for size in self.sizes) or self.events < 1:
@@ -77,7 +74,6 @@ class DualRule:
         bound: float,
         signed: bool = True,
         damping: float = 0.0,
-        adaptive: bool = False,
         least: int = 1,
     ) -> DualRule:
         """From floats, which are rounded once, here."""
@@ -89,7 +85,6 @@ class DualRule:
             signed,
             to_units(damping),
             least,
-            adaptive,
         )
 
 
@@ -103,7 +98,6 @@ class Multipliers:
     counts: Table  # (groups, events), in units of 1/row_bound people; 0: takes no part
     lam: Table  # (groups, events)
     violation: Table  # (groups, events) of the last step
-    steps: Table  # (groups, events) s_ae
 
     @classmethod
     def start(
@@ -120,8 +114,7 @@ class Multipliers:
         full = _with_last(people, [int(total) for total in totals], rule)
         counts = tuple(tuple(n if n >= rule.least else 0 for n in row) for row in full)
         zero = tuple((0,) * rule.events for _ in counts)
-        steps = tuple((rule.step,) * rule.events for _ in counts)
-        return cls(rule, row_bound, tuple(int(t) for t in totals), counts, zero, zero, steps)
+        return cls(rule, row_bound, tuple(int(t) for t in totals), counts, zero, zero)
 
     def advance(self, released: Sequence[Sequence[int]], norm: float) -> Multipliers:
         """One dual step from the integers of a dual answer whose rows had norm bound `norm`."""
@@ -134,10 +127,11 @@ class Multipliers:
             )
             for own, counts in zip(sums, self.counts, strict=True)
         )
-        cells = [(g, e) for g in range(len(violation)) for e in range(self.rule.events)]
-        steps = {(g, e): self._faster(g, e, violation[g][e]) for g, e in cells}
-        lam = {(g, e): self._moved(g, e, violation[g][e], steps[g, e]) for g, e in cells}
-        return replace(self, lam=self._table(lam), violation=violation, steps=self._table(steps))
+        lam = tuple(
+            tuple(self._moved(lam_ae, v_ae) for lam_ae, v_ae in zip(before, now, strict=True))
+            for before, now in zip(self.lam, violation, strict=True)
+        )
+        return replace(self, lam=lam, violation=violation)
 
     def weights(self, attribute: int, event: int) -> tuple[float, ...]:
         """(groups of the attribute,) u of the primal query about one event, exact to the float."""
@@ -173,25 +167,11 @@ class Multipliers:
             for group in range(len(self.lam))
         ]
 
-    def _faster(self, group: int, event: int, now: int) -> int:
-        """s_ae for this step."""
-        step, before = self.steps[group][event], self.violation[group][event]
-        if not self.rule.adaptive or now * before == 0:
-            return step
-        if now * before < 0:
-            return max(step // 2, self.rule.step // 8, 1)
-        return min(3 * step // 2, 16 * self.rule.step) if 8 * abs(now) > 7 * abs(before) else step
-
-    def _moved(self, group: int, event: int, violation: int, step: int) -> int:
-        """λ_ae after this step."""
+    def _moved(self, lam: int, violation: int) -> int:
+        """λ_ae after a step with violation v_ae."""
         along = violation if self.rule.signed else abs(violation)
-        new = self.lam[group][event] + _nearest(step * along, ONE)
         least = -self.rule.bound if self.rule.signed else 0
-        return max(least, min(self.rule.bound, new))
-
-    def _table(self, cells: dict[tuple[int, int], int]) -> Table:
-        events = range(self.rule.events)
-        return tuple(tuple(cells[g, e] for e in events) for g in range(len(self.lam)))
+        return max(least, min(self.rule.bound, lam + _nearest(self.rule.step * along, ONE)))
 
     def _applied(self, group: int, event: int) -> int:
         lam, v = self.lam[group][event], self.violation[group][event]

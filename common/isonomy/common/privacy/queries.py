@@ -2,7 +2,7 @@
 
     event (what was asked)  →  sensitivity in integers  →  units of μ²  →  ledger
 
-Adjacency: one person's attributes are replaced (DESIGN.md §2). With row norm ≤ C_int:
+Adjacency: one person's attributes are replaced (docs/design.md, section 1). With row norm ≤ C_int:
 
 | release | changes by at most | Δ² |
 |---|---|---|
@@ -31,6 +31,7 @@ from isonomy.common.privacy.accounting import (
     laplace_units,
     sigma_for,
 )
+from isonomy.common.privacy.declarations import PLAIN, Declaration
 from isonomy.common.privacy.noise import MIN_SIGMA
 
 PROTOCOL_VERSION = 1
@@ -50,7 +51,7 @@ class Query:
 
     query_id: str
     plan: bytes
-    purpose: str
+    purpose: str  # a label for people; what the query is stands in its declaration
     kind: Kind
     shape: Shape
     attributes: tuple[str, ...]
@@ -61,6 +62,7 @@ class Query:
     weights: tuple[float, ...] = ()
     positions: tuple[int, ...] | None = None
     parameters: str = DEFAULT_PARAMETERS.name
+    declaration: Declaration = PLAIN
 
     @property
     def params(self) -> ParameterSet:

@@ -7,8 +7,8 @@ One exchange is one call of the port, numbered by the company:
     open      "opening" (header and parts)    →  "answer" (one frame)
 
 A broken stream is invisible here. If the other process restarts in the middle, the exchange is lost
-(PeerRestarted) and the oracle asks again: an answered query by its stored request, which gives the
-same answer; one that was not answered by a new attempt, which costs nothing.
+(PeerRestarted) and the channel asks again (`Retrying`): an answered query by its stored request,
+which gives the same answer; one that was not answered by a new attempt, which costs nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from isonomy.common.base.errors import (
+    AttemptLost,
     ConfigError,
     InspectionFailed,
     InspectionPending,
@@ -30,21 +28,14 @@ from isonomy.common.base.errors import (
     SessionClosed,
 )
 from isonomy.common.people.cohort import Cohort
-from isonomy.common.privacy.queries import Query
 from isonomy.common.session.connection import Session
 from isonomy.common.session.links import Parcel
-from isonomy.common.sums.company_half import EncryptedOracle
+from isonomy.common.sums.channel import Channel, Prepared, Released, Terms, Wrapper
+from isonomy.common.sums.encrypted import EncryptedChannel, Reply, read_reply
 from isonomy.common.sums.openings import OpeningStore
-from isonomy.common.sums.oracle import Asked, Receipt
+from isonomy.common.sums.oracle import GroupOracle
 from isonomy.common.wire.envelopes import Purpose, parse_dual
-from isonomy.common.wire.messages import (
-    Answer,
-    OpeningDemand,
-    OpeningHeader,
-    Refusal,
-    SumHeader,
-    decode_any,
-)
+from isonomy.common.wire.messages import Answer, OpeningDemand, Refusal, encode
 
 T = TypeVar("T")
 MAX_RESTARTS = 100  # of the other party within one query; more is no accident
@@ -54,8 +45,8 @@ class AnsweringHalf(Protocol):
     """What answers on the regulator's side: RegulatorHalf."""
 
     def columns(self, query_frame: bytes) -> Iterator[bytes]: ...
-    def answer(self, frames: Iterable[bytes]) -> bytes: ...
-    def open(self, frames: Iterable[bytes]) -> bytes: ...
+    def answer(self, frames: Iterable[bytes]) -> Answer | OpeningDemand | Refusal: ...
+    def open(self, frames: Iterable[bytes]) -> Answer | Refusal: ...
     def multipliers(self, query_id: str) -> tuple[int, tuple[float, ...]] | None: ...
 
 
@@ -69,34 +60,34 @@ class RemoteRegulator:
         self._answered: set[str] = set()  # answers that came over this session, not from disk
         self._multipliers: dict[str, tuple[float, ...]] = {}  # by query, as the regulator has them
 
-    def columns(self, query_frame: bytes) -> Iterator[bytes]:
+    def columns(self, query_id: str, query_frame: bytes) -> Iterator[bytes]:
         """Encrypted columns as they arrive."""
-        return self._exchange([("query", query_frame)], "columns")
+        return self.exchange(query_id, [("query", query_frame)], "columns")
 
-    def answer(self, frames: Iterable[bytes]) -> bytes:
-        """The signed answer (or a demand, or a refusal) to a request."""
-        return self._one(("sum", frame) for frame in frames)
+    def answer(self, query_id: str, frames: Iterable[bytes]) -> Reply:
+        """The signed answer to a request, or a demand to open it."""
+        return self._one(query_id, (("sum", frame) for frame in frames))
 
-    def open(self, frames: Iterable[bytes]) -> bytes:
-        """The signed answer (or a refusal) to a request that was opened."""
-        return self._one(("opening", frame) for frame in frames)
+    def open(self, query_id: str, frames: Iterable[bytes]) -> Reply:
+        """The signed answer to a request that was opened."""
+        return self._one(query_id, (("opening", frame) for frame in frames))
 
-    def _one(self, frames: Iterable[tuple[Purpose, bytes]]) -> bytes:
-        replies = list(self._exchange(frames, "answer"))
+    def _one(self, query_id: str, frames: Iterable[tuple[Purpose, bytes]]) -> Reply:
+        replies = list(self.exchange(query_id, frames, "answer"))
         if len(replies) != 1:
             raise ProtocolError("an answer is one frame")
-        message = decode_any(replies[0])
-        if isinstance(message, Answer):
-            self._answered.add(message.query_id)
-        return replies[0]
+        reply = read_reply(replies[0])
+        if isinstance(reply.message, Answer):
+            self._answered.add(query_id)
+        return reply
 
-    def _exchange(
-        self, frames: Iterable[tuple[Purpose, bytes]], expected: Purpose, query_id: str = ""
+    def exchange(
+        self, query_id: str, frames: Iterable[tuple[Purpose, bytes]], expected: Purpose
     ) -> Iterator[bytes]:
+        """Send a request about one query; its replies as they arrive."""
         exchange = next(self._exchanges)
         generation = self.session.generation(self._name)
         for index, ((purpose, payload), last) in enumerate(marked(frames)):
-            query_id = query_id or query_id_of(payload)
             frame = Parcel(self._name, purpose, query_id, exchange, index, last, payload)
             self.session.send(self._name, frame, generation=generation)
         for index in count():
@@ -118,7 +109,7 @@ class RemoteRegulator:
         while query_id not in self._multipliers:
             try:
                 self._note(self.session.receive(self._name, generation=generation))
-            except PeerRestarted:  # it answered, and died before it said so
+            except PeerRestarted:  # it answered, and died before it sent λ
                 return None
         return self._multipliers[query_id]
 
@@ -135,52 +126,67 @@ class RemoteRegulator:
             # The rest of an exchange that this side gave up.
 
 
-class RemoteOracle(EncryptedOracle):
-    """An EncryptedOracle whose regulator may restart at any moment."""
+class Retrying(Wrapper):
+    """A channel whose regulator may restart at any moment.
 
-    _port: RemoteRegulator
+    `shared`: several companies ask together, so another company's restart can lose an attempt too.
+    """
 
-    def __init__(self, session: Session, cohort: Cohort, *, openings: OpeningStore | None = None):
-        plan = session.plan
-        if (cohort.root.hex(), len(cohort)) != (plan.cohort_root, plan.cohort_size):
-            raise ConfigError("these people, in this order, are not the cohort that the plan binds")
-        super().__init__(
-            RemoteRegulator(session),
-            cohort,
-            plan.groups,
-            plan=plan.hash,
-            cap_units=plan.cap_units,
-            delta=plan.delta_value,
-            regulator_key=plan.regulator.signing_key,
-            openings=openings,
-            auditor=bytes.fromhex(plan.auditor),
-            inspection_millionths=plan.inspection_millionths,
-            identity=session.keys.identity,
-        )
-        self.record_privacy = plan.record_privacy
+    def __init__(self, inner: Channel, session: Session, *, shared: bool = False) -> None:
+        super().__init__(inner)
+        self._session, self._shared = session, shared
 
-    def confirm_multipliers(self, query_id: str, values: tuple[float, ...]) -> None:
-        """Both sides compute λ; a difference would be refused at the next query, so say it now."""
-        theirs = self._port.multipliers(query_id)
-        if theirs is not None and theirs != values:
-            raise ProtocolError("the regulator holds other multipliers λ than follow from answers")
-
-    def _exchange(self, asked: Asked) -> tuple[NDArray[np.int64], Receipt]:
-        session, name = self._port.session, self._port.session.plan.regulator.name
+    def exchange(self, prepared: Prepared) -> Released:
+        """Ask until nobody restarts in between."""
+        name = self._session.plan.regulator.name
         for _ in range(MAX_RESTARTS):
-            generation = session.generation(name)
+            generation = self._session.generation(name)
             try:
-                return super()._exchange(asked)
+                return self.inner.exchange(prepared)
             except PeerRestarted:
                 continue
             except (ReplayRefused, InspectionPending):
                 raise
-            except ProtocolError:
+            except ProtocolError as error:
+                if self._shared and isinstance(error, AttemptLost):
+                    continue  # all companies begin this query again
                 # "No key is open for this attempt" is what a restarted regulator rightly says. The
                 # same from one that did not restart is an error.
-                if session.generation(name) == generation:
+                if self._session.generation(name) == generation:
                     raise
-        raise ProtocolError(f"{name} restarted {MAX_RESTARTS} times within one query")
+        raise ProtocolError(
+            f"{name} or another party restarted {MAX_RESTARTS} times within one query; see their "
+            "logs"
+        )
+
+
+def remote_oracle(
+    session: Session, cohort: Cohort, *, openings: OpeningStore | None = None
+) -> GroupOracle:
+    """The oracle of a company that is alone in its plan, through a session."""
+    return GroupOracle(remote_channel(session, cohort, openings=openings))
+
+
+def remote_channel(
+    session: Session, cohort: Cohort, *, openings: OpeningStore | None = None
+) -> Channel:
+    """The encrypted channel through a session, for the people that the plan binds."""
+    plan = session.plan
+    if (cohort.root.hex(), len(cohort)) != (plan.cohort_root, plan.cohort_size):
+        raise ConfigError("these people, in this order, are not the cohort that the plan binds")
+    terms = Terms(cohort, plan.groups, plan.hash, plan.cap_units, plan.delta_value)
+    channel = EncryptedChannel(
+        RemoteRegulator(session),
+        terms,
+        regulator_key=plan.regulator.signing_key,
+        openings=openings,
+        auditor=bytes.fromhex(plan.auditor),
+        inspection_millionths=plan.inspection_millionths,
+        identity=session.keys.identity,
+        record_private=plan.record_privacy,
+        individual=plan.individual_filter,
+    )
+    return Retrying(channel, session)
 
 
 def serve_queries(
@@ -202,9 +208,9 @@ def serve_queries(
             kind = _serve_one(session, half, company, generation, first)
             tell(kind, first.query_id)
         except PeerRestarted:
+            # A restart that the session does not know of would repeat for ever.
             if session.incarnations()[company] == generation:
-                raise  # said, but not so: never round and round over it
-            # It did, and asks again.
+                raise
         except SessionClosed as closed:
             if closed.done:
                 return
@@ -214,40 +220,38 @@ def serve_queries(
 def _serve_one(
     session: Session, half: AnsweringHalf, company: str, generation: int, first: Parcel
 ) -> str:
-    """Answer one exchange; says what has left."""
-    replies: Iterable[bytes]
-    purpose: Purpose
-    frames: Iterable[bytes] = ()
+    """Answer one exchange; returns what has left: "columns", "answer", "demand" or "refusal"."""
+    query_id = first.query_id
     if first.purpose == "query":
-        purpose, replies = "columns", half.columns(first.payload)
-    elif first.purpose == "sum":
-        frames = _request(session, company, generation, first)
-        purpose, replies = "answer", [half.answer(frames)]
-    elif first.purpose == "opening":
-        frames = _request(session, company, generation, first)
-        purpose, replies = "answer", [half.open(frames)]
-    else:
+        _send(session, first, "columns", half.columns(first.payload), generation)
+        return "columns"
+    if first.purpose not in ("sum", "opening"):
         raise ProtocolError(f"{company} may not begin an exchange with {first.purpose!r}")
+    frames = _request(session, company, generation, first)
+    reply = half.answer(frames) if first.purpose == "sum" else half.open(frames)
     for _ in frames:  # what a refused request still has to say
         pass
-    for index, (payload, last) in enumerate(marked(replies)):
-        frame = Parcel(company, purpose, first.query_id, first.exchange, index, last, payload)
-        session.send(company, frame, generation=generation)
-    kind = "columns" if purpose == "columns" else _kind(payload)
-    multipliers = half.multipliers(first.query_id) if kind == "answer" else None
-    if multipliers is not None:
-        session.send_dual(company, first.query_id, *multipliers)
-    return kind
-
-
-def _kind(reply: bytes) -> str:
-    """What kind of answer has left. Who failed an inspection hears so, and the session is over."""
-    message = decode_any(reply)
-    if isinstance(message, Refusal) and message.code == InspectionFailed.__name__:
-        raise InspectionFailed(message.text)
-    if isinstance(message, OpeningDemand):
+    _send(session, first, "answer", [encode(reply)], generation)
+    if isinstance(reply, Refusal):
+        if reply.code == InspectionFailed.__name__:
+            # The company has heard so; the session is over.
+            raise InspectionFailed(reply.text)
+        return "refusal"
+    if isinstance(reply, OpeningDemand):
         return "demand"
-    return "answer" if isinstance(message, Answer) else "refusal"
+    multipliers = half.multipliers(query_id)
+    if multipliers is not None:
+        session.send_dual(company, query_id, *multipliers)
+    return "answer"
+
+
+def _send(
+    session: Session, first: Parcel, purpose: Purpose, replies: Iterable[bytes], generation: int
+) -> None:
+    """Send the replies to the exchange that `first` began."""
+    for index, (payload, last) in enumerate(marked(replies)):
+        frame = Parcel(first.sender, purpose, first.query_id, first.exchange, index, last, payload)
+        session.send(first.sender, frame, generation=generation)
 
 
 def _request(session: Session, company: str, generation: int, first: Parcel) -> Iterator[bytes]:
@@ -272,9 +276,3 @@ def marked(frames: Iterable[T]) -> Iterator[tuple[T, bool]]:
         yield previous, False
         previous = frame
     yield previous, True
-
-
-def query_id_of(frame: bytes) -> str:
-    """The query that the first frame of an exchange names."""
-    message = decode_any(frame)
-    return message.query_id if isinstance(message, Query | SumHeader | OpeningHeader) else ""

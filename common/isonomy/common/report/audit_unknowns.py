@@ -23,27 +23,28 @@ from isonomy.common.crypto.params import parameter_set
 from isonomy.common.ledger.ledger import DebitRecord, Ledger
 from isonomy.common.ledger.records import Debit
 from isonomy.common.privacy.accounting import gaussian_units
+from isonomy.common.privacy.declarations import Content, Declaration, Plain, Unknowns
 from isonomy.common.privacy.noise import MIN_SIGMA, SystemNoise, rounded_gaussian
 from isonomy.common.privacy.queries import cost_of, query_id_prefix
 
-PREFIX = "unknowns:v1:"
 
-
-def unknowns_attribute(purpose: str) -> str | None:
-    """The attribute that such a purpose names; None for any other purpose."""
-    return purpose[len(PREFIX) :] or None if purpose.startswith(PREFIX) else None
+def declared(debit: Debit | DebitRecord) -> Content:
+    """What a ledger record declares itself to be; a plain sum if it does not say."""
+    text = debit.event.get("declaration")
+    return Plain() if text is None else Declaration.from_text(str(text)).content
 
 
 def released_attribute(debit: Debit | DebitRecord) -> str | None:
     """The attribute whose unknowns a ledger record releases; None if it releases anything else.
 
-    What the purpose says is any company's to write. Id and request hash are not: a company's ids
-    end in digits, and its request hashes are made under another domain.
+    No message of a company can declare it. Id and request hash are checked all the same: a
+    company's ids end in digits, and its request hashes are made under another domain.
     """
     event = debit.event
-    attribute = unknowns_attribute(str(event.get("purpose", "")))
-    if attribute is None:
+    content = declared(debit)
+    if not isinstance(content, Unknowns):
         return None
+    attribute = content.attribute
     own = {"mechanism": "gaussian", "kind": "open", "shape": "groups", "columns": 1, "norm": "1.0"}
     genuine = (
         debit.query_id == _query_id(debit.plan, attribute)
@@ -95,7 +96,8 @@ def release_unknowns(
             "attributes": attribute,
             "columns": 1,
             "people": plan.cohort_size,
-            "purpose": f"{PREFIX}{attribute}",
+            "purpose": f"how many people have no {attribute}",
+            "declaration": Declaration(Unknowns(attribute)).to_text(),
             "norm": "1.0",
             "weights": "",
         },

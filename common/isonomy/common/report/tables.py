@@ -13,11 +13,12 @@ import numpy as np
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.people.cohort import group_count
+from isonomy.common.privacy.declarations import Audit
 from isonomy.common.report.audit import NoisedCounts, noise_covariance
-from isonomy.common.report.audit_cells import CELL_NAMES, AuditPurpose, Cells
+from isonomy.common.report.audit_cells import CELL_NAMES, Cells
 from isonomy.common.report.audit_intervals import Estimate, NoisedRate, rate_interval
 from isonomy.common.report.audit_rates import GroupCounts, findings_of
-from isonomy.common.report.audit_unknowns import released_attribute
+from isonomy.common.report.audit_unknowns import declared, released_attribute
 from isonomy.common.report.schema import (
     Group,
     Limits,
@@ -42,27 +43,27 @@ def audit_of(
     """The audit that a ledger record is, or None if it is none.
 
     `stated_totals` are in millionths by query id, from the company's statement: only for audits of
-    several companies, whose purpose cannot carry them.
+    several companies, whose declaration cannot carry them.
     """
     event = debit.event
-    purpose = AuditPurpose.parse(str(event.get("purpose", "")))
-    if purpose is None:
+    declaration = declared(debit)
+    if not isinstance(declaration, Audit):
         return None
-    totals = tuple(millionths(total) for total in purpose.totals or ())
+    totals = tuple(1000 * total for total in declaration.totals)  # thousandths to millionths
     totals = totals or tuple(stated_totals.get(debit.query_id, ()))
     problem, tables = "", list[ShownTable]()
     try:
-        problem = _problem(debit, purpose, groups)
+        problem = _problem(debit, declaration, groups)
         if not problem:
-            noised = _counts(debit, purpose, groups, row_bound, totals)
+            noised = _counts(debit, declaration, groups, row_bound, totals)
             problem = _contradiction(noised, totals, int(event["people"]))
             tables = [] if problem else _tables(noised, settings)
     except ConfigError as error:
         problem = str(error)
     return ReportedAudit(
-        name=purpose.name,
-        selected=purpose.selected,
-        cells=purpose.cells,
+        name=declaration.name,
+        selected=declaration.selected,
+        cells=declaration.cells,
         attribute=str(event["attributes"]),
         query_id=debit.query_id,
         sequence=debit.seq,
@@ -128,7 +129,7 @@ def unknowns_of(debit: DebitRecord, groups: Groups, row_bound: int) -> Unknowns 
     )
 
 
-def _problem(debit: DebitRecord, purpose: AuditPurpose, groups: Groups) -> str:
+def _problem(debit: DebitRecord, declaration: Audit, groups: Groups) -> str:
     """Why the record cannot be read as the audit that it says it is; empty if it can."""
     event = debit.event
     expected = {
@@ -136,26 +137,26 @@ def _problem(debit: DebitRecord, purpose: AuditPurpose, groups: Groups) -> str:
         "shape": "groups",
         "mechanism": "gaussian",
         "norm": "1.0",
-        "columns": len(CELL_NAMES[purpose.cells]),
+        "columns": len(CELL_NAMES[declaration.cells]),
     }
     wrong = [name for name, value in expected.items() if event.get(name) != value]
     if wrong:
         return f"the query calls itself an audit but is none: {', '.join(wrong)}"
     free = group_count(str(event["attributes"]), groups) - 1  # ConfigError: unknown attribute
-    if len(debit.answer) != 8 * free * len(CELL_NAMES[purpose.cells]):
+    if len(debit.answer) != 8 * free * len(CELL_NAMES[declaration.cells]):
         return "the stored answer does not have the size of its question"
     return ""
 
 
 def _counts(
     debit: DebitRecord,
-    purpose: AuditPurpose,
+    declaration: Audit,
     groups: Groups,
     row_bound: int,
     totals: Sequence[int],
 ) -> NoisedCounts:
     """Return the counts in a debit's answer; the last group is the total minus the others."""
-    columns = len(CELL_NAMES[purpose.cells])
+    columns = len(CELL_NAMES[declaration.cells])
     if len(totals) != columns:
         raise ConfigError(
             "the totals per cell were not handed over, so the last group cannot be told"
@@ -165,7 +166,7 @@ def _counts(
     return NoisedCounts(
         str(debit.event["attributes"]),
         groups,
-        purpose.cells,
+        declaration.cells,
         np.vstack([released, last]),
         int(debit.event["noise"]) / row_bound,
     )

@@ -1,223 +1,151 @@
-"""The company's half of the encrypted exchange: a `GroupOracle` over frames, no transport.
+"""What a company does for one encrypted query, alone or with others: frames, no transport.
 
 Query →                                what is asked, priced before it leaves
 ← ColumnsHeader, Column …              multiplied with the rows as they arrive, then dropped
 SumHeader, SumPart … →                 blinded, committed to, stored before they leave
-← OpeningDemand, sometimes             signature and auditor checked
-OpeningHeader, OpeningPart … →         what the ciphertexts were made of, sealed to the auditor
-← Answer                               signature, price and shape checked; mask taken off
+← Answer                               signature, price and shape checked
+
+`CompanyHalf` holds what lasts from query to query: the openings, and how far the regulator's ledger
+has come. The channels (encrypted.py, pooled/channel.py) decide about masks, totals and openings.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import (
-    AttemptLost,
     BudgetExceeded,
-    ConfigError,
     ProtocolError,
     ReplayRefused,
     VerificationError,
 )
-from isonomy.common.crypto.blinding import SEED_BYTES, Seeds, expand_mask
+from isonomy.common.crypto.blinding import Seeds, expand_mask
 from isonomy.common.crypto.ciphertexts import Seeded
 from isonomy.common.crypto.he import SumBuilder
-from isonomy.common.keys.identity import Identity, verify_signature
-from isonomy.common.people.cohort import Cohort, group_labels
+from isonomy.common.keys.identity import verify_signature
 from isonomy.common.privacy.queries import Query, Shapes, cost_of, shapes_of
-from isonomy.common.sums.openings import (
-    NONCE_BYTES,
-    MemoryOpenings,
-    Opening,
-    OpeningStore,
-    StoredRequest,
-)
-from isonomy.common.sums.oracle import Asked, GroupOracle, Receipt
-from isonomy.common.sums.regulator_half import ANSWER_DOMAIN
-from isonomy.common.sums.sealed_opening import DEMAND_DOMAIN, opening_frames, seal_opening
+from isonomy.common.sums.channel import Prepared, Receipt, Terms
+from isonomy.common.sums.openings import NONCE_BYTES, Opening, OpeningStore, StoredRequest
 from isonomy.common.wire.messages import (
+    ANSWER_DOMAIN,
     Answer,
     Column,
     ColumnsHeader,
-    OpeningDemand,
     SumHeader,
     SumPart,
     decode,
-    decode_any,
     encode,
     frame_hash,
     frames_hash,
 )
 
 
-class RegulatorPort(Protocol):
-    """The regulator as the company reaches it: an object in tests, a stream in the federation."""
+@dataclass(frozen=True)
+class Product:
+    """The columns of one attempt, multiplied with the rows."""
 
-    def columns(self, query_frame: bytes) -> Iterable[bytes]: ...
-    def answer(self, frames: Iterable[bytes]) -> bytes: ...
-    def open(self, frames: Iterable[bytes]) -> bytes: ...
+    attempt: bytes
+    builder: SumBuilder
+    columns_hash: bytes
 
 
-class EncryptedOracle(GroupOracle):
-    """Blind group sums from a regulator who is reached by frames only."""
+class CompanyHalf:
+    """The company's memory of a plan: stored requests, and the last ledger record it heard of."""
 
-    def __init__(
-        self,
-        port: RegulatorPort,
-        cohort: Cohort,
-        groups: Mapping[str, Sequence[str]],
-        *,
-        plan: bytes,
-        cap_units: int,
-        delta: float,
-        regulator_key: bytes,
-        openings: OpeningStore | None = None,
-        auditor: bytes = b"",
-        inspection_millionths: int = 0,
-        identity: Identity | None = None,
-    ) -> None:
-        super().__init__(cohort, groups, plan=plan, cap_units=cap_units, delta=delta)
-        self._port, self._regulator_key = port, regulator_key
-        self._auditor, self._identity = auditor, identity  # whom we open to, and who signs it
-        self._inspected = inspection_millionths > 0  # did our owner agree to demands at all?
-        if openings is None:
-            openings = MemoryOpenings(columns=bool(auditor))
-        if auditor and not openings.keeps_columns:
-            raise ConfigError(
-                "the plan names an auditor, and a demanded query can be opened only with its "
-                "columns: open the store with columns=True"
-            )
-        self._openings: OpeningStore = openings
+    def __init__(self, terms: Terms, regulator_key: bytes, openings: OpeningStore) -> None:
+        self.terms, self.openings = terms, openings
+        self._regulator_key = regulator_key
         self._last_sequence = -1
 
-    def _exchange(self, asked: Asked) -> tuple[NDArray[np.int64], Receipt]:
-        query = asked.query
-        stored = self._stored(asked)
-        if stored is not None:
-            try:
-                return self._send(query, stored)
-            except AttemptLost:
-                if stored.answer is not None:
-                    raise VerificationError(
-                        f"the regulator answered query {query.query_id!r} before and now has no "
-                        "record of it: its ledger went back. Stop, and compare ledger heads."
-                    ) from None
-                # No record and no key any more: nothing was answered, so a new attempt is free.
-        return self._send(query, self._attempt(asked))
+    def shapes(self, query: Query) -> Shapes:
+        """Blocks and ciphertexts of a query about this company's people."""
+        counts = self.terms.group_counts(query.attributes)
+        return shapes_of(query, counts, len(self.terms.cohort))
 
-    def _stored(self, asked: Asked) -> StoredRequest | None:
+    def stored(self, prepared: Prepared, query_frame: bytes) -> StoredRequest | None:
         """A request that was stored under this id before a break, if it asked the same."""
-        stored = self._openings.find(asked.query.query_id)
-        if stored is None:
+        query_id = prepared.query.query_id
+        request = self.openings.find(query_id)
+        if request is None:
             return None
-        same_rows = np.array_equal(stored.opening.rows, asked.rows)
-        if not same_rows or stored.opening.query_frame != encode(asked.query):
+        same_rows = np.array_equal(request.opening.rows, prepared.rows)
+        if not same_rows or request.opening.query_frame != query_frame:
             raise ReplayRefused(
-                f"query {asked.query.query_id!r} asked something else before the restart. A "
-                "resumed run must ask the same questions in the same order: fix its seeds, or "
-                "begin a new plan."
+                f"query {query_id!r} asked something else before the restart. A resumed run must "
+                "ask the same questions in the same order: fix its seeds, or begin a new plan."
             )
-        return stored
-
-    # --- A new attempt -------------------------------------------------------------------------
-
-    def _attempt(self, asked: Asked) -> StoredRequest:
-        query_frame = encode(asked.query)
-        attempt, builder, columns_hash = self._multiply(asked, query_frame)
-        seeds = Seeds.derive(os.urandom(SEED_BYTES))
-        opening = Opening(query_frame, asked.rows, seeds, os.urandom(NONCE_BYTES))
-        parts = part_frames(builder, seeds, blind=asked.query.kind == "blind")
-        header = SumHeader(
-            query_id=asked.query.query_id,
-            attempt=attempt,
-            query_hash=frame_hash(query_frame),
-            columns_hash=columns_hash,
-            commitment=opening.commitment(),
-            parts_hash=frames_hash(parts),
-            parts=len(parts),
-        )
-        request = StoredRequest(opening, (encode(header), *parts))
-        self._openings.save(asked.query.query_id, request)
         return request
 
-    def _multiply(self, asked: Asked, query_frame: bytes) -> tuple[bytes, SumBuilder, bytes]:
-        shapes = self._shapes(asked.query)
-        hashes: list[bytes] = []
-        columns = self._openings.keep_columns(asked.query.query_id, self._port.columns(query_frame))
+    def multiply(
+        self,
+        prepared: Prepared,
+        query_frame: bytes,
+        columns: Iterable[bytes],
+        shapes_for: Callable[[int], Shapes],
+    ) -> Product:
+        """Multiply the rows with the regulator's columns, block by block as they arrive.
+
+        `shapes_for` gives the shapes for the block size that the regulator announces.
+        """
+        query, hashes = prepared.query, list[bytes]()
         stream = _hashing(columns, hashes)
         header = decode(next(stream, b""), ColumnsHeader)
-        if (header.query_id, header.query_hash) != (asked.query.query_id, frame_hash(query_frame)):
+        if (header.query_id, header.query_hash) != (query.query_id, frame_hash(query_frame)):
             raise ProtocolError("the columns belong to another query")
-        found = (header.block, header.blocks, header.indicators)
-        if found != (shapes.layout.block, shapes.layout.blocks, shapes.indicators):
+        shapes = shapes_for(header.block)
+        layout = shapes.layout
+        announced = (header.block, header.blocks, header.indicators)
+        if announced != (layout.block, layout.blocks, shapes.indicators):
             raise ProtocolError("the regulator cut the people into other blocks than we did")
-        builder = SumBuilder(shapes.layout, sums=shapes.sums, zero=header.zero)
-        for index in range(shapes.layout.blocks):
-            add_block(builder, asked.rows, index, block_columns(stream, index, shapes.indicators))
+        builder = SumBuilder(layout, sums=shapes.sums, zero=header.zero)
+        for index in range(layout.blocks):
+            columns_of_block = block_columns(stream, index, shapes.indicators)
+            add_block(builder, prepared.rows, index, columns_of_block)
         if next(stream, None) is not None:
             raise ProtocolError("the columns go on after their last block")
-        return header.attempt, builder, frames_hash(hashes, hashed=True)
+        return Product(header.attempt, builder, frames_hash(hashes, hashed=True))
 
-    # --- Sending and reading the answer --------------------------------------------------------
-
-    def _send(self, query: Query, request: StoredRequest) -> tuple[NDArray[np.int64], Receipt]:
-        frame = self._port.answer(iter(request.frames))
-        demand = decode_any(frame)
-        if isinstance(demand, OpeningDemand):
-            frame = self._port.open(self._opening(query, request, demand))
-        answer = decode(frame, Answer)
-        shapes = self._shapes(query)
-        values = self._check(answer, query, shapes, frame_hash(request.frames[0]))
-        if query.kind == "blind":
-            values = values - mask_values(shapes, request.opening.seeds)
-        if request.answer not in (None, frame):
-            raise VerificationError(
-                f"the regulator answers query {query.query_id!r} differently than before. Stop, "
-                "and show it its first answer: it is stored and signed."
-            )
-        if request.answer is None:
-            self._openings.acknowledge(query.query_id, frame)
-        self._last_sequence = answer.sequence
-        return values, Receipt(query.query_id, answer.units, answer.sequence, answer.ledger_head)
-
-    def _opening(
-        self, query: Query, request: StoredRequest, demand: OpeningDemand
-    ) -> Iterator[bytes]:
-        """Our rows and seeds, for the auditor whom our owner approved, and nobody else.
-
-        Where the plan's rate is 0 nothing is opened on demand: the owner reads that no query is
-        inspected while it runs, and opens by file what they want to show.
-        """
-        verify_signature(
-            self._regulator_key, DEMAND_DOMAIN, demand.signed_bytes(), demand.signature
+    def store(
+        self,
+        prepared: Prepared,
+        query_frame: bytes,
+        product: Product,
+        seeds: Seeds,
+        hash_parts: Callable[[list[bytes]], bytes],
+    ) -> StoredRequest:
+        """Blind the sums, commit to them, and put the request on disk before it leaves."""
+        query = prepared.query
+        opening = Opening(query_frame, prepared.rows, seeds, os.urandom(NONCE_BYTES))
+        parts = part_frames(product.builder, seeds, blind=query.kind == "blind")
+        header = SumHeader(
+            query_id=query.query_id,
+            attempt=product.attempt,
+            query_hash=frame_hash(query_frame),
+            columns_hash=product.columns_hash,
+            commitment=opening.commitment(),
+            parts_hash=hash_parts(parts),
+            parts=len(parts),
         )
-        asked = (query.query_id, self.plan, frame_hash(request.frames[0]))
-        if (demand.query_id, demand.plan, demand.request_hash) != asked:
-            raise ProtocolError("the regulator demands the opening of another request than this")
-        if not self._auditor or demand.auditor != self._auditor or self._identity is None:
-            raise ProtocolError("the regulator demands an opening for a key that the plan lacks")
-        if not self._inspected:
-            raise ProtocolError("the regulator demands an opening, and the plan's rate is 0")
-        columns, place = self._openings.columns(query.query_id), (self.plan, query.query_id)
-        return opening_frames(seal_opening(self._auditor, *place, request, columns, self._identity))
+        request = StoredRequest(opening, header, (encode(header), *parts))
+        self.openings.save(query.query_id, request)
+        return request
 
-    def _check(
+    def check(
         self, answer: Answer, query: Query, shapes: Shapes, request_hash: bytes
     ) -> NDArray[np.int64]:
-        verify_signature(
-            self._regulator_key, ANSWER_DOMAIN, answer.signed_bytes(), answer.signature
-        )
-        if (answer.query_id, answer.plan) != (query.query_id, self.plan):
+        """(sums, m) values of an answer that is signed, priced and shaped as it must be."""
+        signed = answer.signed_bytes()
+        verify_signature(self._regulator_key, ANSWER_DOMAIN, signed, answer.signature)
+        if (answer.query_id, answer.plan) != (query.query_id, self.terms.plan):
             raise ProtocolError("the answer belongs to another query or plan")
         if answer.request_hash != request_hash:
             raise ProtocolError("the answer was given to another request")
-        cost = cost_of(query.shape, self._group_counts(query), query.params)
+        cost = cost_of(query.shape, self.terms.group_counts(query.attributes), query.params)
         if answer.units != cost.units(query.mechanism, query.noise):
             raise BudgetExceeded("the regulator debited another price than the query has")
         if answer.sequence <= self._last_sequence:
@@ -229,11 +157,18 @@ class EncryptedOracle(GroupOracle):
             raise ProtocolError("the answer has another shape than the query")
         return answer.values.reshape(shapes.sums, shapes.layout.columns)
 
-    def _group_counts(self, query: Query) -> tuple[int, ...]:
-        return tuple(len(group_labels(name, self.groups)) for name in query.attributes)
-
-    def _shapes(self, query: Query) -> Shapes:
-        return shapes_of(query, self._group_counts(query), len(self.cohort))
+    def settle(self, request: StoredRequest, answer: Answer, frame: bytes) -> Receipt:
+        """Keep a checked answer; VerificationError if the same request was answered otherwise."""
+        query_id = answer.query_id
+        if request.answer not in (None, frame):
+            raise VerificationError(
+                f"the regulator answers query {query_id!r} differently than before. Stop, and show "
+                "it its first answer: it is stored and signed."
+            )
+        if request.answer is None:
+            self.openings.acknowledge(query_id, frame)
+        self._last_sequence = answer.sequence
+        return Receipt(query_id, answer.units, answer.sequence, answer.ledger_head)
 
 
 def add_block(
@@ -244,19 +179,19 @@ def add_block(
     if rows.ndim == 2:
         builder.add_block(rows[people], columns)
     else:
-        builder.add_weighted_block([own[people] for own in rows], columns)
+        builder.add_weighted_block([differences[people] for differences in rows], columns)
 
 
 def block_columns(frames: Iterator[bytes], block: int, indicators: int) -> Iterator[Seeded]:
     """The columns of one block, one at a time as they arrive, in order."""
     for indicator in range(indicators):
-        found = decode(next(frames, b""), Column)
-        if (found.block, found.indicator) != (block, indicator):
+        column = decode(next(frames, b""), Column)
+        if (column.block, column.indicator) != (block, indicator):
             raise ProtocolError(
                 f"expected column {indicator} of block {block}, "
-                f"got column {found.indicator} of block {found.block}"
+                f"got column {column.indicator} of block {column.block}"
             )
-        yield found.column
+        yield column.column
 
 
 def part_frames(builder: SumBuilder, seeds: Seeds, *, blind: bool) -> list[bytes]:

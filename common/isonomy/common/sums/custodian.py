@@ -9,7 +9,7 @@ encryption, frames or transport.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from isonomy.common.crypto.packing import centre
 from isonomy.common.ledger.ledger import DebitRecord, Ledger
 from isonomy.common.ledger.records import Inspection
 from isonomy.common.people.cohort import AttributeTable, group_count
+from isonomy.common.privacy.declarations import Declaration
 from isonomy.common.privacy.dual_keeper import DualKeeper
 from isonomy.common.privacy.noise import (
     MIN_SIGMA,
@@ -30,10 +31,9 @@ from isonomy.common.privacy.noise import (
     rounded_gaussian,
 )
 from isonomy.common.privacy.queries import Query, Shapes, cost_of, query_id_prefix, shapes_of
-from isonomy.common.sums import randomised_response
 
-OWN_PURPOSE = "unknowns:"
 _NUMBER = re.compile(r"[0-9]{6,12}")
+Event = Mapping[str, str | int]
 Limits = Callable[[Query, int], None]
 """Raises PolicyRefused for a query of this cost that may not be answered."""
 
@@ -72,7 +72,7 @@ class Custodian:
         self._table, self._ledger, self._plan = table, ledger, plan
         ledger.bind_key(hash_bytes("isonomy/member-key/v1", member_key))
         self._root = ledger.add_people(table.cohort.member_hashes(member_key))
-        self._source: NoiseSource = SystemNoise()
+        self.source: NoiseSource = SystemNoise()
         self.dual = DualKeeper(required=dual_required)
         self._subsets: dict[bytes, bytes] = {}  # hash of positions -> root, of those written
         self._known_codes: dict[str, NDArray[np.int64]] = {}  # worked out once, not per query
@@ -94,7 +94,7 @@ class Custodian:
         custodian = cls(
             table, ledger, plan=plan, member_key=member_key, dual_required=dual_required
         )
-        custodian._source = source
+        custodian.source = source
         return custodian
 
     @property
@@ -110,8 +110,6 @@ class Custodian:
         if query.plan != self._plan:
             raise ProtocolError("the query names another plan than the one that was approved")
         self._check_id(query.query_id)
-        if query.purpose.startswith(OWN_PURPOSE):
-            raise ProtocolError(f"purposes that begin with {OWN_PURPOSE!r} are the regulator's own")
         if query.mechanism == "gaussian" and query.noise < MIN_SIGMA:
             raise ProtocolError(f"Gaussian noise must have σ ≥ {MIN_SIGMA} units")
         if query.positions is not None and query.positions[-1] >= len(self._table.cohort):
@@ -207,6 +205,7 @@ class Custodian:
                 "columns": query.columns,
                 "people": query.people(len(self._table.cohort)),
                 "purpose": query.purpose,
+                "declaration": query.declaration.to_text(),
                 "norm": repr(query.norm),
                 "weights": _weights_text(query.weights),
             },
@@ -217,22 +216,24 @@ class Custodian:
 
     def _subset_root(self, positions: NDArray[np.int64]) -> bytes:
         """The root of a subset that the ledger holds, written if it does not yet."""
-        key = hash_bytes("isonomy/asked-about/v1", positions.tobytes())  # not them: they add up
+        # The key is a hash: lists of positions would add up in memory.
+        key = hash_bytes("isonomy/asked-about/v1", positions.tobytes())
         if key not in self._subsets:  # training asks about the same chunks, round by round
             self._subsets[key] = self._ledger.add_subset(self._root, positions)
         return self._subsets[key]
 
-    def release_reports(self, attribute: str, epsilon_millionths: int) -> DebitRecord:
-        """Everybody's group by randomised response, once: a baseline; no message asks for it."""
-        return randomised_response.release(
-            self._ledger,
+    def record(
+        self, query_id: str, request_hash: bytes, units: int, event: Event, answer: bytes
+    ) -> DebitRecord:
+        """Write a release about everybody that is no query: comparisons, in rehearsals only."""
+        return self._ledger.debit(
             plan=self._plan,
+            query_id=query_id,
+            request_hash=request_hash,
             root=self._root,
-            attribute=attribute,
-            codes=self._codes(attribute),
-            groups=group_count(attribute, self._table.groups),
-            epsilon_millionths=epsilon_millionths,
-            source=self._source,
+            units=units,
+            event=event,
+            answer=answer,
         )
 
     def _check_again(self, authorised: Authorised) -> None:
@@ -247,7 +248,7 @@ class Custodian:
         prefix = query_id_prefix(self._plan)
         for record in self._ledger.debits_of(self._plan):
             if not _NUMBER.fullmatch(record.query_id.removeprefix(prefix)):
-                continue  # the regulator's own
+                continue  # a release of the regulator itself
             event = record.event
             names = tuple(str(event["attributes"]).split(","))
             query = Query(
@@ -261,6 +262,7 @@ class Custodian:
                 mechanism="gaussian" if event["mechanism"] == "gaussian" else "laplace",
                 noise=int(event["noise"]),
                 norm=float(event["norm"]),
+                declaration=Declaration.from_text(str(event["declaration"])),
             )
             sizes = tuple(group_count(name, groups) for name in names)
             self.dual.observe(query, sizes, np.frombuffer(record.answer, "<i8").astype(np.int64))
@@ -282,7 +284,7 @@ class Custodian:
 
     def _noise(self, query: Query, size: int) -> NDArray[np.int64]:
         draw = rounded_gaussian if query.mechanism == "gaussian" else discrete_laplace
-        return draw(query.noise, size, self._source)
+        return draw(query.noise, size, self.source)
 
 
 def _weights_text(weights: tuple[float, ...]) -> str:

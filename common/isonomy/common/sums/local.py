@@ -1,7 +1,9 @@
-"""The oracle for rehearsals: same quantisation, noise, ledger and bits; no encryption.
+"""The channel of rehearsals: the regulator's whole side in this process, without encryption.
 
-For tests, benchmarks and rehearsals on data where one person may know both sides. Strategies run
-on it unchanged.
+For tests, benchmarks and rehearsals on data where one person may know both sides. Authorisation,
+declarations, ledger, noise and answers are the regulator's own code; only encryption and wire are
+left out. So a rehearsal gives the same bits as a session with the same noise, and is refused what a
+session is refused.
 """
 
 from __future__ import annotations
@@ -10,8 +12,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,25 +23,25 @@ from isonomy.common.base.errors import ConfigError, ProtocolError, ReplayRefused
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.privacy.accounting import units_for
-from isonomy.common.privacy.queries import Query
-from isonomy.common.sums import randomised_response
+from isonomy.common.sums.channel import (
+    Capabilities,
+    Channel,
+    Prepared,
+    Receipt,
+    Released,
+    Terms,
+    Wrapper,
+)
 from isonomy.common.sums.custodian import Authorised, Custodian
-from isonomy.common.sums.oracle import Asked, GroupOracle, Receipt
+from isonomy.common.sums.openings import row_bytes
+from isonomy.common.sums.oracle import GroupOracle
+from isonomy.common.wire.messages import encode
 
-_NAMED = tuple(own.name for own in fields(Query) if own.name != "positions")
 _ROOM_BYTES = 1 << 30  # of memory that must be free; containers often have 64 MB there
 
 
-@dataclass(frozen=True)
-class Reports:
-    """Randomised groups (people,) and the pure ε, in millionths, that they were made with."""
-
-    groups: NDArray[np.int64]
-    epsilon_millionths: int
-
-
-class LocalOracle(GroupOracle):
-    """A `GroupOracle` that holds the regulator's side in the same process."""
+class LocalChannel:
+    """Answers from a custodian in the same process."""
 
     def __init__(
         self,
@@ -50,42 +51,70 @@ class LocalOracle(GroupOracle):
         plan: bytes,
         cap_units: int,
         delta: float,
+        record_private: bool = False,
+        individual: bool = False,
     ) -> None:
-        super().__init__(table.cohort, table.groups, plan=plan, cap_units=cap_units, delta=delta)
-        self._custodian = custodian
-        self._table = table
+        groups = {name: tuple(labels) for name, labels in table.groups.items()}
+        self.terms = Terms(table.cohort, groups, plan, cap_units, delta)
+        self.capabilities = Capabilities("local", record_private, individual)
+        self.table, self.custodian = table, custodian
 
-    def unsafe_true_groups(self, attribute: str | None = None) -> NDArray[np.int64]:
-        """(people,) every person's true group: no noise, no ledger, no privacy.
-
-        For non-private baselines in rehearsals, where both sides are known anyway. Oracles that
-        reach a real regulator have no such method, because they have no such knowledge.
-        """
-        return self._table.codes(self._attribute(attribute))
-
-    def randomised_groups(self, epsilon_millionths: int, attribute: str | None = None) -> Reports:
-        """Every person's group by randomised response, paid for in the ledger as a pure ε.
-
-        For the comparison with Mozannar et al.; oracles that reach a real regulator lack it.
-        """
-        expression = self._attribute(attribute)
-        units = randomised_response.units_of(epsilon_millionths)
-        everybody = np.arange(len(self.cohort))
-        self._check_budget(everybody, units, "attributes by randomised response")
-        record = self._custodian.release_reports(expression, epsilon_millionths)
-        self._spent += record.units
-        self.log.add(str(record.event["purpose"]), record.units, everybody)
-        return Reports(randomised_response.reports_of(record), epsilon_millionths)
+    def exchange(self, prepared: Prepared) -> Released:
+        """Authorise, add up, noise, record, answer."""
+        query = prepared.query
+        # Everything that was asked, so that an id stands for one question.
+        request_hash = hash_bytes(
+            "isonomy/local-request/v3", encode(query), row_bytes(prepared.rows)
+        )
+        authorised = self.custodian.authorise(query)
+        record = self.custodian.stored(query.query_id, request_hash)
+        if record is None:
+            sums = exact_sums(authorised, prepared.rows)
+            record = self.custodian.release(authorised, request_hash, sums)
+        integers = np.frombuffer(record.answer, "<i8").astype(np.int64)
+        receipt = Receipt(record.query_id, record.units, record.seq, record.hash)
+        sums = integers.reshape(authorised.shapes.sums, -1)
+        return Released(sums, prepared.public_total, receipt)
 
     def confirm_multipliers(self, query_id: str, values: tuple[float, ...]) -> None:
-        """Compare with the custodian's λ, as a remote oracle does with the regulator's."""
-        theirs = self._custodian.dual.after(query_id)
-        if theirs is not None and theirs != values:
+        """Compare with the custodian's λ, as a session does with the regulator's."""
+        expected = self.custodian.dual.after(query_id)
+        if expected is not None and expected != values:
             raise ProtocolError("the custodian holds other multipliers λ than follow from answers")
 
-    @classmethod
+    def close(self, error: BaseException | None = None) -> None:
+        """Nothing is open: the ledger goes with the channel."""
+
+
+def known_side(oracle: GroupOracle, strategy: str) -> LocalChannel:
+    """The channel of a rehearsal, whose attributes are known anyway: for comparisons only.
+
+    An oracle that reaches a regulator has no such knowledge, and is refused.
+    """
+    channel: Channel = oracle.channel
+    while isinstance(channel, Wrapper):
+        channel = channel.inner
+    if not isinstance(channel, LocalChannel):
+        raise ConfigError(
+            f"{strategy} needs the true attributes: it is a comparison for rehearsals without "
+            "encryption, never a protocol"
+        )
+    return channel
+
+
+def true_groups(
+    oracle: GroupOracle, strategy: str, attribute: str | None = None
+) -> NDArray[np.int64]:
+    """(people,) every person's true group: no noise, no ledger, no privacy."""
+    expression = attribute if attribute is not None else next(iter(oracle.groups))
+    return known_side(oracle, strategy).table.codes(expression)
+
+
+class LocalOracle:
+    """Oracles over known attributes, for rehearsals."""
+
+    @staticmethod
     def rehearse(
-        cls,
         ids: Sequence[object],
         attributes: Mapping[str, Sequence[str | None]],
         *,
@@ -94,13 +123,13 @@ class LocalOracle(GroupOracle):
         groups: Mapping[str, Sequence[str]] | None = None,
         folder: Path | None = None,
         individual: bool = False,
-    ) -> LocalOracle:
+    ) -> GroupOracle:
         """An oracle over known attributes, with a ledger of its own (temporary unless `folder`).
 
-        Without `groups` the groups are those found in the data, sorted: fine in a rehearsal, where
-        the attributes are known anyway. A `folder` that holds a rehearsal is opened again, for the
+        Without `groups` the groups are those in the data, sorted: fine in a rehearsal, where the
+        attributes are known anyway. A `folder` that holds a rehearsal is opened again, for the
         same people and budget: what was answered stays answered, so a run can be resumed there.
-        `individual`: a plan for the individual filter (gradient.FilteredOracle).
+        `individual`: a plan for the individual filter (FilteredOracle).
         """
         cohort = Cohort.of(ids)
         if groups is None:
@@ -120,41 +149,11 @@ class LocalOracle(GroupOracle):
         except ReplayRefused:
             ledger.close()
             raise ConfigError(f"{home} holds a rehearsal of other people or terms") from None
-        oracle = cls(table, custodian, plan=plan, cap_units=cap_units, delta=delta)
-        weakref.finalize(oracle, _finish, ledger, None if folder else home)
-        return oracle
-
-    def _exchange(self, asked: Asked) -> tuple[NDArray[np.int64], Receipt]:
-        request_hash = _request_hash(asked)
-        authorised = self._custodian.authorise(asked.query)
-        record = self._custodian.stored(asked.query.query_id, request_hash)
-        if record is None:
-            sums = exact_sums(authorised, asked.rows)
-            record = self._custodian.release(authorised, request_hash, sums)
-        values = np.frombuffer(record.answer, "<i8").astype(np.int64)
-        receipt = Receipt(record.query_id, record.units, record.seq, record.hash)
-        return values.reshape(authorised.shapes.sums, -1), receipt
-
-
-def _request_hash(asked: Asked) -> bytes:
-    """Everything that was asked, so that an id stands for one question."""
-    query = asked.query
-    people = b"" if query.positions is None else query.position_array(0).tobytes()
-    text = repr([getattr(query, name) for name in _NAMED]).encode()
-    return hash_bytes("isonomy/local-request/v2", text, people, *_pieces(asked.rows))
-
-
-def _pieces(rows: NDArray[np.int32]) -> Iterator[memoryview]:
-    """The bytes of all rows, but for a corner of zeros: triangular rows have one.
-
-    One piece or two: with the shape, which the query tells, they say which cells they hold.
-    """
-    upper, left = rows.shape[-2] // 2, rows.shape[-1] // 2
-    parts = [rows]
-    if upper and left and not rows[..., :upper, left:].any():
-        parts = [rows[..., :upper, :left], rows[..., upper:, :]]
-    for part in parts:
-        yield np.ascontiguousarray(part).data.cast("B")
+        channel = LocalChannel(
+            table, custodian, plan=plan, cap_units=cap_units, delta=delta, individual=individual
+        )
+        weakref.finalize(channel, _finish, ledger, None if folder else home)
+        return GroupOracle(channel)
 
 
 def scratch_folder() -> Path | None:
@@ -212,7 +211,8 @@ def exact_sums(authorised: Authorised, rows: NDArray[np.int32]) -> NDArray[np.in
     columns = authorised.indicators(slice(None))
     if authorised.query.shape == "weighted":
         total = sum(
-            _column_sums(own[column], authorised) for own, column in zip(rows, columns, strict=True)
+            _column_sums(differences[column], authorised)
+            for differences, column in zip(rows, columns, strict=True)
         )
         return np.asarray(total, dtype=np.int64)[None]
     return np.stack([_column_sums(rows[column], authorised) for column in columns])

@@ -1,7 +1,7 @@
 """What the company keeps of each query: its rows and seeds, and its request until acknowledged.
 
 Stored before the request leaves, so that after a crash the very same bytes can be sent again, and
-so that an inspector can be shown what the ciphertext was made of (DESIGN.md §2, §7).
+so that an inspector can be shown what the ciphertext was made of (docs/inspection.md).
 
 Under a plan with an auditor the regulator's encrypted columns are kept too, because nothing else
 gives the ciphertexts again. They are seeded already (half their size) and look random otherwise, so
@@ -17,7 +17,7 @@ import json
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import ProtocolError, StorageError, VerificationError
+from isonomy.common.base.private_files import fsync_folder
 from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
 from isonomy.common.wire.messages import SumHeader, decode
 
@@ -67,7 +68,8 @@ class StoredRequest:
     """
 
     opening: Opening
-    frames: tuple[bytes, ...]
+    header: SumHeader
+    frames: tuple[bytes, ...]  # the header's first
     answer: bytes | None = None
 
 
@@ -107,7 +109,7 @@ class MemoryOpenings:
 
     def acknowledge(self, query_id: str, answer: bytes) -> None:
         request = self._requests[query_id]
-        self._requests[query_id] = StoredRequest(request.opening, request.frames[:1], answer)
+        self._requests[query_id] = replace(request, frames=request.frames[:1], answer=answer)
 
     def keep_columns(self, query_id: str, frames: Iterable[bytes]) -> Iterator[bytes]:
         kept: list[bytes] = []
@@ -161,17 +163,17 @@ class FolderOpenings:
         try:
             opening = self._read_opening(query_id)
             state, *frames = self._read(self._path(query_id, "request"))
-            committed = decode(frames[0], SumHeader).commitment
+            header = decode(frames[0], SumHeader)
         except (OSError, ValueError, KeyError, IndexError, struct.error, ProtocolError):
             raise VerificationError(
                 f"the stored request of query {query_id!r} is damaged or incomplete; restore "
                 f"{self._folder} from a backup, or begin a new plan"
             ) from None
-        if committed != opening.commitment():
+        if header.commitment != opening.commitment():
             return None
         if state == _ANSWERED:
-            return StoredRequest(opening, (frames[0],), frames[1])
-        return StoredRequest(opening, tuple(frames))
+            return StoredRequest(opening, header, (frames[0],), frames[1])
+        return StoredRequest(opening, header, tuple(frames))
 
     def acknowledge(self, query_id: str, answer: bytes) -> None:
         _, header, *_ = self._read(self._path(query_id, "request"))
@@ -238,11 +240,7 @@ class FolderOpenings:
                 _put(file, chunks)
                 _sync(file)
             partial.replace(path)
-            folder = os.open(self._folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            fsync_folder(path)
         except OSError as error:
             partial.unlink(missing_ok=True)
             raise self._no_room(error, lost) from None

@@ -13,15 +13,15 @@ holds (number, order, form and hash of its parts). Nothing after the first decry
 what came out: neither whether the request is refused nor how long it takes (he.QueryKey). So what
 gets no answer and no record tells nothing either.
 
-Between the second and the third call only the decrypted sums are held, in memory: nothing of them
-leaves, and they are gone if the process ends.
+Between the second and the third call the decrypted sums wait in memory. Nothing of them leaves, and
+they are gone if the process ends.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from tempfile import SpooledTemporaryFile
 from typing import IO, Protocol
 
@@ -38,12 +38,15 @@ from isonomy.common.base.errors import (
 )
 from isonomy.common.crypto.ciphertexts import check_answer
 from isonomy.common.crypto.he import QueryKey
+from isonomy.common.crypto.packing import Layout
 from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import DebitRecord
 from isonomy.common.privacy.queries import Query, Shapes
 from isonomy.common.sums.custodian import Authorised, Custodian
+from isonomy.common.sums.encrypted import Reply, read_reply
 from isonomy.common.sums.sealed_opening import opening_limit
 from isonomy.common.wire.messages import (
+    ANSWER_DOMAIN,
     ATTEMPT_BYTES,
     MAX_OPENING_BYTES,
     Answer,
@@ -60,7 +63,6 @@ from isonomy.common.wire.messages import (
     frames_hash,
 )
 
-ANSWER_DOMAIN = "isonomy/answer/v1"
 MAX_OPEN_ATTEMPTS = 8
 SPOOL_BYTES = 1 << 26  # of a request's ciphertexts in memory; more of them wait on disk
 
@@ -76,7 +78,7 @@ class _Attempt:
 
 
 @dataclass(frozen=True, repr=False)
-class _Held:
+class _Pending:
     """A request whose opening was demanded: decrypted, not yet answered."""
 
     authorised: Authorised
@@ -85,7 +87,7 @@ class _Held:
 
 
 class Inspector(Protocol):
-    """Who decides about inspections: inspection_desk.InspectionDesk, if the plan has an auditor."""
+    """Who decides about inspections: inspection.desk, if the plan has an auditor."""
 
     def check_query(self, query: Query, shapes: Shapes) -> None:
         """Raise if no new query may be asked now."""
@@ -108,7 +110,7 @@ class RegulatorHalf:
     ) -> None:
         self._custodian, self._identity, self._inspector = custodian, identity, inspector
         self._attempts: dict[str, _Attempt] = {}
-        self._held: dict[str, _Held] = {}
+        self._pending: dict[str, _Pending] = {}
 
     def columns(self, query_frame: bytes) -> Iterator[bytes]:
         """Encrypted indicator columns for a query, block by block; or one Refusal."""
@@ -120,8 +122,8 @@ class RegulatorHalf:
         except IsonomyError as error:
             yield encode(Refusal.of(query_id, error))
 
-    def answer(self, frames: Iterable[bytes]) -> bytes:
-        """The signed answer to a complete request; or an OpeningDemand; or a Refusal."""
+    def answer(self, frames: Iterable[bytes]) -> Answer | OpeningDemand | Refusal:
+        """The signed answer to a complete request; or a demand to open it; or a refusal."""
         query_id = ""
         try:
             stream = iter(frames)
@@ -130,23 +132,24 @@ class RegulatorHalf:
             query_id, request_hash = header.query_id, frame_hash(header_frame)
             record = self._custodian.stored(query_id, request_hash)
             if record is not None:
-                return encode(self._sign(record))
+                return sign_answer(self._identity, record)
             demand = self._standing_demand(query_id, request_hash)
             if demand is not None:
-                return encode(demand)
-            held = self._held.pop(query_id, None)  # its verdict came in since
-            if held is None or held.request_hash != request_hash:
-                held = self._read(header, request_hash, stream)
+                return demand
+            # A request that was demanded before, and whose verdict has come in since, waits here.
+            pending = self._pending.pop(query_id, None)
+            if pending is None or pending.request_hash != request_hash:
+                pending = self._read(header, request_hash, stream)
                 demand = self._inspector.draw(query_id, request_hash) if self._inspector else None
             if demand is not None:
-                self._held[query_id] = held
-                return encode(demand)
-            return encode(self._sign(self._release(held)))
+                self._pending[query_id] = pending
+                return demand
+            return sign_answer(self._identity, self._release(pending))
         except IsonomyError as error:
-            return encode(Refusal.of(query_id, error))
+            return Refusal.of(query_id, error)
 
-    def open(self, frames: Iterable[bytes]) -> bytes:
-        """The signed answer to a request, now that its opening is here; or a Refusal."""
+    def open(self, frames: Iterable[bytes]) -> Answer | Refusal:
+        """The signed answer to a request, now that its opening is here; or a refusal."""
         query_id = ""
         try:
             stream = iter(frames)
@@ -155,9 +158,9 @@ class RegulatorHalf:
             record = self._custodian.stored(query_id, header.request_hash)
             if record is None:
                 record = self._opened(header, stream)
-            return encode(self._sign(record))
+            return sign_answer(self._identity, record)
         except IsonomyError as error:
-            return encode(Refusal.of(query_id, error))
+            return Refusal.of(query_id, error)
 
     def multipliers(self, query_id: str) -> tuple[int, tuple[float, ...]] | None:
         """Round and λ after the dual step of that query; None if it was not one."""
@@ -185,30 +188,14 @@ class RegulatorHalf:
         attempt = _Attempt(authorised, key, os.urandom(ATTEMPT_BYTES), query_hash)
         self._attempts[query.query_id] = attempt
         hashes = []
-        for frame in self._column_frames(attempt):
+        everybody = slice(0, len(authorised.codes[0]))
+        for frame in column_frames(authorised, key, attempt.attempt, query_hash, everybody):
             hashes.append(frame_hash(frame))
             yield frame
+            # Before the next column is encrypted: the key may have gone while this one travelled.
+            if attempt.destroyed:
+                raise ProtocolError("this attempt was replaced by a newer one")
         attempt.columns_hash = frames_hash(hashes, hashed=True)
-
-    def _column_frames(self, attempt: _Attempt) -> Iterator[bytes]:
-        shapes, query = attempt.authorised.shapes, attempt.authorised.query
-        yield encode(
-            ColumnsHeader(
-                query_id=query.query_id,
-                attempt=attempt.attempt,
-                query_hash=attempt.query_hash,
-                block=shapes.layout.block,
-                blocks=shapes.layout.blocks,
-                indicators=shapes.indicators,
-                zero=attempt.key.encrypt_zero(),
-            )
-        )
-        for index in range(shapes.layout.blocks):
-            people = shapes.layout.block_slice(index)
-            for number, members in enumerate(attempt.authorised.indicators(people)):
-                if attempt.destroyed:
-                    raise ProtocolError("this attempt was replaced by a newer one")
-                yield encode(Column(index, number, attempt.key.encrypt_column(members)))
 
     # --- The second call -----------------------------------------------------------------------
 
@@ -218,26 +205,27 @@ class RegulatorHalf:
             return None
         return self._inspector.check_request(query_id, request_hash)
 
-    def _read(self, header: SumHeader, request_hash: bytes, frames: Iterator[bytes]) -> _Held:
+    def _read(self, header: SumHeader, request_hash: bytes, frames: Iterator[bytes]) -> _Pending:
         attempt = self._attempts.get(header.query_id)
         # Compare first: an old header must not cost a newer attempt its key.
         if attempt is None or attempt.attempt != header.attempt:
-            raise _attempt_lost()
+            raise attempt_lost()
         try:
             self._check_header(header, attempt)
             with SpooledTemporaryFile(max_size=SPOOL_BYTES) as spool:
                 self._collect(header, attempt, frames, spool)
-                sums = self._decrypt(attempt, spool)
+                spool.seek(0)
+                size = attempt.authorised.shapes.layout.params.answer_bytes
+                parts = (spool.read(size) for _ in range(header.parts))
+                sums = decrypt_sums(attempt.authorised, attempt.key, parts)
         except OSError as error:
             raise StorageError(f"no room for a request's ciphertexts: {error.strerror}") from None
         finally:
             self._forget(header.query_id)
-        if attempt.authorised.query.kind == "open":
-            sums = self._within_range(attempt.authorised, sums)
-        return _Held(attempt.authorised, request_hash, sums)
+        return _Pending(attempt.authorised, request_hash, sums)
 
-    def _release(self, held: _Held) -> DebitRecord:
-        return self._custodian.release(held.authorised, held.request_hash, held.sums)
+    def _release(self, pending: _Pending) -> DebitRecord:
+        return self._custodian.release(pending.authorised, pending.request_hash, pending.sums)
 
     @staticmethod
     def _check_header(header: SumHeader, attempt: _Attempt) -> None:
@@ -276,57 +264,22 @@ class RegulatorHalf:
         if frames_hash(hashes, hashed=True) != header.parts_hash:
             raise ProtocolError("the parts are not those that the request's header binds")
 
-    @staticmethod
-    def _decrypt(attempt: _Attempt, spool: IO[bytes]) -> NDArray[np.int64]:
-        """(sums, m) declared coefficients, and nothing else, of every part. Cannot be refused."""
-        shapes, layout = attempt.authorised.shapes, attempt.authorised.shapes.layout
-        sums = np.empty((shapes.sums, layout.columns), dtype=np.int64)
-        spool.seek(0)
-        for index in range(shapes.parts):
-            number, position = divmod(index, layout.parts)
-            coefficients = attempt.key.decrypt(spool.read(layout.params.answer_bytes))
-            sums[number, layout.part_slice(position)] = layout.unpack(coefficients, position)
-        return sums
-
-    @staticmethod
-    def _within_range(authorised: Authorised, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Open sums, cut to what honest rows can make them (public n and C only).
-
-        Cut, not refused: whether a refusal comes would depend on the exact sum, and a company could
-        ask that for free. Cutting moves no two sums further apart, so the noise still covers it.
-        """
-        limit = len(authorised.codes[0]) * authorised.query.params.row_bound
-        return np.clip(sums, -limit, limit)
-
     # --- The third call ------------------------------------------------------------------------
 
     def _opened(self, header: OpeningHeader, frames: Iterator[bytes]) -> DebitRecord:
         if self._inspector is None:
             raise ProtocolError("no opening was demanded: the plan names no auditor")
-        held = self._held.get(header.query_id)
+        pending = self._pending.get(header.query_id)
         try:
-            self._inspector.judge(header, frames, _opening_limit(held))
+            self._inspector.judge(header, frames, _opening_limit(pending))
         except InspectionFailed:
-            self._held.clear()  # nobody will ever ask for them again
+            self._pending.clear()  # nobody will ever ask for them again
             raise
-        self._held.pop(header.query_id, None)
-        if held is None or held.request_hash != header.request_hash:
-            raise _attempt_lost()  # passed, but we restarted meanwhile: asked again, and inspected
-        return self._release(held)
-
-    def _sign(self, record: DebitRecord) -> Answer:
-        unsigned = Answer(
-            query_id=record.query_id,
-            plan=record.plan,
-            request_hash=record.request_hash,
-            values=np.frombuffer(record.answer, "<i8").astype(np.int64),
-            units=record.units,
-            sequence=record.seq,
-            ledger_head=record.hash,
-            signature=b"",
-        )
-        signature = self._identity.sign(ANSWER_DOMAIN, unsigned.signed_bytes())
-        return Answer(**{**vars(unsigned), "signature": signature})
+        self._pending.pop(header.query_id, None)
+        if pending is None or pending.request_hash != header.request_hash:
+            # It passed, but we restarted meanwhile: it is asked again, and inspected again.
+            raise attempt_lost()
+        return self._release(pending)
 
     def _forget(self, query_id: str) -> None:
         attempt = self._attempts.pop(query_id, None)
@@ -335,15 +288,99 @@ class RegulatorHalf:
             attempt.key.destroy()
 
 
-def _opening_limit(held: _Held | None) -> int:
-    """What an honest opening of a held request has at most; after our restart nobody knows it."""
-    if held is None:
+def _opening_limit(pending: _Pending | None) -> int:
+    """The size of the largest honest opening; after our restart nobody knows it."""
+    if pending is None:
         return MAX_OPENING_BYTES
-    return opening_limit(held.authorised.query, held.authorised.shapes)
+    return opening_limit(pending.authorised.query, pending.authorised.shapes)
 
 
-def _attempt_lost() -> AttemptLost:
+def attempt_lost() -> AttemptLost:
+    """What a request hears whose key is gone."""
     return AttemptLost(
         "no key is open for this attempt: it was answered, replaced or lost in a restart. Ask for "
         "columns again."
     )
+
+
+def column_frames(
+    authorised: Authorised, key: QueryKey, attempt: bytes, query_hash: bytes, people: slice
+) -> Iterator[bytes]:
+    """A header and the encrypted indicators of some of the people asked about, block by block."""
+    shapes, layout = authorised.shapes, authorised.shapes.layout
+    count = people.stop - people.start
+    part = Layout(layout.params, count, layout.columns, layout.block)
+    yield encode(
+        ColumnsHeader(
+            query_id=authorised.query.query_id,
+            attempt=attempt,
+            query_hash=query_hash,
+            block=part.block,
+            blocks=part.blocks,
+            indicators=shapes.indicators,
+            zero=key.encrypt_zero(),
+        )
+    )
+    for index in range(part.blocks):
+        block = part.block_slice(index)
+        members_of = authorised.indicators(
+            slice(people.start + block.start, people.start + block.stop)
+        )
+        for number, members in enumerate(members_of):
+            yield encode(Column(index, number, key.encrypt_column(members)))
+
+
+def decrypt_sums(
+    authorised: Authorised, key: QueryKey, parts: Iterable[bytes]
+) -> NDArray[np.int64]:
+    """(sums, m) declared coefficients, and nothing else, of every part. Cannot be refused.
+
+    Open sums are cut to what honest rows can make them (public n and C only). Cut, not refused:
+    whether a refusal comes would depend on the exact sum, and a company could ask that for free.
+    Cutting moves no two sums further apart, so the noise still covers it.
+    """
+    shapes, layout = authorised.shapes, authorised.shapes.layout
+    sums = np.empty((shapes.sums, layout.columns), dtype=np.int64)
+    for index, part in enumerate(parts):
+        number, position = divmod(index, layout.parts)
+        sums[number, layout.part_slice(position)] = layout.unpack(key.decrypt(part), position)
+    if authorised.query.kind == "blind":
+        return sums
+    limit = len(authorised.codes[0]) * authorised.query.params.row_bound
+    return np.clip(sums, -limit, limit)
+
+
+def sign_answer(identity: Identity, record: DebitRecord) -> Answer:
+    """The answer of a ledger record, signed."""
+    unsigned = Answer(
+        query_id=record.query_id,
+        plan=record.plan,
+        request_hash=record.request_hash,
+        values=np.frombuffer(record.answer, "<i8").astype(np.int64),
+        units=record.units,
+        sequence=record.seq,
+        ledger_head=record.hash,
+        signature=b"",
+    )
+    signature = identity.sign(ANSWER_DOMAIN, unsigned.signed_bytes())
+    return replace(unsigned, signature=signature)
+
+
+class DirectPort:
+    """The regulator in the company's own process: both halves, every frame, no transport."""
+
+    def __init__(self, half: RegulatorHalf) -> None:
+        self.half = half
+
+    def columns(self, query_id: str, query_frame: bytes) -> Iterator[bytes]:
+        return self.half.columns(query_frame)
+
+    def answer(self, query_id: str, frames: Iterable[bytes]) -> Reply:
+        return read_reply(encode(self.half.answer(frames)))
+
+    def open(self, query_id: str, frames: Iterable[bytes]) -> Reply:
+        return read_reply(encode(self.half.open(frames)))
+
+    def multipliers(self, query_id: str) -> tuple[float, ...] | None:
+        state = self.half.multipliers(query_id)
+        return None if state is None else state[1]

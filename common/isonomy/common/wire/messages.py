@@ -20,6 +20,7 @@ from isonomy.common.base.errors import (
     REFUSAL_CODES,
     BudgetExceeded,
     CapacityError,
+    ConfigError,
     InspectionFailed,
     IsonomyError,
     ModelsDiffer,
@@ -37,6 +38,17 @@ from isonomy.common.base.wire_fields import (
 from isonomy.common.crypto.ciphertexts import Seeded
 from isonomy.common.crypto.params import PARAMETER_SETS
 from isonomy.common.people.cohort import MAX_GROUPS
+from isonomy.common.privacy.declarations import (
+    PLAIN,
+    Audit,
+    ConstraintGradient,
+    Content,
+    Declaration,
+    DualCounts,
+    DualStep,
+    Plain,
+    Unknowns,
+)
 from isonomy.common.privacy.queries import PROTOCOL_VERSION, Kind, Mechanism, Query, Shape
 from isonomy.common.wire.opening_messages import (
     MAX_OPENING_BYTES,
@@ -57,6 +69,7 @@ from isonomy.wire.v1 import sums_pb2 as wire
 MAX_FRAME_BYTES = 1 << 26
 MAX_REFUSAL_TEXT = 1024
 ATTEMPT_BYTES, SIGNATURE_BYTES = 16, 64
+ANSWER_DOMAIN = "isonomy/answer/v1"  # what the regulator signs answers under
 MAX_ATTRIBUTES = 16
 MAX_POSITIONS = max(params.max_people for params in PARAMETER_SETS.values())
 
@@ -232,7 +245,51 @@ def _build_query(query: Query) -> wire.Query:
         norm_bits=double_bits(query.norm),
         weight_bits=[double_bits(weight) for weight in query.weights],
         parameters=query.parameters,
+        declaration=_build_declaration(query.declaration),
     )
+
+
+def _build_declaration(declaration: Declaration) -> wire.Declaration | None:
+    """The message; None for a plain sum that says nothing more."""
+    if declaration == PLAIN:
+        return None
+    message = wire.Declaration(strategy=declaration.strategy, notion=declaration.notion)
+    match declaration.content:
+        case DualCounts() as counts:
+            message.dual_counts.CopyFrom(wire.DualCounts(**vars(counts)))
+        case DualStep():
+            message.dual_step.SetInParent()
+        case ConstraintGradient(attribute, event):
+            place = wire.ConstraintGradient(attribute=attribute, event=event)
+            message.constraint_gradient.CopyFrom(place)
+        case Audit() as audit:
+            message.audit.CopyFrom(wire.Audit(**vars(audit)))
+        case Unknowns():
+            raise ConfigError("the release of unknowns is the regulator's own; no query asks it")
+    return message
+
+
+def _declaration(body: Any) -> Declaration:
+    """The declaration of a query; ProtocolError if its fields do not hold."""
+    content: Content = Plain()
+    try:
+        match body.WhichOneof("content"):
+            case "dual_counts":
+                rule = body.dual_counts
+                totals = tuple(rule.totals)
+                numbers = (rule.step, rule.bound, rule.damping)
+                content = DualCounts(*numbers, rule.signed, rule.least, totals)
+            case "dual_step":
+                content = DualStep()
+            case "constraint_gradient":
+                place = body.constraint_gradient
+                content = ConstraintGradient(place.attribute, place.event)
+            case "audit":
+                audit = body.audit
+                content = Audit(audit.name, audit.cells, tuple(audit.totals), audit.selected)
+        return Declaration(content, body.strategy, body.notion)
+    except ConfigError as error:
+        raise ProtocolError(f"the query's declaration does not hold: {error}") from None
 
 
 def _query(body: Any) -> Query:
@@ -262,6 +319,7 @@ def _query(body: Any) -> Query:
         weights=tuple(double_field(bits, "weight") for bits in body.weight_bits),
         positions=_positions(body.positions),
         parameters=body.parameters,
+        declaration=_declaration(body.declaration),
     )
 
 
@@ -418,6 +476,7 @@ _DECODERS: dict[str, Callable[[Any], Message]] = {
 }
 
 __all__ = [
+    "ANSWER_DOMAIN",
     "ATTEMPT_BYTES",
     "MAX_FRAME_BYTES",
     "MAX_OPENING_BYTES",

@@ -126,7 +126,7 @@ class Close(_message.Message):
     signature: bytes
     def __init__(self, code: _Optional[str] = ..., text: _Optional[str] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
-class JointTotals(_message.Message):
+class PooledTotals(_message.Message):
     __slots__ = ("query_id", "attempt", "masked")
     QUERY_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -136,7 +136,7 @@ class JointTotals(_message.Message):
     masked: bytes
     def __init__(self, query_id: _Optional[str] = ..., attempt: _Optional[bytes] = ..., masked: _Optional[bytes] = ...) -> None: ...
 
-class JointReply(_message.Message):
+class PooledReply(_message.Message):
     __slots__ = ("header_hashes", "masked_total", "block", "totals_hash")
     HEADER_HASHES_FIELD_NUMBER: _ClassVar[int]
     MASKED_TOTAL_FIELD_NUMBER: _ClassVar[int]

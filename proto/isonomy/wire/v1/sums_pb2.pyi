@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Query(_message.Message):
-    __slots__ = ("protocol", "query_id", "plan", "purpose", "kind", "shape", "attributes", "positions", "columns", "mechanism", "noise", "norm_bits", "weight_bits", "parameters")
+    __slots__ = ("protocol", "query_id", "plan", "purpose", "kind", "shape", "attributes", "positions", "columns", "mechanism", "noise", "norm_bits", "weight_bits", "parameters", "declaration")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     QUERY_ID_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,7 @@ class Query(_message.Message):
     NORM_BITS_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_BITS_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    DECLARATION_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     query_id: str
     plan: bytes
@@ -36,7 +37,64 @@ class Query(_message.Message):
     norm_bits: int
     weight_bits: _containers.RepeatedScalarFieldContainer[int]
     parameters: str
-    def __init__(self, protocol: _Optional[int] = ..., query_id: _Optional[str] = ..., plan: _Optional[bytes] = ..., purpose: _Optional[str] = ..., kind: _Optional[str] = ..., shape: _Optional[str] = ..., attributes: _Optional[_Iterable[str]] = ..., positions: _Optional[bytes] = ..., columns: _Optional[int] = ..., mechanism: _Optional[str] = ..., noise: _Optional[int] = ..., norm_bits: _Optional[int] = ..., weight_bits: _Optional[_Iterable[int]] = ..., parameters: _Optional[str] = ...) -> None: ...
+    declaration: Declaration
+    def __init__(self, protocol: _Optional[int] = ..., query_id: _Optional[str] = ..., plan: _Optional[bytes] = ..., purpose: _Optional[str] = ..., kind: _Optional[str] = ..., shape: _Optional[str] = ..., attributes: _Optional[_Iterable[str]] = ..., positions: _Optional[bytes] = ..., columns: _Optional[int] = ..., mechanism: _Optional[str] = ..., noise: _Optional[int] = ..., norm_bits: _Optional[int] = ..., weight_bits: _Optional[_Iterable[int]] = ..., parameters: _Optional[str] = ..., declaration: _Optional[_Union[Declaration, _Mapping]] = ...) -> None: ...
+
+class Declaration(_message.Message):
+    __slots__ = ("strategy", "notion", "dual_counts", "dual_step", "constraint_gradient", "audit")
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    NOTION_FIELD_NUMBER: _ClassVar[int]
+    DUAL_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    DUAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    CONSTRAINT_GRADIENT_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_FIELD_NUMBER: _ClassVar[int]
+    strategy: str
+    notion: str
+    dual_counts: DualCounts
+    dual_step: DualStep
+    constraint_gradient: ConstraintGradient
+    audit: Audit
+    def __init__(self, strategy: _Optional[str] = ..., notion: _Optional[str] = ..., dual_counts: _Optional[_Union[DualCounts, _Mapping]] = ..., dual_step: _Optional[_Union[DualStep, _Mapping]] = ..., constraint_gradient: _Optional[_Union[ConstraintGradient, _Mapping]] = ..., audit: _Optional[_Union[Audit, _Mapping]] = ...) -> None: ...
+
+class DualCounts(_message.Message):
+    __slots__ = ("step", "bound", "damping", "signed", "least", "totals")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    DAMPING_FIELD_NUMBER: _ClassVar[int]
+    SIGNED_FIELD_NUMBER: _ClassVar[int]
+    LEAST_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    bound: int
+    damping: int
+    signed: bool
+    least: int
+    totals: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, step: _Optional[int] = ..., bound: _Optional[int] = ..., damping: _Optional[int] = ..., signed: _Optional[bool] = ..., least: _Optional[int] = ..., totals: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DualStep(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ConstraintGradient(_message.Message):
+    __slots__ = ("attribute", "event")
+    ATTRIBUTE_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    attribute: int
+    event: int
+    def __init__(self, attribute: _Optional[int] = ..., event: _Optional[int] = ...) -> None: ...
+
+class Audit(_message.Message):
+    __slots__ = ("name", "cells", "totals", "selected")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CELLS_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
+    SELECTED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    cells: str
+    totals: _containers.RepeatedScalarFieldContainer[int]
+    selected: str
+    def __init__(self, name: _Optional[str] = ..., cells: _Optional[str] = ..., totals: _Optional[_Iterable[int]] = ..., selected: _Optional[str] = ...) -> None: ...
 
 class SeededColumn(_message.Message):
     __slots__ = ("body", "seed")

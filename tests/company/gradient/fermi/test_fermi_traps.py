@@ -14,21 +14,22 @@ from gradient_kit import Toy, regulator, toy
 from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.sums.oracle import Asked
+from isonomy.common.sums.channel import Prepared
 from isonomy.company.gradient.fermi.fermi import DpFermi
 from isonomy.company.gradient.fermi.sgda import Steps, dp_sgda
 from isonomy.company.gradient.run.strategy import Run
 
 
-def _listen(run: Run) -> list[Asked]:
-    seen: list[Asked] = []
-    exchange = run.oracle._exchange
+def _listen(run: Run) -> list[Prepared]:
+    seen: list[Prepared] = []
+    channel: Any = run.oracle.channel.inner
+    exchange = channel.exchange
 
-    def tapped(asked: Asked) -> Any:
-        seen.append(asked)
-        return exchange(asked)
+    def tapped(prepared: Prepared) -> Any:
+        seen.append(prepared)
+        return exchange(prepared)
 
-    run.oracle._exchange = tapped  # type: ignore[method-assign]
+    channel.exchange = tapped
     return seen
 
 

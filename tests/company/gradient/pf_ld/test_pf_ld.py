@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from isonomy.common.base.errors import ProtocolError
 from isonomy.common.privacy.dual import Multipliers
-from isonomy.common.sums.oracle import Asked
+from isonomy.common.sums.channel import Prepared
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
 from isonomy.company.gradient.pf_ld.f_ld import FLD
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD, SmallGroupWarning
@@ -35,16 +35,17 @@ def _run(home: Federation, data: Any, strategy: Any, oracle: Any = None, **setti
     return run
 
 
-def _listen(oracle: Any) -> list[Asked]:
+def _listen(oracle: Any) -> list[Prepared]:
     """All that the oracle is asked from now on."""
-    seen: list[Asked] = []
-    exchange = oracle._exchange
+    seen: list[Prepared] = []
+    channel: Any = oracle.channel.inner
+    exchange = channel.exchange
 
-    def tapped(asked: Asked) -> Any:
-        seen.append(asked)
-        return exchange(asked)
+    def tapped(prepared: Prepared) -> Any:
+        seen.append(prepared)
+        return exchange(prepared)
 
-    oracle._exchange = tapped
+    channel.exchange = tapped
     return seen
 
 
@@ -186,9 +187,10 @@ def test_trap_noise_scales_with_lambda(tmp_path: Path) -> None:
     seen, released = _listen(oracle), []
     inner = oracle.weighted_sum
     oracle.weighted_sum = lambda *a, **k: released.append(inner(*a, **k)) or released[-1]  # type: ignore[method-assign]
+    keeper = home.custodian.dual
     for factor in (1, 2):
         assert strategy._lam is not None
-        strategy._lam = _scaled(strategy._lam, factor)
+        strategy._lam = keeper._multipliers = _scaled(strategy._lam, factor)  # on both sides
         strategy.constraint_gradient(run, run.chunks[0])
     small, large = (float(r.deviation[0]) for r in released)
     assert large == pytest.approx(2 * small, rel=1e-6)
@@ -377,15 +379,18 @@ def test_the_encrypted_oracle_gives_the_same_model(tmp_path: Path) -> None:
     assert not same(models[0], other)
 
 
+@pytest.mark.parametrize("carrier", ["local", "company"])
 @pytest.mark.parametrize("signed", [True, False])
-def test_the_regulators_keeper_follows_the_companys_lambda(tmp_path: Path, signed: bool) -> None:
-    """Through the encrypted oracle: queries declare the rule, and both sides end with one λ."""
+def test_the_regulators_keeper_follows_the_companys_lambda(
+    tmp_path: Path, signed: bool, carrier: str
+) -> None:
+    """In a rehearsal as through encryption: queries declare the rule, both sides have one λ."""
     data = toy(400)
     home = regulator(tmp_path, data.group, epsilon=40.0)
     strategy = PFLD("equalized_odds", signed=signed)
-    trainer(linear(), strategy, home.company(), rounds=3).fit(data.x, data.y)
+    trainer(linear(), strategy, getattr(home, carrier)(), rounds=3).fit(data.x, data.y)
     assert strategy._lam is not None
-    assert home.custodian.dual._now == strategy._lam
+    assert home.custodian.dual._multipliers == strategy._lam
 
 
 def test_weights_that_do_not_follow_from_lambda_are_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from gradient_kit import toy
 from torch import nn
 
+from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company import LocalOracle
 
 PAGE = Path(__file__).parents[4] / "docs" / "gradient.md"
@@ -45,7 +46,7 @@ def test_examples_run_as_printed(
         assert "not a guarantee" in page
     if "ScoreParity" in block:
         oracle = names["oracle"]
-        assert isinstance(oracle, LocalOracle)
+        assert isinstance(oracle, GroupOracle)
         assert oracle.budget.spent_epsilon == pytest.approx(4.0, abs=1e-3)
     if "own_lengths" in block:
         assert 0 < names["primal"].best < names["lengths"].gradients.max()  # type: ignore[attr-defined]

@@ -21,10 +21,9 @@ from torch import Tensor, nn
 
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.local import LocalOracle
-from isonomy.common.sums.oracle import GroupOracle, Release
+from isonomy.common.sums.oracle import FilteredOracle, GroupOracle, Release
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD
-from isonomy.company.gradient.run.filters import FilteredOracle
 from isonomy.company.gradient.sums.filled import FEW, FILL, Filled
 from isonomy.company.gradient.sums.primal import CentredGradients, private_sum
 
@@ -126,7 +125,7 @@ def flat(parts: list[Tensor]) -> Tensor:
     return torch.cat([part.flatten() for part in parts]).double()
 
 
-def local(folder: Path, groups: np.ndarray, name: str = "ledger") -> LocalOracle:
+def local(folder: Path, groups: np.ndarray, name: str = "ledger") -> GroupOracle:
     table = {"sex": labels(groups, ("F", "M"))}
     return federation(folder, table, {"sex": ("F", "M")}, epsilon=3000.0, name=name).local()
 
@@ -149,7 +148,7 @@ def ask(
         attribute="sex",
         noise=noise,
         fill=fill,
-        purpose="test",
+        label={"purpose": "test"},
     )
     return answer.tensors(), answer.release
 
@@ -177,7 +176,7 @@ def test_private_sum_is_the_weighted_sum_of_clipped_gradients(
         norm=norm,
         attribute="sex",
         noise={"sigma": 0.02},
-        purpose="test",
+        label={"purpose": "test"},
     )
     expected = torch.tensor(U).double()[groups] @ clipped(inner, norm)
     error = float((flat(answer.tensors()) - expected).norm())
@@ -241,11 +240,14 @@ def test_a_person_with_several_rows_has_one_weight(tmp_path: Path) -> None:
 def test_who_pays_for_their_own_row_is_not_filled_up(tmp_path: Path) -> None:
     """Under the individual filter rows are as long as gradients, so that short ones stay cheap."""
     model, inputs = chunk()
-    oracle = FilteredOracle(local(tmp_path, np.arange(PEOPLE) % 2), stretch=2.0)
+    names = {"sex": labels(np.arange(PEOPLE) % 2, ("F", "M"))}
+    ids = [f"p{i}" for i in range(PEOPLE)]
+    plan = {"epsilon": 3000.0, "delta": 1e-5, "individual": True}
+    oracle = FilteredOracle(LocalOracle.rehearse(ids, names, **plan), stretch=2.0)
     grads = ChunkGradients.of(model, score, inputs, np.arange(PEOPLE))
     norm = float(grads.lengths.max())
     ask(oracle, grads, norm, share=0.01)
-    spent = oracle.spent
+    spent = oracle.accounts.spent
     lengths = grads.lengths
     assert spent[lengths.argmin()] < 0.7 * spent[lengths.argmax()]
 
@@ -265,7 +267,9 @@ def test_gradients_that_exploded_behind_the_first_layer_ask_nothing(
     grads = CentredGradients(inner, torch.ones(PEOPLE).double())
     noise = {"share": 0.1}
     with pytest.raises(DataError, match="diverged"):
-        private_sum(oracle, grads, U, norm=norm, attribute="sex", noise=noise, purpose="test")
+        private_sum(
+            oracle, grads, U, norm=norm, attribute="sex", noise=noise, label={"purpose": "test"}
+        )
     with pytest.raises(DataError, match="diverged"):
         ask(oracle, inner, 1.0, share=0.1)
     assert oracle.position[0] == 0
@@ -282,6 +286,6 @@ def test_gradients_with_much_in_common_are_combined_in_double_precision(tmp_path
         grads = CentredGradients(inner, mass)
         noise = {"share": 0.1}
         answer = private_sum(
-            oracle, grads, U, norm=None, attribute="sex", noise=noise, purpose="test"
+            oracle, grads, U, norm=None, attribute="sex", noise=noise, label={"purpose": "test"}
         )
         assert answer.double is double

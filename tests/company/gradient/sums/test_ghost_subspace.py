@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.sums.local import LocalOracle
 from isonomy.common.sums.oracle import GroupOracle, Release
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
 from isonomy.company.gradient.sums.filled import FILL
@@ -135,7 +134,7 @@ def flat(parts: list[Tensor]) -> Tensor:
     return torch.cat([part.flatten() for part in parts])
 
 
-def local(folder: Path, groups: np.ndarray, name: str = "ledger", seed: int = 0) -> LocalOracle:
+def local(folder: Path, groups: np.ndarray, name: str = "ledger", seed: int = 0) -> GroupOracle:
     table = {"sex": labels(groups, ("F", "M"))}
     return federation(
         folder, table, {"sex": ("F", "M")}, epsilon=3000.0, seed=seed, name=name
@@ -160,7 +159,7 @@ def ask(
         attribute="sex",
         noise=noise,
         fill=fill,
-        purpose="test",
+        label={"purpose": "test"},
     )
     return answer.tensors(), answer.release
 
@@ -272,7 +271,7 @@ def test_nearly_equal_gradients_survive_centring(tmp_path: Path) -> None:
         attribute="sex",
         noise={"sigma": 0.02},
         fill=None,
-        purpose="test",
+        label={"purpose": "test"},
     ).tensors()
     expected = torch.tensor(U).double()[groups] @ clipped(rows, norm)
     assert float((flat(answer) - expected).norm()) < 0.3 * norm

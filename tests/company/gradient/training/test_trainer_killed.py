@@ -18,10 +18,9 @@ from torch import nn
 
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.sums.custodian import Custodian
-from isonomy.common.sums.oracle import GroupOracle
+from isonomy.common.sums.oracle import FilteredOracle, GroupOracle
 from isonomy.company.gradient.fermi.fermi import DpFermi
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD
-from isonomy.company.gradient.run.filters import FilteredOracle
 
 
 class Killed(BaseException):
@@ -52,7 +51,8 @@ def test_killed_in_the_middle_of_a_round(tmp_path: Path, case: str, last: bool) 
 
     def oracle_of(home: Any) -> tuple[GroupOracle, list[int]]:
         local, asked = home.local(), [0, 0]  # queries answered, and when to die
-        exchange = local._exchange
+        channel: Any = local.channel.inner
+        exchange = channel.exchange
 
         def counted(query: Any) -> Any:
             answer = exchange(query)
@@ -61,7 +61,7 @@ def test_killed_in_the_middle_of_a_round(tmp_path: Path, case: str, last: bool) 
                 raise Killed
             return answer
 
-        local._exchange = counted
+        channel.exchange = counted
         return (FilteredOracle(local, stretch=20.0) if filtered else local), asked
 
     def run(net: nn.Module, oracle: GroupOracle, **more: Any) -> Any:
@@ -78,6 +78,7 @@ def test_killed_in_the_middle_of_a_round(tmp_path: Path, case: str, last: bool) 
                 home.table, ledger, plan=PLAN, member_key=MEMBER_KEY, source=CountedNoise()
             )
             home.custodian.reserve(home.cap_units, individual=True)
+            home.individual = True
         return home
 
     folder, whole = tmp_path / "whole", model()

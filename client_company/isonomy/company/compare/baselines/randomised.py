@@ -21,10 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.agreements.plan import MILLION
-from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.common.sums.local import LocalOracle
-from isonomy.common.sums.randomised_response import corrected_indicators, largest_epsilon
+from isonomy.common.base.errors import DataError
 from isonomy.company.compare.baselines.encoded import encode
+from isonomy.company.compare.baselines.randomised_response import (
+    corrected_indicators,
+    largest_epsilon,
+    release,
+)
 from isonomy.company.compare.baselines.reductions import reduce
 from isonomy.company.rehearsal.strategies import Rehearsal, Trained, check_notion
 
@@ -36,17 +39,14 @@ def train(rehearsal: Rehearsal) -> Trained:
     check_notion(_NAME, rehearsal.notion)
     options: dict[str, Any] = rehearsal.options_among("rounds", "bound", "step")
     oracle = rehearsal.oracle
-    if not isinstance(oracle, LocalOracle):
-        raise ConfigError(f"{_NAME} is a comparison for rehearsals without encryption")
     people = oracle.cohort.positions(rehearsal.ids)
     if len(np.unique(people)) != len(people):
         raise DataError(f"{_NAME} corrects people's statistics: each must have one row")
     data = encode(rehearsal, _NAME)
-    reports = oracle.randomised_groups(
-        largest_epsilon(oracle.budget.cap_units), rehearsal.attribute
-    )
+    millionths = largest_epsilon(oracle.budget.cap_units)
+    reports = release(oracle, _NAME, millionths, rehearsal.attribute)
     groups = len(oracle.labels(rehearsal.attribute))
-    membership = corrected_indicators(reports.groups[people], reports.epsilon_millionths, groups)
+    membership = corrected_indicators(reports[people], millionths, groups)
     mixture = reduce(
         data.model,
         data.rows,
@@ -64,6 +64,6 @@ def train(rehearsal: Rehearsal) -> Trained:
         data.decider(decide),
         data.base_decide,
         _NAME,
-        epsilon_spent=reports.epsilon_millionths / MILLION,
+        epsilon_spent=millionths / MILLION,
         accounting="pure ε of one randomised response, stronger than (ε, δ); it needs no δ",
     )

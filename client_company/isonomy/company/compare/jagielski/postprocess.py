@@ -27,7 +27,7 @@ from isonomy.common.agreements.plan import MILLION
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.privacy.accounting import laplace_scale_for
 from isonomy.common.privacy.queries import cost_of
-from isonomy.common.sums.oracle import GroupOracle
+from isonomy.common.sums.oracle import GroupOracle, NoiseLevel
 from isonomy.company.compare.jagielski.rule import LABELS_OF, solve
 
 
@@ -131,7 +131,7 @@ class PostprocessedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             raise ConfigError(f"share is a part of the budget, above 0 and at most 1: {self.share}")
         return self.oracle
 
-    def _noise(self, oracle: GroupOracle) -> dict[str, float]:
+    def _noise(self, oracle: GroupOracle) -> NoiseLevel:
         """The share of the budget as a deviation's share, or as the largest pure ε that it buys."""
         if self.mechanism == "gaussian":
             return {"share": self.share}

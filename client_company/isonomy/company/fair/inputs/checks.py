@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.common.privacy.accounting import UNITS_PER_MU2, epsilon_of, units_for
+from isonomy.common.sums.channel import Needs, check_needs
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.fair.tilt.releases import Prices
 
@@ -25,22 +26,14 @@ class AttributeAmongFeaturesWarning(UserWarning):
     """A column of X is named like a sensitive attribute."""
 
 
-def checked_oracle(oracle: object, *, records: bool = False) -> GroupOracle:
-    """The oracle, or a ConfigError that says where to get one.
-
-    `records`: does the caller protect whole records? A plan that promises it takes nobody else.
-    """
+def checked_oracle(oracle: object, needs: Needs) -> GroupOracle:
+    """The oracle, or a ConfigError that says where to get one, or why it does not fit."""
     if not isinstance(oracle, GroupOracle):
         raise ConfigError(
-            "FairClassifier needs oracle=…, the handle to the regulator's attributes; "
+            f"{needs.strategy} needs oracle=…, the handle to the regulator's attributes; "
             "LocalOracle.rehearse(ids, attributes, …) makes one for rehearsals"
         )
-    if oracle.record_privacy and not records:
-        raise ConfigError(
-            "the approved plan promises that whole records are protected (record_privacy). Only "
-            "the gradient trainer does that: Trainer(…, record_privacy=RecordPrivacy(epsilon=…)). "
-            "Nothing was asked."
-        )
+    check_needs(needs, oracle.capabilities)
     return oracle
 
 

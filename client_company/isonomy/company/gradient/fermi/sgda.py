@@ -186,7 +186,7 @@ def private_descent(
                 norm=norm,
                 attribute=run.attribute,
                 noise={"share": float(parts[column])},
-                purpose=asked,
+                label={"purpose": asked},
             ).tensors()
         total = [t + g.to(t) for t, g in zip(total, own, strict=True)]
     return total
@@ -211,7 +211,7 @@ def _shaped_sum(
         part=shape.quantile,
         attribute=run.attribute,
         noise={"share": share},
-        purpose=purpose,
+        label={"purpose": purpose},
     )
     common = gradients.combine(torch.full((len(gradients),), float(shape.groups @ weights)))
     return [a + c.to(a) for a, c in zip(answer.tensors(), common, strict=True)]

@@ -11,14 +11,14 @@ sides are known; any other oracle is refused before anything happens. Multiplier
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.common.sums.local import LocalOracle
+from isonomy.common.sums.local import true_groups
 from isonomy.company.gradient.pf_ld.population import Population
 from isonomy.company.gradient.run.notions import Notion, notion_of
 from isonomy.company.gradient.run.strategy import Chunk, RoundRecord, Run, State, trainable
@@ -35,6 +35,7 @@ class FLD:
     signed: bool = True
     measure: Literal["hard", "soft"] = "hard"
     name: str = field(default="f_ld", init=False)
+    reads_attributes: ClassVar[bool] = True  # not private: for rehearsals only
 
     def __post_init__(self) -> None:
         self._notion = notion_of(self.notion)
@@ -116,15 +117,10 @@ class FLD:
 
     def _bind(self, run: Run) -> Population:
         if self._people is None or self._people.run is not run:
-            if not isinstance(run.oracle, LocalOracle):
-                raise ConfigError(
-                    "f_ld is not private: it reads every person's group, so it runs on a "
-                    "LocalOracle only. Take pf_ld for a regulator's attributes."
-                )
             self._people = Population.of(run, self._notion)
             parts = []
             for name, size in zip(run.attributes, self._people.sizes, strict=True):
-                codes = run.oracle.unsafe_true_groups(name)[run.people]
+                codes = true_groups(run.oracle, self.name, name)[run.people]
                 parts.append(np.eye(size)[codes].T)  # (groups, rows)
             self._member = torch.from_numpy(np.concatenate(parts))
         return self._people

@@ -39,11 +39,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.privacy.declarations import ConstraintGradient, Content, Declaration, DualStep
 from isonomy.common.privacy.dual import DualRule, Multipliers
-from isonomy.common.privacy.dual_keeper import DUAL_PURPOSE, counts_purpose, gradient_purpose
+from isonomy.common.privacy.dual_keeper import declared_counts
 from isonomy.common.privacy.queries import cost_of
-from isonomy.common.sums.local import LocalOracle
-from isonomy.common.sums.oracle import Release
+from isonomy.common.sums.oracle import Label, Release
 from isonomy.company.gradient.pf_ld import record as record_pf_ld
 from isonomy.company.gradient.pf_ld.follow import Follower
 from isonomy.company.gradient.pf_ld.population import Population, record_of, released_integers
@@ -151,7 +151,7 @@ class PFLD:
             attribute=list(run.attributes),
             people=people.persons.people,
             **self._schedule.counts.arguments(norm),
-            purpose=_purpose(run, counts_purpose(rule, totals), "pf_ld: people per group"),
+            **self._label("pf_ld: people per group", declared_counts(rule, totals)),
         )
         released = released_integers(counts, norm, bound, people.sizes)
         if run.record is not None:
@@ -173,13 +173,7 @@ class PFLD:
                 chunk,
                 norm=record_pf_ld.given_norm(self.primal_norm),
                 schedule=schedule,
-                purposes=[
-                    [
-                        _purpose(run, gradient_purpose(a, e), "pf_ld: gradient")
-                        for e in range(len(people.events))
-                    ]
-                    for a in range(len(run.attributes))
-                ],
+                label=lambda a, e: self._label("pf_ld: gradient", ConstraintGradient(a, e)),
             )
         total: Sequence[Tensor] | None = None
         scale = len(people.persons) / chunk.persons
@@ -201,7 +195,7 @@ class PFLD:
                     attribute=attribute,
                     noise=schedule.primal.arguments(max(u) - min(u)),
                     fill=self.fill,
-                    purpose=_purpose(run, gradient_purpose(index, number), "pf_ld: gradient"),
+                    label=self._label("pf_ld: gradient", ConstraintGradient(index, number)),
                 )
                 query = (index, number)
                 if looks:
@@ -267,15 +261,15 @@ class PFLD:
             attribute=list(run.attributes),
             people=people.persons.people,
             **schedule.dual.arguments(norm * float(np.sqrt(moves))),
-            purpose=_purpose(run, DUAL_PURPOSE, "pf_ld: dual step"),
+            **self._label("pf_ld: dual step", DualStep()),
         )
         released = released_integers(release, norm, lam.row_bound, people.sizes)
         if record is not None:
             released = record.released_integers("dual", released)
         self._lam = lam.advance(released, norm)
-        if release.receipt is not None and _declares(run):
-            own = tuple(value for row in self._lam.values() for value in row)
-            run.oracle.confirm_multipliers(release.receipt.query_id, own)
+        if release.receipt is not None:
+            values = tuple(value for row in self._lam.values() for value in row)
+            run.oracle.confirm_multipliers(release.receipt.query_id, values)
         return record_of(self._lam, release)
 
     def _primal_norm(self, run: Run, grads: CentredGradients, u: tuple[float, ...]) -> float | None:
@@ -283,7 +277,11 @@ class PFLD:
         if self.primal_norm != "bound" or max(u) == min(u):
             return None if self.primal_norm in (None, "bound") else float(self.primal_norm)
         _, _, schedule = self._ready(run)
-        if self.fill is not None and not run.oracle.charges_rows and grads.size > len(grads):
+        if (
+            self.fill is not None
+            and not run.oracle.capabilities.filtered
+            and grads.size > len(grads)
+        ):
             lengths = grads.inner.lengths  # noise is about that of everybody's weight: s²·Σ|g_i|²
             square = max(float(lengths.max()), 1e-12) ** 2
             columns = max(1, round(float(lengths @ lengths) / square))
@@ -353,7 +351,6 @@ class PFLD:
         state: State = {
             "lam": torch.tensor(lam.lam, dtype=torch.int64),
             "violation": torch.tensor(lam.violation, dtype=torch.int64),
-            "steps": torch.tensor(lam.steps, dtype=torch.int64),
             "counts": torch.tensor(lam.counts, dtype=torch.int64),
             "totals": torch.tensor(lam.totals, dtype=torch.int64),
             "sizes": torch.tensor(lam.rule.sizes, dtype=torch.int64),
@@ -370,8 +367,7 @@ class PFLD:
             raise DataError("the checkpoint holds no state of pf_ld")
         own: dict[str, Any] = dict(state)
         tables = {
-            name: tuple(map(tuple, own[name].tolist()))
-            for name in ("lam", "violation", "counts", "steps")
+            name: tuple(map(tuple, own[name].tolist())) for name in ("lam", "violation", "counts")
         }
         rule = DualRule.of(
             own["sizes"].tolist(),
@@ -394,6 +390,11 @@ class PFLD:
             }
         )
 
+    def _label(self, purpose: str, content: Content) -> Label:
+        """What a query is, for people and for the regulator, who recomputes λ."""
+        notion = self.notion if isinstance(self.notion, str) else "custom"
+        return {"purpose": purpose, "declaration": Declaration(content, self.name, notion)}
+
     def _ready(self, run: Run) -> tuple[Population, Multipliers, Schedule]:
         if self._lam is None or self._schedule is None:
             raise ConfigError("prepare(run) comes first")
@@ -403,18 +404,6 @@ class PFLD:
         if self._population is None or self._population.run is not run:
             self._population = Population.of(run, self._notion)
         return self._population
-
-
-def _declares(run: Run) -> bool:
-    """A regulator recomputes λ, so queries must say what they are (common/dual_keeper.py).
-
-    In a rehearsal there is nobody to check, and a plan may be trained under more than once.
-    """
-    return not isinstance(run.oracle, LocalOracle)
-
-
-def _purpose(run: Run, declared: str, plain: str) -> str:
-    return declared if _declares(run) else plain
 
 
 def _add(

@@ -12,7 +12,7 @@ own      n·ū_e·h_ie joins each member's loss: Σ_i ū_e ∇h_ie, which the pr
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.privacy.dual import Multipliers
+from isonomy.common.sums.oracle import Label
 from isonomy.company.gradient.pf_ld.population import Population
 from isonomy.company.gradient.record.privacy import Part, RecordRun
 from isonomy.company.gradient.record.releases import Floats, Own, centred_sum, split
@@ -93,7 +94,7 @@ def gradient(
     *,
     norm: float,
     schedule: Schedule,
-    purposes: Sequence[Sequence[str]],  # by attribute and event
+    label: Callable[[int, int], Label],  # by attribute and event
 ) -> list[Tensor]:
     """1/q Σ_e Σ_i (u − ū)·clip(∇h_ie) + noise, over people drawn by chance."""
     columns = sum(p.numel() for p in trainable(run.model))
@@ -105,7 +106,7 @@ def gradient(
             grads = people.gradients(number, inside).inner
             rows, asked = grads.rows().cpu().numpy(), np.unique(run.people[inside.numpy()])
         for index, attribute in enumerate(run.attributes):
-            u, purpose = lam.weights(index, number), purposes[index][number]
+            u = lam.weights(index, number)
             flat += centred_sum(
                 run.oracle,
                 rows,
@@ -115,8 +116,8 @@ def gradient(
                 nobody=record.noise_for_nobody(f"{index}/{number}"),
                 attribute=attribute,
                 people=asked,
-                purpose=purpose,
-                **schedule.primal.arguments((max(u) - min(u)) * norm),
+                **label(index, number),
+                share=schedule.primal.share,
             )
     return split(run.model, record.released("primal", flat) / record.rate)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.privacy.accounting import UNITS_PER_MU2, Split
 from isonomy.common.privacy.noise import MAX_SIGMA, MIN_SIGMA
-from isonomy.common.sums.oracle import GroupOracle
+from isonomy.common.sums.oracle import GroupOracle, NoiseLevel
 from isonomy.company.fair.inputs.checks import affordable_units
 
 
@@ -53,7 +53,7 @@ class Noise:
                 "For a run without privacy take F-LD on a LocalOracle."
             )
 
-    def arguments(self, sensitivity: float) -> dict[str, float]:
+    def arguments(self, sensitivity: float) -> NoiseLevel:
         """`share=` or `sigma=` for a call of the oracle."""
         if self.multiplier is not None:
             return {"sigma": self.multiplier * sensitivity}

@@ -43,6 +43,7 @@ from isonomy.company.fair.inputs.columns import ColumnCoder
 from isonomy.company.gradient.record.privacy import RecordPrivacy
 from isonomy.company.gradient.run.notions import Notion
 from isonomy.company.gradient.run.strategy import Strategy, logits_of
+from isonomy.company.gradient.training.checks import needs_of
 from isonomy.company.gradient.training.trainer import Trainer
 
 Floats = NDArray[np.float64]
@@ -190,8 +191,9 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         resume: Any = None,
     ) -> GradientFairClassifier:
         """Train; all that can be wrong with the input is found before anything is spent."""
-        oracle = checked_oracle(self.oracle, records=self.record_privacy is not None)
         strategy = self._strategy()
+        needs = needs_of(strategy, records=self.record_privacy is not None)
+        oracle = checked_oracle(self.oracle, needs)
         if "record_privacy" in (self.trainer_options or {}):
             raise ConfigError("give record_privacy to the classifier, not among trainer_options")
         warn_of_attributes(oracle, list(getattr(X, "columns", ())))

@@ -25,7 +25,7 @@ keeps rare directions from making rows long. For models with d <= b only.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -36,7 +36,7 @@ from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.privacy.quantise import checked_norm
-from isonomy.common.sums.oracle import GroupOracle, Release
+from isonomy.common.sums.oracle import GroupOracle, Label, NoiseLevel, Release
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
 from isonomy.company.gradient.sums.filled import (
     FEW,
@@ -205,10 +205,10 @@ def private_sum(
     *,
     norm: float | None,
     attribute: str,
-    noise: Mapping[str, float],
+    noise: NoiseLevel,
     part: float = LONGEST,
     fill: float | None = FILL,
-    purpose: str,
+    label: Label,
 ) -> Answer:
     """Σ_p u_{A_p}·clip_C(g_p − m_p ḡ) + noise, by one weighted blind sum.
 
@@ -229,13 +229,13 @@ def private_sum(
             norm=bound,
             attribute=attribute,
             people=grads.inner.people,
-            purpose=purpose,
+            **label,
             share=share,
             sigma=None if sigma is None else sigma * bound,
         )
 
     large = grads.size > len(grads)
-    if large and fill is not None and not oracle.charges_rows:
+    if large and fill is not None and not oracle.capabilities.filtered:
         filled, lengths, coarse = grads.filled(fill)
         if filled is not None:
             if norm is not None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from isonomy.common.base.errors import ConfigError, DataError, StorageError, VerificationError
-from isonomy.company.gradient.run.filters import FilteredOracle
+from isonomy.common.sums.accounts import Drops
 from isonomy.company.gradient.run.history import History
 from isonomy.company.gradient.run.strategy import Run, State
 
@@ -74,7 +74,7 @@ def save(
         "strategy": numbers,
         "record": record_numbers,
         "log": run.oracle.log.to_json(),
-        "drops": run.oracle.drops_to_json() if isinstance(run.oracle, FilteredOracle) else [],
+        "drops": [asdict(drops) for drops in run.oracle.accounts.drops],
         "optimiser": optimiser_json,
         "history": trainer.history.to_json(),
         "symbol": trainer.history.symbol,
@@ -127,8 +127,7 @@ def restore(
         torch.set_rng_state(tensors["torch_generator"])
         run.oracle.go_on_from(int(state["asked"]), tensors["spent"].numpy().astype(np.int64))
         run.oracle.log.restore(state["log"], tensors["log"].numpy())
-        if isinstance(run.oracle, FilteredOracle):
-            run.oracle.restore_drops(state.get("drops", []))
+        run.oracle.accounts.drops[:] = [Drops(**drops) for drops in state["drops"]]
         run.round = int(state["round"])
         history = History.from_json(state["history"], state["groups"], state["events"])
         history.symbol = str(state.get("symbol", history.symbol))

@@ -16,12 +16,12 @@ from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
 from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.common.sums.oracle import GroupOracle, RepeatedPeopleWarning
+from isonomy.common.sums.channel import Needs
+from isonomy.common.sums.oracle import RepeatedPeopleWarning
 from isonomy.company.fair.inputs.checks import checked_attributes, checked_oracle, positions_of
 from isonomy.company.gradient.per_sample.tracing import refuse_batch_norm
 from isonomy.company.gradient.record.privacy import RecordRun, RecordStrategy
 from isonomy.company.gradient.run.chunks import chunk_size_for, make_chunks
-from isonomy.company.gradient.run.filters import FilteredOracle
 from isonomy.company.gradient.run.strategy import Run, Strategy, logits_of, trainable
 
 if TYPE_CHECKING:
@@ -65,24 +65,14 @@ def check_finite_parameters(model: nn.Module) -> None:
         raise ConfigError("the model's parameters are NaN or infinite: lower the learning rate")
 
 
-def check_record(strategy: Strategy, oracle: GroupOracle) -> None:
-    """Can this strategy, on this oracle, protect whole records?"""
-    from isonomy.common.pooled.oracle import JointOracle  # brings the session with it
-
-    if not isinstance(strategy, RecordStrategy):
+def needs_of(strategy: Strategy, *, records: bool) -> Needs:
+    """What a gradient strategy can work with; ConfigError if it cannot protect records."""
+    if records and not isinstance(strategy, RecordStrategy):
         raise ConfigError(
             f"{strategy.name} cannot run under record privacy; PF-LD and DP-FERMI can"
         )
-    if isinstance(oracle, FilteredOracle):
-        raise ConfigError(
-            "record privacy and the individual filter do not go together: the filter lets the "
-            "noise of a query be smaller than what records are promised"
-        )
-    if isinstance(oracle, JointOracle):
-        raise ConfigError(
-            "record privacy needs one company: with several, exact totals of the others come with "
-            "each answer"
-        )
+    true_attributes = bool(getattr(strategy, "reads_attributes", False))
+    return Needs(strategy.name, record_private=records, true_attributes=true_attributes)
 
 
 def plan_record(run: Run, strategy: Strategy) -> None:
@@ -100,7 +90,8 @@ def prepare_run(
     generator: torch.Generator,
 ) -> Run:
     """The run, with everything checked that needs no attribute."""
-    oracle = checked_oracle(trainer.oracle, records=trainer.record_privacy is not None)
+    needs = needs_of(trainer.strategy, records=trainer.record_privacy is not None)
+    oracle = checked_oracle(trainer.oracle, needs)
     attributes = checked_attributes(oracle, trainer.attribute)
     x, y, classes = checked_data(inputs, target)
     if x.dtype.is_floating_point:
@@ -136,7 +127,6 @@ def prepare_run(
     )
     _check_outputs(run)
     if trainer.record_privacy is not None:
-        check_record(trainer.strategy, oracle)
         steps = trainer.rounds * len(run.chunks) * trainer.passes * trainer.local_steps
         run.record = RecordRun.of(
             trainer.record_privacy,
@@ -262,11 +252,11 @@ __all__ = [
     "check_finite_loss",
     "check_finite_parameters",
     "check_model",
-    "check_record",
     "check_step",
     "checked_data",
     "checked_optimiser",
     "move_to_device",
+    "needs_of",
     "plan_record",
     "prepare_run",
 ]

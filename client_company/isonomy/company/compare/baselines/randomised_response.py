@@ -21,15 +21,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.base.canonical import hash_bytes
-from isonomy.common.base.errors import ConfigError
-from isonomy.common.ledger.ledger import DebitRecord, Ledger
+from isonomy.common.base.errors import BudgetExceeded, ConfigError
 from isonomy.common.privacy.accounting import laplace_units
-from isonomy.common.privacy.noise import NoiseSource, SystemNoise, uniform_below
+from isonomy.common.privacy.noise import NoiseSource, uniform_below
 from isonomy.common.privacy.queries import query_id_prefix
+from isonomy.common.sums.channel import Needs, check_needs
+from isonomy.common.sums.local import known_side
+from isonomy.common.sums.oracle import GroupOracle
 
 MILLION = 1_000_000
 GRID = 2**63  # chances are multiples of 1/GRID
 _EXACT = Context(prec=60)
+_PURPOSE = "attributes by randomised response (comparison only)"
 _DOMAIN = "isonomy/randomised-response/v1"
 
 
@@ -90,29 +93,27 @@ def largest_epsilon(units: int) -> int:
 
 
 def release(
-    ledger: Ledger,
-    *,
-    plan: bytes,
-    root: bytes,
-    attribute: str,
-    codes: NDArray[np.int64],
-    groups: int,
-    epsilon_millionths: int,
-    source: NoiseSource | None = None,
-) -> DebitRecord:
-    """Randomise everybody's group and write debit and reports as one record; then return it.
+    oracle: GroupOracle, strategy: str, epsilon_millionths: int, attribute: str
+) -> NDArray[np.int64]:
+    """(people,) everybody's group by randomised response, paid for in the ledger as a pure ε.
 
-    The id is the attribute's own, so a plan releases each attribute once; the same request again
-    gets the stored reports, another ε is refused (ReplayRefused).
+    Debit and reports are one record. Its id is the attribute's own, so a plan releases each
+    attribute once: the same request again gets the stored reports, another ε is refused.
     """
+    needs = Needs(strategy, filtered=False, true_attributes=True)
+    check_needs(needs, oracle.capabilities)
+    channel, units = known_side(oracle, strategy), units_of(epsilon_millionths)
+    budget = oracle.budget
+    if budget.spent_units + units > budget.cap_units:
+        raise BudgetExceeded("randomised response would exceed the budget. Nothing was asked.")
+    codes, groups = channel.table.codes(attribute), len(oracle.labels(attribute))
     text = f"{attribute}/{groups}/{epsilon_millionths}".encode()
-    reports = randomise(codes, groups, epsilon_millionths, source or SystemNoise())
-    return ledger.debit(
-        plan=plan,
-        query_id=f"{query_id_prefix(plan)}reports-{hash_bytes(_DOMAIN, attribute.encode()).hex()}",
+    reports = randomise(codes, groups, epsilon_millionths, channel.custodian.source)
+    name = hash_bytes(_DOMAIN, attribute.encode()).hex()
+    record = channel.custodian.record(
+        query_id=f"{query_id_prefix(oracle.plan)}reports-{name}",
         request_hash=hash_bytes(_DOMAIN, text),
-        root=root,
-        units=units_of(epsilon_millionths),
+        units=units,
         event={
             "mechanism": "randomised_response",
             "noise": epsilon_millionths,
@@ -121,16 +122,14 @@ def release(
             "attributes": attribute,
             "columns": 1,
             "people": len(codes),
-            "purpose": "attributes by randomised response (comparison only)",
+            "purpose": _PURPOSE,
             "norm": "1.0",
             "weights": "",
         },
         answer=reports.astype("<u2").tobytes(),
     )
-
-
-def reports_of(record: DebitRecord) -> NDArray[np.int64]:
-    """(people,) the reported groups of a record, in the cohort's order."""
+    oracle.accounts.restore(oracle.accounts.state() + record.units)
+    oracle.log.add(_PURPOSE, record.units, np.arange(len(codes)))
     return np.frombuffer(record.answer, "<u2").astype(np.int64)
 
 
@@ -141,6 +140,5 @@ __all__ = [
     "largest_epsilon",
     "randomise",
     "release",
-    "reports_of",
     "units_of",
 ]

@@ -62,8 +62,8 @@ def join_cohorts(cohorts: Mapping[str, Cohort]) -> Cohort:
 def share_fields(cohorts: Mapping[str, Cohort]) -> dict[str, Any]:
     """The plan's fields about people, for these companies in this order."""
     joint = join_cohorts(cohorts)
-    own = [{"people": len(c), "cohort_root": c.root.hex()} for c in cohorts.values()]
-    return {"cohort_root": joint.root.hex(), "cohort_size": len(joint), "shares": own}
+    shares = [{"people": len(c), "cohort_root": c.root.hex()} for c in cohorts.values()]
+    return {"cohort_root": joint.root.hex(), "cohort_size": len(joint), "shares": shares}
 
 
 def share_slices(plan: Plan) -> list[slice]:
@@ -98,16 +98,12 @@ class MaskKey:
     def seeds(self, query_id: str, attempt: bytes) -> list[bytes]:
         return [self.seed(query_id, attempt, company) for company in range(self._companies)]
 
-    def shown(self, query_id: str, attempt: bytes) -> tuple[tuple[bytes, bytes], ...]:
-        """For an auditor: mask seed and key of the totals' mask of every company, in one query."""
-        seeds = self.seeds(query_id, attempt)
-        return tuple((s, self._totals_key(query_id, attempt, j)) for j, s in enumerate(seeds))
-
     def mask_totals(
         self, totals: NDArray[np.int64], query_id: str, attempt: bytes, company: int
     ) -> NDArray[np.uint64]:
         """Totals plus a uniform mask, modulo 2^64."""
-        return mask_totals(totals, self._totals_key(query_id, attempt, company))
+        masked: NDArray[np.uint64] = totals.astype(np.int64).view(np.uint64)
+        return masked + _mask_words(self._totals_key(query_id, attempt, company), totals.size)
 
     def unmask_totals(
         self, masked: NDArray[np.uint64], query_id: str, attempt: bytes
@@ -124,12 +120,6 @@ class MaskKey:
     def _prf(self, domain: str, query_id: str, attempt: bytes, company: int) -> bytes:
         place = hash_bytes(domain, query_id.encode(), attempt, company.to_bytes(4, "big"))
         return hmac.digest(self._key, place, "sha256")
-
-
-def mask_totals(totals: NDArray[np.int64], key: bytes) -> NDArray[np.uint64]:
-    """Totals plus the mask that follows from the key of one company in one attempt."""
-    masked: NDArray[np.uint64] = totals.astype(np.int64).view(np.uint64)
-    return masked + _mask_words(key, totals.size)
 
 
 def _mask_words(key: bytes, size: int) -> NDArray[np.uint64]:
@@ -172,12 +162,12 @@ def pair_key(own: PartyKeys, plan: Plan, other: int) -> bytes:
 # --- What crosses --------------------------------------------------------------------------------
 
 
-def joint_parts_hash(totals: bytes, parts: Iterable[bytes]) -> bytes:
+def pooled_parts_hash(totals: bytes, parts: Iterable[bytes]) -> bytes:
     """SumHeader.parts_hash of a joint request: over its totals' frame and its ciphertexts."""
-    return joint_digests_hash(totals, map(payload_digest, parts))
+    return pooled_digests_hash(totals, map(payload_digest, parts))
 
 
-def joint_digests_hash(totals: bytes, digests: Iterable[bytes]) -> bytes:
+def pooled_digests_hash(totals: bytes, digests: Iterable[bytes]) -> bytes:
     """The same, of the digests that travel, signed, with each ciphertext.
 
     The relay takes the ciphertexts themselves out, so these are all that the regulator can compare
@@ -187,7 +177,7 @@ def joint_digests_hash(totals: bytes, digests: Iterable[bytes]) -> bytes:
 
 
 @dataclass(frozen=True)
-class JointTotals:
+class PooledTotals:
     """The first frame of a company's request."""
 
     query_id: str
@@ -196,19 +186,19 @@ class JointTotals:
 
     def dump(self) -> bytes:
         masked = self.masked.astype("<u8").tobytes()
-        message = wire.JointTotals(query_id=self.query_id, attempt=self.attempt, masked=masked)
+        message = wire.PooledTotals(query_id=self.query_id, attempt=self.attempt, masked=masked)
         return message.SerializeToString(deterministic=True)
 
     @classmethod
-    def parse(cls, raw: bytes) -> JointTotals:
-        found = _parsed(wire.JointTotals(), raw)
+    def parse(cls, raw: bytes) -> PooledTotals:
+        found = _parsed(wire.PooledTotals(), raw)
         if len(found.attempt) != ATTEMPT_BYTES or not found.query_id:
             raise ProtocolError("a company's totals name no query and attempt")
         return cls(found.query_id, found.attempt, _words(found.masked))
 
 
 @dataclass(frozen=True)
-class JointReply:
+class PooledReply:
     """What follows the Answer: whose requests it answers, and the sum of their masked totals.
 
     `totals_hash` is frames_hash of the relay's totals, which were decrypted.
@@ -227,7 +217,7 @@ class JointReply:
 
     def dump(self) -> bytes:
         masked = self.masked_total.astype("<u8").tobytes()
-        message = wire.JointReply(
+        message = wire.PooledReply(
             header_hashes=self.header_hashes,
             masked_total=masked,
             block=self.block,
@@ -236,8 +226,8 @@ class JointReply:
         return message.SerializeToString(deterministic=True)
 
     @classmethod
-    def parse(cls, raw: bytes) -> JointReply:
-        found = _parsed(wire.JointReply(), raw)
+    def parse(cls, raw: bytes) -> PooledReply:
+        found = _parsed(wire.PooledReply(), raw)
         hashes = tuple(found.header_hashes)
         if not hashes or any(len(each) != HASH_BYTES for each in (found.totals_hash, *hashes)):
             raise ProtocolError(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from federation import PLAN, Federation
 from gradient_kit import Toy, linear, regulator, toy, trainer
@@ -15,34 +16,37 @@ from gradient_kit import Toy, linear, regulator, toy, trainer
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, TransportError
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.privacy.accounting import UNITS_PER_MU2
+from isonomy.common.sums.channel import Prepared
 from isonomy.common.sums.custodian import Custodian
-from isonomy.common.sums.local import LocalOracle
-from isonomy.common.sums.oracle import Asked
+from isonomy.common.sums.local import LocalChannel
+from isonomy.common.sums.oracle import FilteredOracle, GroupOracle
 from isonomy.company.gradient.fermi.fermi import DpFermi
-from isonomy.company.gradient.run.filters import FilteredOracle
 
 RNG = np.random.default_rng(5)
 
 
-def _individual(folder: Path, data: Toy, epsilon: float = 1.0) -> tuple[Federation, LocalOracle]:
+def _individual(folder: Path, data: Toy, epsilon: float = 1.0) -> tuple[Federation, GroupOracle]:
     """A regulator whose plan reserves the cap for everybody once (`individual_filter`)."""
     home = regulator(folder, data.group, epsilon=epsilon)
     ledger = Ledger.create(folder / "individual.jsonl", cap_units=home.cap_units, delta=1e-5)
     custodian = Custodian(home.table, ledger, plan=PLAN, member_key=b"m" * 32)
     custodian.reserve(home.cap_units, individual=True)
-    oracle = LocalOracle(home.table, custodian, plan=PLAN, cap_units=home.cap_units, delta=1e-5)
-    return home, oracle
+    channel = LocalChannel(
+        home.table, custodian, plan=PLAN, cap_units=home.cap_units, delta=1e-5, individual=True
+    )
+    return home, GroupOracle(channel)
 
 
-def _listen(oracle: Any) -> list[Asked]:
-    seen: list[Asked] = []
-    exchange = oracle._exchange
+def _listen(oracle: GroupOracle) -> list[Prepared]:
+    seen: list[Prepared] = []
+    channel: Any = oracle.channel.inner
+    exchange = channel.exchange
 
-    def tapped(asked: Asked) -> Any:
-        seen.append(asked)
-        return exchange(asked)
+    def tapped(prepared: Prepared) -> Any:
+        seen.append(prepared)
+        return exchange(prepared)
 
-    oracle._exchange = tapped
+    channel.exchange = tapped
     return seen
 
 
@@ -82,8 +86,8 @@ def test_nobody_above_the_cap(tmp_path: Path, groups: int) -> None:
             truth[person] += Fraction(int(squared), asked.query.noise**2)
     cap = Fraction(home.cap_units, UNITS_PER_MU2)
     assert max(truth) <= cap
-    assert oracle.dropped > 0
-    for mine, exact in zip(oracle.spent, truth, strict=True):
+    assert oracle.accounts.dropped > 0
+    for mine, exact in zip(oracle.accounts.spent, truth, strict=True):
         assert exact <= Fraction(int(mine), UNITS_PER_MU2) <= exact + Fraction(40, UNITS_PER_MU2)
 
 
@@ -98,17 +102,17 @@ def test_what_is_charged_is_what_is_sent(tmp_path: Path, dtype: type) -> None:
     rows = np.rint(rows * 2**20) * 0.7 / 2**20
     rows[0] *= 9
     charged = np.zeros(40, np.int64)
-    charge = oracle._accounts["blind"].charge
+    charge = oracle.accounts._filters["blind"].charge
 
     def noted(norms_squared: np.ndarray, **more: Any) -> None:
         charged[:] = norms_squared
         charge(norms_squared, **more)
 
-    oracle._accounts["blind"].charge = noted  # type: ignore[method-assign]
+    oracle.accounts._filters["blind"].charge = noted  # type: ignore[method-assign]
     for _ in range(4):
         oracle.weighted_sum(rows.astype(dtype), [0.7, -0.3], norm=0.7, share=0.2)
         assert (charged == (sent[-1].rows[0].astype(np.int64) ** 2).sum(axis=1)).all()
-    assert oracle.dropped == 1
+    assert oracle.accounts.dropped == 1
 
 
 def test_dropped_rows_are_zero(tmp_path: Path) -> None:
@@ -120,7 +124,7 @@ def test_dropped_rows_are_zero(tmp_path: Path) -> None:
     rows[:5] = 1.0
     first = oracle.blind_sum(rows, norm=1.0, share=0.2).values  # the five cannot afford a second
     second = oracle.blind_sum(rows, norm=1.0, share=0.2).values
-    assert oracle.dropped == 5
+    assert oracle.accounts.dropped == 5
     assert first.sum() == pytest.approx(rows.sum(), abs=1e-3)
     assert second.sum() == pytest.approx(rows[5:].sum(), abs=1e-3)
     weighted = oracle.weighted_sum(rows, [1.0, 3.0], norm=1.0, share=0.2)
@@ -128,7 +132,7 @@ def test_dropped_rows_are_zero(tmp_path: Path) -> None:
     spread = 5 * float(weighted.deviation[0])
     assert weighted.values[0] == pytest.approx(exact, abs=spread)
     assert abs(5 * 2.0) > spread  # the five would have shown
-    table = oracle.table()
+    table = pd.DataFrame(oracle.accounts.drops)
     assert table.dropped.tolist() == [0, 5, 5]
     assert table.newly_dropped.tolist() == [0, 5, 0]
 
@@ -137,28 +141,28 @@ def test_a_failed_query_is_free(tmp_path: Path) -> None:
     data = toy(30)
     _, inner = _individual(tmp_path, data)
     oracle = FilteredOracle(inner)
-    exchange = inner._exchange
+    channel: Any = inner.channel.inner
+    exchange = channel.exchange
 
-    def broken(asked: Asked) -> Any:
+    def broken(prepared: Prepared) -> Any:
         raise TransportError("the line is dead")
 
-    inner._exchange = broken  # type: ignore[method-assign]
+    channel.exchange = broken
     with pytest.raises(TransportError):
         oracle.blind_sum(np.ones((30, 1)), norm=1.0, share=0.1)
-    assert oracle.spent.max() == 0
+    assert oracle.accounts.spent.max() == 0
     assert oracle.position[0] == 0
-    inner._exchange = exchange  # type: ignore[method-assign]
+    channel.exchange = exchange
     oracle.blind_sum(np.ones((30, 1)), norm=1.0, share=0.1)
     assert oracle.position[0] == 1
 
 
 def test_another_plan_refuses(tmp_path: Path) -> None:
-    """Without `individual_filter` in the plan the ledger holds everybody to worst-case debits."""
-    data = toy(30)
-    oracle = FilteredOracle(regulator(tmp_path, data.group, epsilon=1.0).local(), stretch=5.0)
-    rows = np.full((30, 1), 0.01)
-    assert _rounds(lambda: oracle.blind_sum(rows, norm=1.0, share=0.2)) == 1
-    assert oracle.dropped == 0  # it was not the filter that refused
+    """Without `individual_filter` in the plan the ledger would charge everybody the full price."""
+    oracle = regulator(tmp_path, toy(30).group, epsilon=1.0).local()
+    with pytest.raises(ConfigError, match="no individual filter"):
+        FilteredOracle(oracle, stretch=5.0)
+    assert oracle.budget.spent_units == 0
 
 
 def test_everybody_out_ends_the_run(tmp_path: Path) -> None:
@@ -184,7 +188,7 @@ def test_more_rounds_at_the_same_epsilon(tmp_path: Path) -> None:
     assert rounds in (9, 10)
     assert filtered >= 4 * rounds - 1
     assert oracle.budget.spent_units <= oracle.budget.cap_units
-    assert oracle.table().dropped.max() == 0
+    assert pd.DataFrame(oracle.accounts.drops).dropped.max() == 0
 
 
 def test_any_strategy_runs_on_it(tmp_path: Path) -> None:
@@ -194,7 +198,7 @@ def test_any_strategy_runs_on_it(tmp_path: Path) -> None:
     result = trainer(linear(), DpFermi(clip=3.0), oracle, rounds=3).fit(data.x, data.y)
     assert result.stopped == "rounds"
     assert oracle.budget.spent_units <= oracle.budget.cap_units
-    assert len(oracle.table()) == 1 + 3 + 4  # counts, θ, W
+    assert len(pd.DataFrame(oracle.accounts.drops)) == 1 + 3 + 4  # counts, θ, W
 
 
 def test_goes_on_after_a_break(tmp_path: Path) -> None:
@@ -205,7 +209,7 @@ def test_goes_on_after_a_break(tmp_path: Path) -> None:
     asked, spent = oracle.position
     other = FilteredOracle(inner)
     other.go_on_from(asked, spent)
-    assert (other.spent == oracle.spent).all()
+    assert (other.accounts.spent == oracle.accounts.spent).all()
     with pytest.raises(ConfigError, match="another cohort"):
         other.go_on_from(asked, spent[:, :5])
 

@@ -1,0 +1,190 @@
+"""The channel of a company that asks together with others.
+
+Each company runs the same script on its own people, and all get the same released values: those of
+one company that held everybody, bit for bit for group sums and counts. Public totals travel as
+integers, each under a mask that only the companies can take off. (The public part of a weighted sum
+is rounded to fixed point by each company, so it is the same for all of them, and within 2^-38 of
+the rows' norm per company of what one company would have computed.)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from isonomy.common.base.errors import (
+    AttemptLost,
+    CapacityError,
+    ConfigError,
+    ProtocolError,
+    VerificationError,
+)
+from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
+from isonomy.common.crypto.packing import MIN_BLOCK, Layout
+from isonomy.common.people.cohort import Cohort
+from isonomy.common.pooled.masks import (
+    MaskKey,
+    PooledReply,
+    PooledTotals,
+    agree_mask_key,
+    company_index,
+    pooled_parts_hash,
+)
+from isonomy.common.privacy.queries import MAX_ANSWERS, Query, Shapes
+from isonomy.common.remote.remote import RemoteRegulator, Retrying
+from isonomy.common.session.connection import Session
+from isonomy.common.sums.channel import Capabilities, Channel, Prepared, Released, Terms
+from isonomy.common.sums.company_half import CompanyHalf, mask_values
+from isonomy.common.sums.encrypted import Reply, read_reply
+from isonomy.common.sums.openings import MemoryOpenings, OpeningStore, StoredRequest
+from isonomy.common.sums.oracle import GroupOracle
+from isonomy.common.wire.envelopes import Purpose
+from isonomy.common.wire.messages import Answer, encode, frame_hash
+
+
+class PooledRegulator:
+    """The regulator's port with a totals frame before, and the companies' reply after."""
+
+    def __init__(self, session: Session) -> None:
+        self._remote = RemoteRegulator(session)
+
+    def columns(self, query_id: str, query_frame: bytes) -> Iterator[bytes]:
+        return self._remote.columns(query_id, query_frame)
+
+    def answer(self, totals: PooledTotals, frames: Sequence[bytes]) -> tuple[Reply, PooledReply]:
+        """The signed answer, and what belongs to it; a refusal is raised."""
+        request: list[tuple[Purpose, bytes]] = [("joint", totals.dump())]
+        request += [("sum", frame) for frame in frames]
+        replies = list(self._remote.exchange(totals.query_id, request, "answer"))
+        reply = read_reply(replies[0])
+        if len(replies) != 2:
+            raise ProtocolError("a joint answer is two frames")
+        return reply, PooledReply.parse(replies[1])
+
+
+class PooledChannel:
+    """Blind group sums over all companies' people, of which this one holds its own."""
+
+    def __init__(
+        self, session: Session, cohort: Cohort, *, openings: OpeningStore | None = None
+    ) -> None:
+        plan = session.plan
+        if len(plan.companies) < 2:
+            raise ConfigError("a plan of one company takes the channel of remote.py")
+        self._place, self._companies = company_index(plan, session.keys.name), len(plan.companies)
+        share = plan.shares[self._place]
+        if (cohort.root.hex(), len(cohort)) != (share.cohort_root, share.people):
+            raise ConfigError("these people, in this order, are not this company's in the plan")
+        self.terms = Terms(cohort, plan.groups, plan.hash, plan.cap_units, plan.delta_value)
+        self.capabilities = Capabilities("pooled", plan.record_privacy, plan.individual_filter)
+        self._port = PooledRegulator(session)
+        store = openings if openings is not None else MemoryOpenings()
+        self.half = CompanyHalf(self.terms, plan.regulator.signing_key, store)
+        self._masks: MaskKey = agree_mask_key(session)
+
+    def exchange(self, prepared: Prepared) -> Released:
+        """Ask, or ask again: a stored request gets the answer that it had."""
+        query_id, query_frame = prepared.query.query_id, encode(prepared.query)
+        request = self.half.stored(prepared, query_frame)
+        if request is not None:
+            try:
+                return self._send(prepared, request)
+            except AttemptLost:
+                if request.answer is not None:
+                    raise VerificationError(
+                        f"the regulator answered query {query_id!r} before and now has no record "
+                        "of it: its ledger went back. Stop, and compare ledger heads."
+                    ) from None
+        return self._send(prepared, self._attempt(prepared, query_frame))
+
+    def _attempt(self, prepared: Prepared, query_frame: bytes) -> StoredRequest:
+        query = prepared.query
+        columns = self._port.columns(query.query_id, query_frame)
+        product = self.half.multiply(
+            prepared, query_frame, columns, lambda block: self._shapes(query, block)
+        )
+        mask = self._masks.seed(query.query_id, product.attempt, self._place)
+        totals = self._totals(prepared, product.attempt).dump()
+        return self.half.store(
+            prepared,
+            query_frame,
+            product,
+            Seeds(os.urandom(SEED_BYTES), mask),
+            lambda parts: pooled_parts_hash(totals, parts),
+        )
+
+    def _send(self, prepared: Prepared, request: StoredRequest) -> Released:
+        query, attempt = prepared.query, request.header.attempt
+        totals = self._totals(prepared, attempt)
+        reply, joint = self._port.answer(totals, request.frames)
+        answer = reply.message
+        if not isinstance(answer, Answer):
+            raise ProtocolError("queries of several companies are not inspected while they run")
+        if joint.masked_total.size != totals.masked.size:
+            raise ProtocolError("a joint answer comes with all companies' totals")
+        if len(joint.header_hashes) != self._companies:
+            raise ProtocolError(
+                f"the joint answer names {len(joint.header_hashes)} requests; the plan has "
+                f"{self._companies} companies"
+            )
+        if joint.header_hashes[self._place] != frame_hash(request.frames[0]):
+            raise ProtocolError("the joint answer was given to another request than ours")
+        shapes = self._shapes(query, joint.block)
+        values = self.half.check(answer, query, shapes, joint.request_hash())
+        if query.kind == "blind":
+            for seed in self._masks.seeds(query.query_id, attempt):
+                values = values - mask_values(shapes, Seeds(b"", seed))
+        total = self._masks.unmask_totals(joint.masked_total, query.query_id, attempt)
+        receipt = self.half.settle(request, answer, reply.frame)
+        return Released(values, total, receipt)
+
+    def _totals(self, prepared: Prepared, attempt: bytes) -> PooledTotals:
+        """Our public totals under the mask of this attempt; the same each time."""
+        query_id, total = prepared.query.query_id, prepared.public_total
+        masked = self._masks.mask_totals(total, query_id, attempt, self._place)
+        return PooledTotals(query_id, attempt, masked)
+
+    def _shapes(self, query: Query, block: int) -> Shapes:
+        """Our own people in blocks of the size that all companies use."""
+        shapes, params = self.half.shapes(query), self.terms.params
+        sizes = [MIN_BLOCK << j for j in range((params.poly_degree // MIN_BLOCK).bit_length())]
+        if block not in sizes:
+            raise ProtocolError("the regulator chose a block size that does not exist")
+        alone = shapes.layout
+        layout = Layout(alone.params, alone.people, alone.columns, block)
+        pooled = Shapes(layout, shapes.indicators, shapes.sums)
+        # What shapes_of checks for a block size of our own choice.
+        products = 1 if query.shape == "groups" else shapes.indicators
+        try:
+            params.check_hiding(alone.people, block, products)
+        except CapacityError:
+            raise ProtocolError(
+                f"the regulator chose blocks of {block} people, for which the flood would not "
+                "hide our rows"
+            ) from None
+        if pooled.parts > MAX_ANSWERS:
+            raise ProtocolError(
+                f"the regulator chose blocks of {block} people, which need {pooled.parts} "
+                f"ciphertexts; one query holds {MAX_ANSWERS}"
+            )
+        return pooled
+
+    def confirm_multipliers(self, query_id: str, values: tuple[float, ...]) -> None:
+        """The regulator sends no λ where several companies ask; it refuses what does not follow."""
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Nothing is open here: a session has its own end (federation.joining)."""
+
+
+def pooled_oracle(
+    session: Session, cohort: Cohort, *, openings: OpeningStore | None = None
+) -> GroupOracle:
+    """The oracle of one of several companies: answers are about all companies' people."""
+    return GroupOracle(pooled_channel(session, cohort, openings=openings))
+
+
+def pooled_channel(
+    session: Session, cohort: Cohort, *, openings: OpeningStore | None = None
+) -> Channel:
+    """The pooled channel, asked again whenever a party restarts."""
+    return Retrying(PooledChannel(session, cohort, openings=openings), session, shared=True)

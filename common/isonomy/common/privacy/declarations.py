@@ -1,0 +1,191 @@
+"""What a query is for, in a form that the regulator checks.
+
+A query says what it is: the counts, a dual step or a gradient of PF-LD, an audit with its cells, or
+nothing in particular (`Plain`). The regulator acts on the declaration and on nothing else: it keeps
+λ from the answers to dual steps, refuses weights that do not follow from λ, and builds the report's
+audits. The query's `purpose` is a label for people; no program reads it.
+
+`strategy` and `notion` are what the company says it trains; empty if it does not say.
+
+In the ledger a declaration is one string of canonical JSON (`to_text`, `from_text`). On the wire it
+is a message of its own (wire.messages). `Unknowns` is the regulator's own release: no message of a
+company can carry it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from isonomy.common.base.canonical import MAX_INTEGER, canonical_json, parse_canonical
+from isonomy.common.base.errors import ConfigError, ProtocolError
+
+Cells = Literal["yd", "d"]
+CELL_NAMES: dict[Cells, tuple[str, ...]] = {
+    "yd": ("y=0 d=0", "y=0 d=1", "y=1 d=0", "y=1 d=1"),
+    "d": ("d=0", "d=1"),
+}
+MAX_EVENTS = 4096  # totals that one count query declares
+MAX_TEXT_BYTES = 1 << 17  # a declaration in the ledger: 4096 totals of 16 digits, and some names
+_NAME = re.compile(r"[a-z0-9][a-z0-9 ._-]{0,23}")
+_WORD = re.compile(r"[a-z0-9_]{0,32}")
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A sum without further meaning for the regulator."""
+
+
+@dataclass(frozen=True)
+class DualCounts:
+    """People per group and event, and the rule of the dual steps that follow (privacy.dual).
+
+    `step`, `bound` and `damping` are in units of 2^-32; `least` and `totals` are in units of 1/Q
+    people.
+    """
+
+    step: int
+    bound: int
+    damping: int
+    signed: bool
+    least: int
+    totals: tuple[int, ...]  # members of each event
+
+    def __post_init__(self) -> None:
+        numbers = (self.step, self.bound, self.damping, self.least, *self.totals)
+        if not 1 <= len(self.totals) <= MAX_EVENTS:
+            raise ConfigError(f"the counts of PF-LD declare 1 to {MAX_EVENTS} events")
+        if any(not 0 <= number <= MAX_INTEGER for number in numbers):
+            raise ConfigError("the rule and the totals of PF-LD are integers from 0 to 2^53 - 1")
+
+
+@dataclass(frozen=True)
+class DualStep:
+    """Centred values of every event: λ moves by this very answer."""
+
+
+@dataclass(frozen=True)
+class ConstraintGradient:
+    """A weighted sum whose weights are those of λ for one attribute and one event."""
+
+    attribute: int
+    event: int
+
+
+@dataclass(frozen=True)
+class Audit:
+    """People by (label, decision), counted under a name.
+
+    `totals` are the people per cell over all groups, in thousandths. They are the company's word,
+    given before it sees the answer and bound by the request's hash. They are empty where several
+    companies ask together: nobody knows the joint totals before the answer. `selected` names the
+    decision that counts as d = 1.
+    """
+
+    name: str
+    cells: Cells
+    totals: tuple[int, ...]
+    selected: str
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ConfigError(
+                "an audit's name has 1 to 24 lower-case letters, digits, blanks, dots or dashes; "
+                f"got {self.name!r}"
+            )
+        if self.cells not in CELL_NAMES:
+            raise ConfigError(f"an audit counts cells of {', '.join(CELL_NAMES)}")
+        if not 1 <= len(self.selected) <= 64 or not self.selected.isprintable():
+            raise ConfigError(
+                "the name of the selected class has 1 to 64 printable characters; got "
+                f"{self.selected!r}"
+            )
+        if self.totals and len(self.totals) != len(CELL_NAMES[self.cells]):
+            raise ConfigError(f"cells {self.cells!r} need {len(CELL_NAMES[self.cells])} totals")
+        if any(not 0 <= total <= MAX_INTEGER for total in self.totals):
+            raise ConfigError("an audit's totals are numbers of people, in thousandths")
+
+
+@dataclass(frozen=True)
+class Unknowns:
+    """How many people have no value of an attribute: released by the regulator itself."""
+
+    attribute: str
+
+
+Content = Plain | DualCounts | DualStep | ConstraintGradient | Audit | Unknowns
+_KINDS: dict[str, type[Content]] = {
+    "plain": Plain,
+    "dual_counts": DualCounts,
+    "dual_step": DualStep,
+    "constraint_gradient": ConstraintGradient,
+    "audit": Audit,
+    "unknowns": Unknowns,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What is asked, and for which strategy and fairness notion."""
+
+    content: Content = Plain()
+    strategy: str = ""
+    notion: str = ""
+
+    def __post_init__(self) -> None:
+        if not (_WORD.fullmatch(self.strategy) and _WORD.fullmatch(self.notion)):
+            raise ConfigError(
+                "the names of a strategy and a notion have at most 32 lower-case letters, digits "
+                f"or underscores; got {self.strategy!r} and {self.notion!r}"
+            )
+
+    def to_text(self) -> str:
+        """For the ledger: canonical JSON, one string per meaning."""
+        content = {field.name: getattr(self.content, field.name) for field in fields(self.content)}
+        lists = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in content.items()
+        }
+        text = {
+            "kind": _NAMES[type(self.content)],
+            "strategy": self.strategy,
+            "notion": self.notion,
+            **({"content": lists} if lists else {}),
+        }
+        return canonical_json(text).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> Declaration:
+        """What `to_text` wrote; ProtocolError for anything else."""
+        try:
+            parts: Any = parse_canonical(text.encode(), max_bytes=MAX_TEXT_BYTES)
+            kind: Any = _KINDS[parts["kind"]]
+            content = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in parts.get("content", {}).items()
+            }
+            declaration = cls(kind(**content), parts["strategy"], parts["notion"])
+        except (KeyError, TypeError, AttributeError, ConfigError):
+            raise ProtocolError("a declaration in the ledger cannot be read") from None
+        if declaration.to_text() != text:
+            raise ProtocolError("a declaration in the ledger is not in canonical form")
+        return declaration
+
+
+PLAIN = Declaration()
+
+__all__ = [
+    "CELL_NAMES",
+    "PLAIN",
+    "Audit",
+    "Cells",
+    "ConstraintGradient",
+    "Content",
+    "Declaration",
+    "DualCounts",
+    "DualStep",
+    "Plain",
+    "Unknowns",
+]

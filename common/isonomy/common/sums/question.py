@@ -1,0 +1,272 @@
+"""From a question to a query and back: pure functions, no oracle, no channel.
+
+    prepare      rows are clipped and turned into integers; the noise is solved; price and capacity
+                 are checked
+    assemble     integers become values; the last group of each attribute follows from the public
+                 total; each group gets the deviation of its noise
+
+Every channel gets what `prepare` makes and gives what `assemble` takes, so all of them release the
+same bits from the same noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.crypto.packing import centre
+from isonomy.common.privacy.declarations import PLAIN, Declaration
+from isonomy.common.privacy.noise import MAX_SCALE, MAX_SIGMA, MIN_SIGMA
+from isonomy.common.privacy.quantise import (
+    LARGEST,
+    SMALLEST,
+    Order,
+    clip_rows,
+    quantise,
+    quantise_weighted,
+)
+from isonomy.common.privacy.queries import (
+    Cost,
+    Kind,
+    Mechanism,
+    Query,
+    Shape,
+    cost_of,
+    noise_deviation,
+    query_id_prefix,
+    shapes_of,
+)
+from isonomy.common.sums.channel import Prepared, Receipt, Released, Terms
+
+FIXED = 2.0**38  # of public totals of weighted sums: 4 million people stay below 2^60
+MAX_PURPOSE = 128  # characters
+
+
+@dataclass(frozen=True)
+class Release:
+    """Released values and how noisy they are.
+
+    `values` is (groups, columns) for group sums and counts, (columns,) for weighted sums;
+    `deviation` the noise's standard deviation per group (the last group is a public total minus the
+    others, so its noise adds up), or one number for weighted sums.
+    """
+
+    values: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    groups: tuple[str, ...]
+    clipped: int
+    receipt: Receipt | None  # None: the answer follows from public numbers and cost nothing
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How the caller gave the noise: exactly one of three ways."""
+
+    sigma: float | None = None
+    share: float | None = None
+    epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        levels = [v for v in (self.sigma, self.share, self.epsilon) if v is not None]
+        numbers = all(isinstance(v, int | float | np.number) for v in levels)
+        if len(levels) != 1 or not numbers or not np.isfinite(levels[0]) or levels[0] <= 0:
+            raise ConfigError(
+                "give exactly one positive number: sigma (deviation, in the rows' units), share "
+                "(of the plan's budget) or epsilon (Laplace noise)"
+            )
+        if self.share is not None and self.share > 1:
+            raise ConfigError(f"share is a part of the plan's budget, at most 1; got {self.share}")
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return "gaussian" if self.epsilon is None else "laplace"
+
+    def integer(self, cost: Cost, unit: float, cap_units: int) -> int:
+        """The noise level in integer units, rounded up: never less noise than asked for."""
+        if self.share is not None:
+            return cost.sigma_for(int(cap_units * self.share))
+        if self.epsilon is not None:
+            scale = cost.l1 / self.epsilon if self.epsilon > 1e-100 else float("inf")
+            if scale > MAX_SCALE:
+                raise ConfigError(f"epsilon = {self.epsilon} needs more noise than sums can carry")
+            return int(np.ceil(scale))
+        sigma = float(np.ceil(self.sigma / unit)) if self.sigma is not None else 0.0
+        if not MIN_SIGMA <= sigma <= MAX_SIGMA:
+            raise ConfigError(
+                f"sigma must be between {MIN_SIGMA * unit:.3g} and {MAX_SIGMA * unit:.3g} for this "
+                "norm: below it the sampler is not exact, above it sums are not"
+            )
+        return int(sigma)
+
+
+@dataclass(frozen=True, repr=False)  # no repr: rows must not reach logs
+class Question:
+    """What a caller asks, checked: one row per person, people in ascending order."""
+
+    kind: Kind
+    rows: NDArray[np.floating]  # (n, m)
+    positions: NDArray[np.int64]  # (n,) ascending, distinct
+    norm: float
+    expressions: tuple[str, ...]
+    noise: Noise
+    purpose: str
+    declaration: Declaration = PLAIN
+    weights: NDArray[np.float64] | None = None  # (groups,): a weighted sum
+
+    @property
+    def shape(self) -> Shape:
+        return "groups" if self.weights is None else "weighted"
+
+    @property
+    def span(self) -> float:
+        """max u − min u of a weighted sum."""
+        return 0.0 if self.weights is None else float(self.weights.max() - self.weights.min())
+
+    def without(self, dropped: NDArray[np.bool_]) -> Question:
+        """The same question with rows of zeros for the people who are dropped."""
+        return replace(self, rows=np.where(dropped[:, None], 0.0, self.rows))
+
+
+def prepare(question: Question, terms: Terms, number: int, stretch: float = 1.0) -> Prepared:
+    """The query of a question, number `number` of its plan, and the integers that go with it.
+
+    `stretch` (individual filter) buys blind queries their noise as though the cap were so many
+    times as large; one query never gets more than the whole cap. Raises before anything is asked.
+    """
+    purpose = question.purpose
+    if len(purpose) > MAX_PURPOSE or not purpose.isprintable():
+        raise ConfigError(f"a purpose is at most {MAX_PURPOSE} printable characters for people")
+    counts, params = terms.group_counts(question.expressions), terms.params
+    noise = question.noise
+    if question.kind == "blind" and noise.share is not None:
+        noise = replace(noise, share=min(noise.share * stretch, 1.0))
+    if question.weights is None:
+        order: Order = 1 if noise.mechanism == "laplace" else 2
+        quantised = quantise(question.rows, question.norm, params.row_bound, order)
+        unit = total_unit = question.norm / params.row_bound
+        rows, total = quantised.rows, quantised.rows.sum(axis=0, dtype=np.int64)
+        clipped = quantised.clipped
+    else:
+        rows, total, unit, total_unit, clipped = _weighted(question, params.row_bound)
+    cost = cost_of(question.shape, counts, params)
+    everybody = len(question.positions) == len(terms.cohort)
+    query = Query(
+        query_id=f"{query_id_prefix(terms.plan)}{number:06d}",
+        plan=terms.plan,
+        purpose=purpose,
+        kind=question.kind,
+        shape=question.shape,
+        attributes=question.expressions,
+        columns=question.rows.shape[1],
+        mechanism=noise.mechanism,
+        noise=noise.integer(cost, unit, terms.cap_units),
+        norm=question.norm,
+        weights=() if question.weights is None else tuple(question.weights.tolist()),
+        positions=None if everybody else tuple(question.positions.tolist()),
+        parameters=params.name,
+        declaration=question.declaration,
+    )
+    shapes_of(query, counts, len(terms.cohort))  # capacity, before anything is sent
+    return Prepared(query, rows, total, unit, total_unit, clipped)
+
+
+def _weighted(
+    question: Question, row_bound: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64], float, float, int]:
+    """Rows, public total, both units, and how many rows were clipped, of a weighted sum.
+
+    Public is Σ ū·v_i, and the last group's integers, which the differences leave out.
+    """
+    weights = question.weights
+    if weights is None:
+        raise ConfigError("a weighted sum needs weights")
+    norm, span = question.norm, question.span
+    quantised = quantise_weighted(question.rows, weights, norm, row_bound)
+    unit = span * norm / row_bound
+    middle = (float(weights.min()) + span / 2) * norm * quantised.clipped_total
+    public = middle + quantised.last_total * unit
+    total_unit = float(np.abs(weights).max()) * norm / FIXED
+    total = np.rint(public / total_unit).astype(np.int64)
+    return quantised.rows, total, unit, total_unit, quantised.clipped
+
+
+def price(prepared: Prepared, terms: Terms) -> int:
+    """What the ledger will debit for the query."""
+    query = prepared.query
+    cost = cost_of(query.shape, terms.group_counts(query.attributes), query.params)
+    return cost.units(query.mechanism, query.noise)
+
+
+def public_answer(question: Question, labels: tuple[str, ...]) -> Release:
+    """A weighted sum whose weights are equal needs no attribute: exact, free, without a record."""
+    rows, clipped = clip_rows(question.rows, question.norm, 2)
+    weight = 0.0 if question.weights is None else float(question.weights[0])
+    total = weight * question.norm * rows.sum(axis=0)
+    return Release(total, np.zeros(1), labels, clipped, None)
+
+
+def assemble(prepared: Prepared, released: Released, terms: Terms) -> Release:
+    """Values in the rows' units, the last group of each attribute, and the noise's deviation."""
+    query, t = prepared.query, terms.params.plain_modulus
+    integers = centre(released.integers & (t - 1), t)
+    deviation = noise_deviation(query.mechanism, query.noise) * prepared.unit
+    labels = tuple(label for name in query.attributes for label in terms.labels(name))
+    if query.shape == "weighted":
+        public = released.public_total * prepared.total_unit
+        values = public + integers[0] * prepared.unit
+        noise = np.array([deviation])
+    else:
+        sizes = terms.group_counts(query.attributes)
+        values = _with_last_group(integers, released.public_total, sizes) * prepared.unit
+        noise = deviation * np.concatenate([_group_factors(size) for size in sizes])
+    return Release(values, noise, labels, prepared.clipped, released.receipt)
+
+
+def one_hot(cells: ArrayLike | None, people: int, max_columns: int) -> NDArray[np.float64]:
+    """(people, cells) rows with a 1 in each person's cell; without cells one column of ones."""
+    if cells is None:
+        return np.ones((people, 1))
+    index = np.asarray(cells)
+    if index.shape != (people,) or not np.issubdtype(index.dtype, np.integer):
+        raise DataError("cells must be one integer per person")
+    if index.min() < 0 or index.max() >= max_columns:
+        raise DataError(f"cells must lie between 0 and {max_columns - 1}")
+    rows = np.zeros((people, int(index.max()) + 1))
+    rows[np.arange(people), index] = 1.0
+    return rows
+
+
+def checked_weights(
+    weights: ArrayLike, groups: int, norm: float, expression: str
+) -> NDArray[np.float64]:
+    """(groups,) weights whose spread can be scaled to the norm without leaving the floats."""
+    try:
+        u = np.asarray(weights, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        raise DataError(f"{expression!r} needs {groups} weights that are numbers") from None
+    if len(u) != groups or not (np.abs(u) <= LARGEST).all():
+        raise DataError(f"{expression!r} needs {groups} finite weights; got {len(u)}")
+    spread = float(u.max() - u.min())
+    if spread > 0 and not SMALLEST <= spread * norm <= LARGEST:
+        raise DataError("the weights' range times the norm is too small or too large; rescale")
+    return u
+
+
+def _with_last_group(
+    released: NDArray[np.int64], total: NDArray[np.int64], sizes: Sequence[int]
+) -> NDArray[np.float64]:
+    """Append to each attribute's released groups the last one: the public total minus the rest."""
+    stacked, start = [], 0
+    for size in sizes:
+        groups = released[start : start + size - 1]
+        stacked += [groups, (total - groups.sum(axis=0))[None]]
+        start += size - 1
+    return np.concatenate(stacked).astype(np.float64)
+
+
+def _group_factors(size: int) -> NDArray[np.float64]:
+    return np.append(np.ones(size - 1), np.sqrt(size - 1))

@@ -1,0 +1,375 @@
+"""Every combination at tiny size: it trains with the same bits as its rehearsal, or is refused.
+
+    strategy × notion × classes × groups × channel × filter × record privacy × companies
+
+A cell of the encrypted channel runs twice, with the same noise: in a rehearsal, and through every
+frame of the encrypted exchange. All released integers and all decisions must agree. A refusal must
+come before the ledger has a debit. Anything else is a surprise, and `make matrix` fails.
+
+Two companies meet at a real relay over TLS. Whatever works for them (sums, audits) must release the
+same integers as one company that holds everybody.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pandas as pd
+import torch
+from federation import CountedNoise
+from pooled_kit import Table
+from session_kit import Federation
+from sklearn.linear_model import LogisticRegression
+
+from isonomy.common.agreements.plan import MILLION
+from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.crypto.packing import centre
+from isonomy.common.keys.identity import Identity
+from isonomy.common.ledger.ledger import Ledger, verify_ledger
+from isonomy.common.people.cohort import AttributeTable, Cohort
+from isonomy.common.privacy.accounting import units_for
+from isonomy.common.sums.channel import Channel, Prepared, Released, Terms, Wrapper
+from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.encrypted import EncryptedChannel
+from isonomy.common.sums.local import LocalChannel
+from isonomy.common.sums.oracle import FilteredOracle, GroupOracle
+from isonomy.common.sums.regulator_half import DirectPort, RegulatorHalf
+from isonomy.company.fair.estimator import FairClassifier
+from isonomy.company.federation.auditing import audit
+from isonomy.company.gradient.record import privacy as record_privacy
+from isonomy.company.gradient.record.privacy import RecordPrivacy
+from isonomy.company.gradient.sdk.classifier import GRADIENT_STRATEGIES, GradientFairClassifier
+from isonomy.company.rehearsal.base_models import base_model
+from isonomy.company.rehearsal.strategies import STRATEGIES, Rehearsal
+
+PEOPLE, EPSILON, DELTA = 480, 60.0, 1e-5
+PLAN, MEMBER_KEY = b"m" * 32, b"k" * 32
+NOTIONS = (
+    "demographic_parity",
+    "equal_opportunity",
+    "equal_fpr",
+    "equalized_odds",
+    "accuracy_parity",
+)
+GRADIENT = tuple(GRADIENT_STRATEGIES)
+COMPARISONS = tuple(name for name in STRATEGIES if name not in ("tilt", "unconstrained", *GRADIENT))
+DIRECT = ("sums", "audit")  # what a company asks without a strategy
+SIZES = (2, 4, 8)
+TRAINS = "trains"
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One combination."""
+
+    strategy: str
+    notion: str
+    classes: int
+    groups: int
+    carrier: str  # local, encrypted or pooled
+    filtered: bool
+    records: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a cell: "trains", or the reason of the refusal."""
+
+    cell: Cell
+    text: str
+    surprise: bool = False
+
+
+@dataclass
+class Trace:
+    """What a run released and decided."""
+
+    integers: list[bytes] = field(default_factory=list)
+    decisions: bytes = b""
+
+
+class Listening(Wrapper):
+    """Keeps every released integer."""
+
+    def __init__(self, inner: Channel, trace: Trace) -> None:
+        super().__init__(inner)
+        self._trace = trace
+
+    def exchange(self, prepared: Prepared) -> Released:
+        released = self.inner.exchange(prepared)
+        t = self.terms.params.plain_modulus
+        integers = centre(released.integers & (t - 1), t)
+        self._trace.integers.append(integers.tobytes())
+        return released
+
+
+# --- The cells ----------------------------------------------------------------------------------
+
+
+def cells() -> Iterator[Cell]:
+    """Every combination, those of one company first."""
+    for strategy, notion, classes in _asked():
+        for groups in SIZES:
+            for carrier in ("local", "encrypted", "pooled"):
+                for filtered in (False, True):
+                    for records in (False, True):
+                        yield Cell(strategy, notion, classes, groups, carrier, filtered, records)
+
+
+def _asked() -> Iterator[tuple[str, str, int]]:
+    for strategy in ("tilt", *GRADIENT):
+        for notion in NOTIONS:
+            for classes in SIZES:
+                yield strategy, notion, classes
+    for strategy in COMPARISONS:  # their interface has two classes
+        for notion in NOTIONS:
+            yield strategy, notion, 2
+    for strategy in DIRECT:  # no notion and no classes to speak of
+        yield strategy, "-", 2
+
+
+# --- One company ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class People:
+    """Features, labels and groups of everybody."""
+
+    ids: list[str]
+    features: pd.DataFrame
+    labels: np.ndarray
+    groups: np.ndarray
+
+    @classmethod
+    def draw(cls, classes: int, groups: int) -> People:
+        rng = np.random.default_rng(100 * classes + groups)
+        # Every label with every group equally often: no cell is too small to measure.
+        number = np.arange(PEOPLE)
+        group, label = number % groups, (number // groups) % classes
+        x = rng.normal(size=(PEOPLE, 3)) + label[:, None] * [1.0, 0.0, 0.5]
+        x[:, 2] += 0.6 * group
+        ids = [f"person-{i}" for i in range(PEOPLE)]
+        return cls(ids, pd.DataFrame(x, columns=["a", "b", "c"]), label, group)
+
+    def some(self, which: slice) -> People:
+        """The people of one company."""
+        features = self.features.iloc[which].reset_index(drop=True)
+        return People(self.ids[which], features, self.labels[which], self.groups[which])
+
+    def table(self) -> AttributeTable:
+        names = tuple(f"g{number}" for number in range(int(self.groups.max()) + 1))
+        values = [names[code] for code in self.groups]
+        return AttributeTable(Cohort.of(self.ids), {"group": values}, {"group": names})
+
+
+@contextmanager
+def oracle_of(cell: Cell, people: People, trace: Trace) -> Iterator[tuple[GroupOracle, Ledger]]:
+    """The oracle of a cell with one company, and its ledger. The noise is the same in every run."""
+    table, cap_units = people.table(), units_for(EPSILON, DELTA)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = Path(folder) / "ledger.jsonl"
+        with Ledger.create(path, cap_units=cap_units, delta=DELTA) as ledger:
+            custodian = Custodian._with_noise(
+                table,
+                ledger,
+                plan=PLAN,
+                member_key=MEMBER_KEY,
+                source=CountedNoise(3),
+                dual_required=cell.strategy == "pf_ld",
+            )
+            custodian.reserve(cap_units, individual=cell.filtered)
+            settings = {"record_private": cell.records, "individual": cell.filtered}
+            channel: Channel
+            if cell.carrier == "local":
+                channel = LocalChannel(
+                    table, custodian, plan=PLAN, cap_units=cap_units, delta=DELTA, **settings
+                )
+            else:
+                identity = Identity.generate()
+                port = DirectPort(RegulatorHalf(custodian, identity))
+                terms = Terms(table.cohort, dict(table.groups), PLAN, cap_units, DELTA)
+                channel = EncryptedChannel(port, terms, regulator_key=identity.public, **settings)
+            oracle = GroupOracle(Listening(channel, trace))
+            yield (FilteredOracle(oracle, stretch=1.5) if cell.filtered else oracle), ledger
+
+
+def run_cell(cell: Cell) -> Outcome:
+    """Run a cell with one company, and its rehearsal where it is encrypted."""
+    text, trace, debits = _attempt(cell)
+    if text != TRAINS:
+        return Outcome(cell, text, surprise=debits > 0 or text.startswith("error"))
+    if not debits and cell.strategy not in ("f_ld", *COMPARISONS):
+        return Outcome(cell, "error: asked nothing", surprise=True)
+    if cell.carrier == "encrypted":
+        _, rehearsal, _ = _attempt(replace(cell, carrier="local"))
+        if rehearsal != trace:
+            return Outcome(cell, "error: other bits than in the rehearsal", surprise=True)
+    return Outcome(cell, TRAINS)
+
+
+def _attempt(cell: Cell) -> tuple[str, Trace, int]:
+    """What came of it, what was released and decided, and how many debits the ledger has."""
+    people, trace = People.draw(cell.classes, cell.groups), Trace()
+    shim = types.SimpleNamespace(urandom=lambda size: b"s" * size)
+    with (
+        warnings.catch_warnings(),
+        patch.object(record_privacy, "os", shim),  # the company's own noise, the same in every run
+        oracle_of(cell, people, trace) as (oracle, ledger),
+    ):
+        warnings.simplefilter("ignore")
+        try:
+            trace.decisions = _train(cell, people, oracle)
+            text = TRAINS
+        except (ConfigError, DataError) as error:
+            text = f"{error}"
+        except Exception as error:
+            text = f"error: {type(error).__name__}: {error}"
+        return text, trace, ledger.answers(PLAN)
+
+
+def _train(cell: Cell, people: People, oracle: GroupOracle) -> bytes:
+    """Train, or ask; the decisions as bytes."""
+    torch.manual_seed(0)
+    if cell.strategy == "tilt":
+        base = LogisticRegression()
+        model = FairClassifier(base, notion=cell.notion, oracle=oracle, cv=2, random_state=0)
+        model.fit(people.features, people.labels, ids=people.ids)
+        return np.asarray(model.predict(people.features)).tobytes()
+    if cell.strategy in GRADIENT:
+        return _gradient(cell, people, oracle)
+    if cell.strategy in DIRECT:
+        _ask(cell.strategy, people, oracle)
+        return b""
+    trained = STRATEGIES[cell.strategy](
+        Rehearsal(
+            estimator=base_model("logistic", people.features, 0),
+            features=people.features,
+            target=people.labels.astype(np.int64),
+            ids=people.ids,
+            oracle=oracle,
+            attribute="group",
+            notion=cell.notion,
+            tolerance=0.05,
+            seed=0,
+            keep_selection_rate=False,
+        )
+    )
+    if trained.decide_by_group is not None:
+        return trained.decide_by_group(people.features, people.groups).tobytes()
+    return trained.decide(people.features).tobytes()
+
+
+def _gradient(cell: Cell, people: People, oracle: GroupOracle) -> bytes:
+    options: dict[str, Any] = {}
+    if cell.records:
+        options = {"primal_norm": 0.5} if cell.strategy == "pf_ld" else {"clip": 0.7}
+    model = GradientFairClassifier(
+        "logistic",
+        strategy=cell.strategy,
+        notion=cell.notion,
+        oracle=oracle,
+        encoder="passthrough",
+        record_privacy=RecordPrivacy(epsilon=200.0) if cell.records else None,
+        strategy_options=options,
+        trainer_options={"rounds": 2, "local_steps": 1, "warmup_steps": 1},
+        random_state=0,
+    )
+    model.fit(people.features.to_numpy(np.float32), people.labels, ids=people.ids)
+    return np.asarray(model.predict(people.features.to_numpy(np.float32))).tobytes()
+
+
+def _ask(what: str, people: People, oracle: GroupOracle) -> None:
+    """What several companies can ask together, each about its own people."""
+    rows = people.features.to_numpy()
+    if what == "audit":
+        decisions = (rows[:, 0] > 0.5).astype(int)
+        audit(oracle, decisions, people.labels, ids=people.ids, share=0.2)
+        return
+    oracle.counts(share=0.1)
+    oracle.blind_sum(rows, norm=2.0, share=0.1)
+    oracle.open_sum(rows / 3, norm=1.0, share=0.1)
+    groups = len(oracle.labels())
+    oracle.weighted_sum(rows, np.linspace(-1.0, 2.0, groups), norm=2.0, share=0.1)
+
+
+# --- Two companies --------------------------------------------------------------------------------
+
+
+def run_pooled(chosen: list[Cell]) -> Iterator[Outcome]:
+    """The cells of two companies, over a relay; one federation per number of groups."""
+    for groups in SIZES:
+        for records in (False, True):
+            some = [c for c in chosen if (c.groups, c.records) == (groups, records)]
+            if some:
+                yield from _pooled(some, groups, records)
+
+
+def _pooled(chosen: list[Cell], groups: int, records: bool) -> Iterator[Outcome]:
+    attributes, names = People.draw(2, groups).table(), ("first", "second")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        federation = Federation.create(
+            folder,
+            size=PEOPLE,
+            companies=names,
+            groups=dict(attributes.groups),
+            epsilon_millionths=int(EPSILON * MILLION),
+            delta=str(DELTA),
+            record_privacy=records,
+        )
+        with federation.relay() as relay:
+            table = Table(federation, relay, names, attributes)
+            with table.regulator(folder), ThreadPoolExecutor(2) as pool:
+                jobs = [pool.submit(table.company, name, _script(chosen)) for name in names]
+                first, second = (job.result(600) for job in jobs)
+        debits = verify_ledger(folder / "joint-ledger.jsonl").debits
+        if debits != sum(len(trace.integers) for _, trace in first):
+            raise AssertionError("the ledger has other debits than the companies have answers")
+    for cell, (text, trace), other in zip(chosen, first, second, strict=True):
+        yield _judged(cell, text, trace, other)
+
+
+def _script(chosen: list[Cell]) -> Callable[[GroupOracle, slice], list[tuple[str, Trace]]]:
+    """What each company runs: every cell in turn, each with an oracle of its own."""
+
+    def run(oracle: GroupOracle, mine: slice) -> list[tuple[str, Trace]]:
+        found, asked = [], 0
+        for cell in chosen:
+            trace = Trace()
+            each = GroupOracle(Listening(oracle.channel.inner, trace), asked=asked)
+            text = _tried(cell, People.draw(cell.classes, cell.groups).some(mine), each)
+            asked += len(trace.integers)
+            found.append((text, trace))
+        return found
+
+    return run
+
+
+def _tried(cell: Cell, people: People, oracle: GroupOracle) -> str:
+    try:
+        _train(cell, people, FilteredOracle(oracle) if cell.filtered else oracle)
+    except (ConfigError, DataError) as error:
+        return str(error)
+    except Exception as error:
+        return f"error: {type(error).__name__}: {error}"
+    return TRAINS
+
+
+def _judged(cell: Cell, text: str, trace: Trace, other: tuple[str, Trace]) -> Outcome:
+    if (text, trace) != other:
+        return Outcome(cell, f"error: the companies differ: {text} / {other[0]}", surprise=True)
+    spent = bool(trace.integers)
+    return Outcome(cell, text, surprise=spent != (text == TRAINS) or text.startswith("error"))
+
+
+__all__ = ["Cell", "Outcome", "cells", "run_cell", "run_pooled"]
