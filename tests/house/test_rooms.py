@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
+import pytest
 from rooms_picture import CAPTIONS, PICTURE, SOURCES, draw, layers
 
 ROOT = Path(__file__).parents[2]
 ROOTS = {name: ROOT / source / "isonomy" / name for name, source in SOURCES.items()}
 WIDEST = 15
+# Rooms that are being rewritten: what they still lack is no failure yet. Empty it with them.
+UNFINISHED = (
+    "common/pooled",
+    "common/privacy",
+    "common/remote",
+    "common/sums",
+    "common/wire",
+    "company/gradient",
+)
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 MODULES = sorted(path for folder in ROOTS.values() for path in folder.rglob("*.py"))
 
@@ -37,6 +48,15 @@ def test_no_folder_is_crowded() -> None:
         if (count := len(list(folder.glob("*.py")))) > WIDEST
     }
     assert not crowded
+
+
+@pytest.mark.parametrize("name", sorted(packages()))
+def test_a_room_says_what_it_is_for(name: str) -> None:
+    text = ast.get_docstring(ast.parse((packages()[name] / "__init__.py").read_text())) or ""
+    if "TODO" in text and name.startswith(UNFINISHED):
+        pytest.xfail("this room is being rewritten")
+    assert "TODO" not in text
+    assert re.search(r"\w+\s+\w+\s+\w+[^.]*\.(\s|$)", text), "expected at least one sentence"
 
 
 def test_the_page_names_every_room_and_no_other() -> None:
@@ -68,3 +88,25 @@ def test_the_picture_has_every_room() -> None:
 
 def _words(caption: str | None) -> list[str]:
     return re.findall(r"\w+", caption or "")
+
+
+def test_no_module_refers_to_a_page_that_is_not_here() -> None:
+    pages = {path.name for path in ROOT.glob("*.md")} | {
+        path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")
+    }
+    pages |= {Path(page).name for page in pages}
+    produced = {
+        "card.md",
+        "tables.md",
+        "table.md",
+        "table-natural.md",
+        "differences.md",
+    }  # files we write
+    lost = []
+    for path in MODULES:
+        if _name(path.parent).startswith(UNFINISHED):
+            continue
+        for reference in re.findall(r"[\w./-]*\w\.md\b", path.read_text()):
+            if reference.lstrip("./") not in pages | produced:
+                lost.append(f"{_name(path.parent)}/{path.name}: {reference}")
+    assert not lost
