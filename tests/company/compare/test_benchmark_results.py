@@ -190,7 +190,7 @@ def test_a_folder_holds_table_figures_and_page(tmp_path: Path) -> None:
     assert list(csv.columns) == list(parquet.columns)
     assert list(csv["strategy"]) == ["tilt", "pf_ld"]
     assert csv["key"][0] == cell().key
-    assert not list(tmp_path.rglob("*.part"))
+    assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_steps_of_another_kind_are_refused(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def oracle(lending, tmp_path) -> GroupOracle:
 def test_postprocessing(lending, oracle: GroupOracle) -> None:
     x, y, group, ids = lending
     model = PostprocessedClassifier(
-        LogisticRegression(), tolerance=0.0, oracle=oracle, random_state=0
+        estimator=LogisticRegression(), tolerance=0.0, oracle=oracle, random_state=0
     ).fit(x, y, ids=ids)
     labels = [("m", "f")[g] for g in group]
     with pytest.warns(AttributeNeededWarning, match="learns about it"):
@@ -263,7 +263,9 @@ def test_aware_predictions_need_the_attribute(lending, oracle: GroupOracle) -> N
 class TestRuleAsAFile:
     def test_round_trip(self, lending, oracle: GroupOracle) -> None:
         x, y, _, ids = lending
-        model = PostprocessedClassifier(LogisticRegression(), oracle=oracle).fit(x, y, ids=ids)
+        model = PostprocessedClassifier(estimator=LogisticRegression(), oracle=oracle).fit(
+            x, y, ids=ids
+        )
         rule = model.export_rule()
         assert DecisionRule.from_json(rule.to_json()) == rule
         assert (rule.attribute, rule.groups) == ("sex", ("m", "f"))
@@ -307,7 +309,9 @@ class TestRuleAsAFile:
 class TestBadInput:
     def test_no_attribute_at_prediction(self, lending, oracle: GroupOracle) -> None:
         x, y, _, ids = lending
-        model = PostprocessedClassifier(LogisticRegression(), oracle=oracle).fit(x, y, ids=ids)
+        model = PostprocessedClassifier(estimator=LogisticRegression(), oracle=oracle).fit(
+            x, y, ids=ids
+        )
         with pytest.raises(ConfigError, match="sensitive_features"):
             model.predict(x)
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Live progress in a terminal; one line per stage elsewhere."""
+"""Progress in one line of a terminal; elsewhere one line per stage."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
+from rich.markup import escape
 
 from isonomy.company.fair.tilt.releases import AUDITS
 
@@ -33,7 +32,7 @@ class Display:
 
     def __init__(self, console: Console, epsilon_cap: str) -> None:
         self._console, self._cap = console, epsilon_cap
-        self._live = Live(console=console, refresh_per_second=4, transient=True)
+        self._status = console.status("")
         self._began = time.monotonic()
         self._stage, self._round, self._purpose = "", 0, ""
         self._epsilon, self._bytes = 0.0, 0
@@ -41,7 +40,7 @@ class Display:
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            self._live.start()
+            self._status.start()
         return self
 
     def __exit__(
@@ -50,7 +49,7 @@ class Display:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._live.stop()
+        self._status.stop()
 
     def stage(self, name: str) -> None:
         """Show the next stage."""
@@ -73,7 +72,7 @@ class Display:
     def tick(self) -> None:
         """Draw."""
         if self._console.is_terminal:
-            self._live.update(self._table())
+            self._status.update(escape(self._line()))
 
     @property
     def _elapsed(self) -> float:
@@ -87,16 +86,14 @@ class Display:
             rest -= STAGES["training"] * min(1.0, self._round / EXPECTED_EXCHANGES)
         return rest * max(1.0, self._elapsed / max(done, 1.0)) if done else rest
 
-    def _table(self) -> Table:
-        rows = Table.grid(padding=(0, 2))
-        violation = "–" if self._violation is None else f"about {self._violation:.3f} (estimate)"
-        for name, value in (
-            ("stage", self._stage),
-            ("round", f"{self._round} of at most {EXPECTED_EXCHANGES}  {self._purpose}"),
-            ("ε spent", f"{self._epsilon:.3f} of {self._cap}"),
-            ("violation", violation),
-            ("bytes", f"{self._bytes / 1e6:.1f} MB"),
-            ("time", f"{self._elapsed:.0f} s, about {self._remaining():.0f} s left"),
-        ):
-            rows.add_row(f"[dim]{name}[/]", value)
-        return rows
+    def _line(self) -> str:
+        parts = [self._stage]
+        if self._round:
+            parts += [
+                f"round {self._round} of at most {EXPECTED_EXCHANGES} ({self._purpose})",
+                f"ε spent {self._epsilon:.3f} of {self._cap}, {self._bytes / 1e6:.1f} MB",
+            ]
+        if self._violation is not None:
+            parts.append(f"violation about {self._violation:.3f}")
+        parts.append(f"{self._elapsed:.0f} s, about {self._remaining():.0f} s left")
+        return " · ".join(parts)

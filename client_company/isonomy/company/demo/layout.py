@@ -68,11 +68,29 @@ class Place:
         return "127.0.0.1" if self.host == "127.0.0.1" else self.name
 
 
-@dataclass(frozen=True)
 class Layout:
     """Paths below one run folder."""
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.plan, self.settings = root / "plan.json", root / "settings.json"
+        self.logs = root / "logs"
+        self.server = root / "server"
+        self.server_config = self.server / "server.toml"
+        self.company = Home(root / "company")
+        self.company_data = self.company.folder / "data"
+        # What the company says about its model, for the regulator's report.
+        self.statement = self.company.folder / "statement.json"
+        # What the company's process found out: decisions and its report.
+        self.outcome = self.company.folder / "outcome.json"
+        self.regulator = root / "regulator"
+        self.regulator_config = self.regulator / "regulator.toml"
+        # It opens the vault, and is beside it in the demonstration only.
+        self.regulator_unlock = self.regulator / "unlock.key"
+        # The regulator's file of people, until they are enrolled.
+        self.regulator_file = self.regulator / "people.csv"
+        self.regulator_socket = self.regulator / "run" / "daemon.sock"
+        self.ledger = self.regulator / "ledger.jsonl"
 
     @classmethod
     def make(cls, out: Path | None) -> Layout:
@@ -92,67 +110,3 @@ class Layout:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
         return self
-
-    @property
-    def server(self) -> Path:
-        return self.root / "server"
-
-    @property
-    def server_config(self) -> Path:
-        return self.server / "server.toml"
-
-    @property
-    def company(self) -> Home:
-        return Home(self.root / "company")
-
-    @property
-    def company_data(self) -> Path:
-        return self.company.folder / "data"
-
-    @property
-    def regulator(self) -> Path:
-        return self.root / "regulator"
-
-    @property
-    def regulator_config(self) -> Path:
-        return self.regulator / "regulator.toml"
-
-    @property
-    def regulator_unlock(self) -> Path:
-        """Opens the vault; in the demonstration alone it lies beside it."""
-        return self.regulator / "unlock.key"
-
-    @property
-    def regulator_file(self) -> Path:
-        """The regulator's own file of people, until they are enrolled."""
-        return self.regulator / "people.csv"
-
-    @property
-    def regulator_socket(self) -> Path:
-        return self.regulator / "run" / "daemon.sock"
-
-    @property
-    def ledger(self) -> Path:
-        return self.regulator / "ledger.jsonl"
-
-    @property
-    def plan(self) -> Path:
-        return self.root / "plan.json"
-
-    @property
-    def settings(self) -> Path:
-        return self.root / "settings.json"
-
-    @property
-    def logs(self) -> Path:
-        return self.root / "logs"
-
-    @property
-    def statement(self) -> Path:
-        """What the company says about its model, for the regulator's report."""
-        return self.company.folder / "statement.json"
-
-    @property
-    def outcome(self) -> Path:
-        """What the company's process found out: decisions and its own report."""
-        return self.company.folder / "outcome.json"

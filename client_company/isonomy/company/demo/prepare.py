@@ -11,7 +11,7 @@ from isonomy.common.node.node import make_node_key
 from isonomy.common.people.cohort import Cohort
 from isonomy.company.demo.layout import COMPANY, REGULATOR, DemoSettings, Layout, Place
 from isonomy.company.demo.population import Population
-from isonomy.company.demo.processes import Processes, Running
+from isonomy.company.demo.processes import Processes
 from isonomy.company.federation.planning import make_plan, write_plan
 
 
@@ -50,7 +50,14 @@ def prepare(
     population.write_company(layout.company_data)
     processes.finish(server)
     processes.finish(regulator)
-    enrolment = _enroll(layout, population, processes)
+    population.write_regulator(layout.regulator_file)
+    enrolment = processes.start(
+        "regulator-enroll",
+        [
+            *("isonomy-regulator", "enroll", str(layout.regulator_file)),
+            *("--attribute", population.attribute, "-c", str(layout.regulator_config)),
+        ],
+    )
     certificates = processes.start(
         "server-issue",
         [
@@ -85,14 +92,3 @@ def prepare(
     processes.finish(certificates)
     processes.finish(approval)
     return population
-
-
-def _enroll(layout: Layout, population: Population, processes: Processes) -> Running:
-    population.write_regulator(layout.regulator_file)
-    return processes.start(
-        "regulator-enroll",
-        [
-            *("isonomy-regulator", "enroll", str(layout.regulator_file)),
-            *("--attribute", population.attribute, "-c", str(layout.regulator_config)),
-        ],
-    )

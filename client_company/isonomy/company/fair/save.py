@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from safetensors.numpy import load_file, save_file
 from sklearn.utils.validation import check_is_fitted
 
 from isonomy.common.base.errors import ConfigError, DataError, VerificationError
+from isonomy.common.base.private_files import write_private, write_whole
 from isonomy.company.fair.estimator import FairClassifier
 from isonomy.company.fair.inputs.features import FeatureMap
 from isonomy.company.fair.model_card import card_json, card_markdown
@@ -81,7 +81,7 @@ def save_model(
         joblib.dump((classifier.base_estimator_, classifier.fair_estimator_), folder / BASE)
         base["sha256"] = _sha256(folder / BASE)
     if exported is not None:
-        _write(folder / ONNX, exported)
+        write_private(folder / ONNX, exported)
     state |= {
         "schema": SCHEMA,
         "classes": _plain_classes(classifier.classes_),
@@ -94,10 +94,10 @@ def save_model(
         "schema_of_columns": classifier.schema_.to_json(),
         "onnx_sha256": _sha256(folder / ONNX) if exported is not None else None,
     }
-    _write(folder / MODEL, json.dumps(state, indent=1, ensure_ascii=False))
+    write_private(folder / MODEL, _json(state))
     card = card_json(classifier.report_, state, _sha256(folder / MODEL))
-    _write(folder / "card.json", json.dumps(card, indent=1, ensure_ascii=False))
-    _write(folder / "card.md", card_markdown(classifier.report_, card))
+    write_whole(folder / "card.json", _json(card))
+    write_whole(folder / "card.md", (card_markdown(classifier.report_, card) + "\n").encode())
     return folder
 
 
@@ -215,6 +215,10 @@ def _read_state(folder: Path) -> dict[str, Any]:
     return state
 
 
+def _json(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+
+
 def _plain_classes(classes: Any) -> list[Any]:
     plain = classes.tolist()
     if not all(isinstance(c, str | int | float | bool) for c in plain):
@@ -227,10 +231,3 @@ def _sha256(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise DataError(f"{path} cannot be read") from error
-
-
-def _write(path: Path, content: bytes | str) -> None:
-    with path.open("wb") as file:
-        file.write(content if isinstance(content, bytes) else (content + "\n").encode())
-        file.flush()
-        os.fsync(file.fileno())

@@ -9,7 +9,6 @@ alignments/  approved alignments and the people found    few-shot/  approved few
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -24,39 +23,18 @@ from isonomy.common.keys.party import PartyKeys
 from isonomy.common.sums.openings import FolderOpenings, delete_openings
 
 
-@dataclass(frozen=True)
 class Home:
     """Paths below one folder; nothing is made before it is needed."""
 
-    folder: Path
-
-    @property
-    def keys_folder(self) -> Path:
-        return self.folder / "keys"
-
-    @property
-    def tls(self) -> TlsFiles:
-        return TlsFiles.of(self.folder / "tls")
-
-    @property
-    def node_folder(self) -> Path:
-        return self.folder / "node"
-
-    @property
-    def socket(self) -> Path:
-        return self.folder / "run" / "company.sock"
-
-    @property
-    def approvals(self) -> Approvals:
-        return Approvals(self.folder / "plans")
-
-    @property
-    def alignments(self) -> Alignments:
-        return Alignments(self.folder / "alignments")
-
-    @property
-    def few_shot(self) -> ApprovalStore[FewShotPlan]:
-        return ApprovalStore(self.folder / "few-shot", FewShotPlan)
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.keys_folder = folder / "keys"
+        self.node_folder = folder / "node"
+        self.socket = folder / "run" / "company.sock"
+        self.tls = TlsFiles.of(folder / "tls")
+        self.approvals = Approvals(folder / "plans")
+        self.alignments = Alignments(folder / "alignments")
+        self.few_shot = ApprovalStore(folder / "few-shot", FewShotPlan)
 
     def require(self, agreement_hash: bytes) -> Agreement:
         """The approved plan, alignment or few-shot plan of that hash, or PlanNotApproved."""

@@ -29,19 +29,11 @@ from isonomy.common.base.errors import ConfigError
 MAX_CATEGORIES = 200  # of one column; the rarest share a column beyond that
 
 
-def _logistic(seed: int) -> Any:
-    return LogisticRegression(max_iter=2_000)
-
-
-def _gbdt(seed: int) -> Any:
-    return HistGradientBoostingClassifier(random_state=seed)
-
-
-def _mlp(seed: int) -> Any:
-    return MLPClassifier((64,), early_stopping=True, random_state=seed)
-
-
-_MODELS: dict[str, Callable[[int], Any]] = {"logistic": _logistic, "gbdt": _gbdt, "mlp": _mlp}
+_MODELS: dict[str, Callable[[int], Any]] = {
+    "logistic": lambda seed: LogisticRegression(max_iter=2_000),
+    "gbdt": lambda seed: HistGradientBoostingClassifier(random_state=seed),
+    "mlp": lambda seed: MLPClassifier((64,), early_stopping=True, random_state=seed),
+}
 BASES: tuple[str, ...] = tuple(_MODELS)
 
 

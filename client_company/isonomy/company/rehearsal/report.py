@@ -7,13 +7,13 @@ import io
 import json
 import math
 import os
-import tempfile
 from html import escape
 from pathlib import Path
 
 from rich.table import Table
 
-from isonomy.common.base.errors import ConfigError, StorageError
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import write_whole
 from isonomy.company.rehearsal.panels import Panel, Series, figure
 from isonomy.company.rehearsal.results import Result, Run, Simulation
 
@@ -112,22 +112,15 @@ def check_folder(out: Path) -> None:
 
 
 def write_folder(simulation: Simulation, out: Path) -> tuple[Path, ...]:
-    """results.json, results.csv and plots.html: all of them, or none."""
+    """Write results.json, results.csv and plots.html; returns their paths."""
     contents = {
         "results.json": json.dumps(simulation.to_json(), indent=2) + "\n",
         "results.csv": _csv(simulation),
         "plots.html": _plots(simulation),
     }
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out.parent, prefix=".simulate-") as staged:
-            for name, text in contents.items():
-                (Path(staged) / name).write_text(text, encoding="utf-8")
-            out.mkdir(exist_ok=True)
-            for name in contents:
-                (Path(staged) / name).replace(out / name)
-    except OSError as error:
-        raise StorageError(f"results could not be written to {out}: {error.strerror}") from None
+    out.mkdir(parents=True, exist_ok=True)
+    for name, text in contents.items():
+        write_whole(out / name, text.encode())
     return tuple(out / name for name in contents)
 
 

@@ -17,7 +17,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from isonomy.common.base.errors import ConfigError, VerificationError
+from isonomy.common.base.errors import ConfigError, StorageError, VerificationError
 from isonomy.company import load_model, save_model
 from isonomy.company.fair.estimator import FairClassifier
 from isonomy.company.fair.onnx_export import export, onnx_bytes
@@ -115,7 +115,7 @@ def test_columns_that_onnx_cannot_hold(tmp_path: Path) -> None:
     taken = X[["income", "job"]].rename(columns={"income": "decision"})
     with pytest.raises(ConfigError, match="rename"):
         fit(base_model("logistic", taken, 0), taken, y, sex).to_onnx(tmp_path / "m.onnx")
-    with pytest.raises(ConfigError, match="cannot be written"):
+    with pytest.raises(StorageError, match="cannot write"):
         fit(logistic, X[["income", "job"]], y, sex).to_onnx(tmp_path / "no" / "m.onnx")
     assert list(tmp_path.iterdir()) == []
 

@@ -12,7 +12,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from isonomy.common.base.errors import ConfigError, StorageError
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import write_whole
 from isonomy.company.compare.benchmark.figures import draw
 from isonomy.company.compare.benchmark.published import curves
 from isonomy.company.compare.benchmark.summary import means, tidy
@@ -39,17 +40,10 @@ def write(
         **{f"figures/{name}.svg": text.encode() for name, text in figures.items()},
         "index.html": _page(figures).encode(),
     }
-    paths = []
-    try:
-        (out / "figures").mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            half = out / f"{name}.part"
-            half.write_bytes(content)
-            half.replace(out / name)
-            paths.append(out / name)
-    except OSError as error:
-        raise StorageError(f"{out} could not be written: {error.strerror}") from None
-    return paths
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        write_whole(out / name, content)
+    return [out / name for name in contents]
 
 
 def read_steps(path: Path) -> dict[str, Any]:

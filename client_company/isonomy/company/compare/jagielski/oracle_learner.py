@@ -23,73 +23,46 @@ attribute of the person decided about**, as with DP-postprocessing, and shows it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import clone
 
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.compare.jagielski.game import Auditor, paper_rounds, paper_step
 from isonomy.company.compare.jagielski.players import AwareGame, BlindGame, Training
-from isonomy.company.compare.jagielski.postprocess import group_numbers
+from isonomy.company.compare.jagielski.postprocess import group_numbers, two_classes
 from isonomy.company.compare.jagielski.rule import LABELS_OF
 
 
-class OracleLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(kw_only=True)
+class OracleLearner:
     """A mixture of linear threshold rules with nearly equal error rates by group.
-
-    | parameter | meaning |
-    |---|---|
-    | encoder | transformer from the table to numbers; None: `X` is numbers already |
-    | notion | `equalized_odds`, `equal_fpr` or `equal_opportunity` |
-    | tolerance | γ |
-    | rounds | T; None: the paper's formula, at least 1 |
-    | bound | B, the most that the multipliers add up to |
-    | step | η; None: the paper's formula |
-    | oracle, attribute | whom to ask, and about which attribute |
-    | share | of the plan's budget |
-    | attribute_aware | rules see the group: predictions then need it (`sensitive_features`) |
-    | random_state | for drawing from the mixture; None: fresh |
 
     The defaults of rounds, bound and step were chosen on the lending generator at ε = 1 (26
     settings with two seeds, then eight with five); no benchmark's data were looked at for them.
     """
 
-    def __init__(
-        self,
-        encoder: Any = None,
-        *,
-        notion: str = "equalized_odds",
-        tolerance: float = 0.01,
-        rounds: int | None = 15,
-        bound: float = 1.0,
-        step: float | None = 1.0,
-        oracle: GroupOracle | None = None,
-        attribute: str | None = None,
-        share: float = 1.0,
-        attribute_aware: bool = False,
-        random_state: int | None = None,
-    ) -> None:
-        self.encoder, self.notion, self.tolerance = encoder, notion, tolerance
-        self.rounds, self.bound, self.step = rounds, bound, step
-        self.oracle, self.attribute, self.share = oracle, attribute, share
-        self.attribute_aware, self.random_state = attribute_aware, random_state
+    encoder: Any = None  # transformer from the table to numbers; None: `X` is numbers already
+    notion: str = "equalized_odds"  # or equal_fpr, equal_opportunity
+    tolerance: float = 0.01  # γ
+    rounds: int | None = 15  # T; None: the paper's formula, at least 1
+    bound: float = 1.0  # B, the most that the multipliers add up to
+    step: float | None = 1.0  # η; None: the paper's formula
+    oracle: GroupOracle | None = None
+    attribute: str | None = None
+    share: float = 1.0  # of the plan's budget
+    attribute_aware: bool = False  # rules see the group: predictions need `sensitive_features`
+    random_state: int | None = None  # for drawing from the mixture; None: fresh
 
     def fit(self, X: Any, y: ArrayLike, *, ids: Sequence[object]) -> Self:
         """Play the game; the mixture is in `rules_` (T, features + 1, or + groups if aware)."""
         oracle = self._checked()
-        target = np.asarray(y)
-        self.classes_ = np.unique(target)
-        if len(self.classes_) != 2:
-            raise DataError(f"this learner needs two classes; got {len(self.classes_)}")
-        label = (target == self.classes_[1]).astype(np.int64)
-        people = oracle.cohort.positions(ids)
-        if len(np.unique(people)) != len(people):
-            raise DataError("this learner counts people: each must have one row")
-        self.encoder_ = None if self.encoder is None else clone(self.encoder).fit(X, target)
+        self.classes_, label, people = two_classes(oracle, y, ids)
+        self.encoder_ = None if self.encoder is None else clone(self.encoder).fit(X, label)
         rows = self._rows(X)
         labels, groups = LABELS_OF[self.notion], len(oracle.labels(self.attribute))
         rounds = self.rounds or paper_rounds(
@@ -122,7 +95,6 @@ class OracleLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, X: Any, *, sensitive_features: ArrayLike | None = None
     ) -> NDArray[np.float64]:
         """P[decide 1] over the mixture; the attribute-aware variant needs the groups, and warns."""
-        check_is_fitted(self, "rules_")
         rows = self._rows(X)
         scores = rows @ self.rules_[:, : rows.shape[1]].T  # (n, T)
         if self.attribute_aware:

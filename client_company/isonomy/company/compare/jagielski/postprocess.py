@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import clone
 
 from isonomy.common.agreements.decision_rule import DecisionRule
 from isonomy.common.agreements.plan import MILLION
@@ -35,48 +35,24 @@ class AttributeNeededWarning(UserWarning):
     """Decisions depend on the sensitive attribute, and so reveal it in part."""
 
 
-class PostprocessedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A base classifier whose decisions are flipped at random, at rates that differ by group.
+@dataclass(kw_only=True)
+class PostprocessedClassifier:
+    """A base classifier whose decisions are flipped at random, at rates that differ by group."""
 
-    | parameter | meaning |
-    |---|---|
-    | estimator | any binary classifier; fitted on the company's own data |
-    | notion | `equalized_odds`, `equal_fpr` or `equal_opportunity` |
-    | tolerance | γ of the linear program |
-    | oracle, attribute | whom to ask, and about which attribute |
-    | mechanism | `laplace` (pure ε, as in the paper) or `gaussian` |
-    | share | of the plan's budget |
-    | random_state | for the rule's coin tosses; None: fresh ones |
-    """
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        notion: str = "equalized_odds",
-        tolerance: float = 0.01,
-        oracle: GroupOracle | None = None,
-        attribute: str | None = None,
-        mechanism: str = "laplace",
-        share: float = 1.0,
-        random_state: int | None = None,
-    ) -> None:
-        self.estimator, self.notion, self.tolerance = estimator, notion, tolerance
-        self.oracle, self.attribute, self.mechanism = oracle, attribute, mechanism
-        self.share, self.random_state = share, random_state
+    estimator: Any = None  # any binary classifier; fitted on the company's data
+    notion: str = "equalized_odds"  # or equal_fpr, equal_opportunity
+    tolerance: float = 0.01  # γ of the linear program
+    oracle: GroupOracle | None = None
+    attribute: str | None = None
+    mechanism: str = "laplace"  # pure ε, as in the paper; or "gaussian"
+    share: float = 1.0  # of the plan's budget
+    random_state: int | None = None  # for the rule's coin tosses; None: fresh ones
 
     def fit(self, X: Any, y: ArrayLike, *, ids: Sequence[object]) -> Self:
         """Fit the base model, release the counts once, solve for the rule."""
         oracle = self._checked()
-        target = np.asarray(y)
-        self.classes_ = np.unique(target)
-        if len(self.classes_) != 2:
-            raise DataError(f"postprocessing needs two classes; got {len(self.classes_)}")
-        people = oracle.cohort.positions(ids)
-        if len(np.unique(people)) != len(people):
-            raise DataError("postprocessing counts people: each must have one row")
-        label = (target == self.classes_[1]).astype(np.int64)
-        self.estimator_ = clone(self.estimator).fit(X, target)
+        self.classes_, label, people = two_classes(oracle, y, ids)
+        self.estimator_ = clone(self.estimator).fit(X, y)
         decided = self._base(X)
         noise = self._noise(oracle)
         self.pure_epsilon_ = noise.get("epsilon")  # None: Gaussian noise, (ε, δ) by the ledger
@@ -97,7 +73,6 @@ class PostprocessedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def predict(self, X: Any, *, sensitive_features: ArrayLike | None = None) -> NDArray[Any]:
         """Randomised decisions; `sensitive_features` holds each row's group label."""
-        check_is_fitted(self, "rule_")
         groups = group_numbers(sensitive_features, self.groups_)
         draws = np.random.default_rng(self.random_state).random(len(groups))
         return np.asarray(self.classes_[self.rule_.decide(self._base(X), groups, draws)])
@@ -107,7 +82,6 @@ class PostprocessedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
         It holds released numbers only; the company sends its base decisions along.
         """
-        check_is_fitted(self, "rule_")
         millionths = np.rint(self.rule_.probabilities * MILLION).astype(int).tolist()
         return DecisionRule(
             attribute=self.attribute_,
@@ -138,6 +112,19 @@ class PostprocessedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         cost = cost_of("groups", (len(oracle.labels(self.attribute)),), oracle.params)
         units = int(oracle.budget.cap_units * self.share)
         return {"epsilon": cost.l1 / laplace_scale_for(units, cost.l1)}
+
+
+def two_classes(
+    oracle: GroupOracle, y: ArrayLike, ids: Sequence[object]
+) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+    """The two classes, each row's label 0 or 1, and each row's person; DataError if not so."""
+    classes, label = np.unique(np.asarray(y), return_inverse=True)
+    if len(classes) != 2:
+        raise DataError(f"this method needs two classes; got {len(classes)}")
+    people = oracle.cohort.positions(ids)
+    if len(np.unique(people)) != len(people):
+        raise DataError("this method counts people: each must have one row")
+    return classes, label.astype(np.int64), people
 
 
 def group_numbers(values: ArrayLike | None, groups: Sequence[str]) -> NDArray[np.int64]:

@@ -25,7 +25,7 @@ PURE = "pure ε of one Laplace release, stronger than (ε, δ); it needs no δ"
 def postprocess(rehearsal: Rehearsal) -> Trained:
     """DP-postprocessing. Decisions of test people use their true groups, and say so."""
     model = PostprocessedClassifier(
-        rehearsal.estimator,
+        estimator=rehearsal.estimator,
         notion=rehearsal.notion,
         tolerance=rehearsal.tolerance,
         oracle=rehearsal.oracle,
@@ -56,7 +56,7 @@ def oracle_learner(rehearsal: Rehearsal) -> Trained:
         elif not isinstance(value, int | float):
             raise ConfigError(f"option {name} must be a number; got {value!r}")
     model = OracleLearner(
-        base_model("logistic", rehearsal.features, rehearsal.seed)[:-1],
+        encoder=base_model("logistic", rehearsal.features, rehearsal.seed)[:-1],
         notion=rehearsal.notion,
         tolerance=rehearsal.tolerance,
         oracle=rehearsal.oracle,

@@ -16,8 +16,6 @@ model's constants are means and quantiles of the company's data.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +25,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from isonomy.common.base.errors import ConfigError, VerificationError
+from isonomy.common.base.private_files import write_private
 from isonomy.company.fair.inputs.columns import REST
 from isonomy.company.fair.onnx_export.schema import MATRIX, Schema
 
@@ -45,23 +44,8 @@ def export(classifier: FairClassifier, path: str | Path, X: Any = None) -> Path:
     X: rows to check the file on (labels and attributes are not needed). Without them, rows are
     made up from the columns' means, deviations and levels.
     """
-    path = Path(path)
-    content = onnx_bytes(classifier, X)
-    try:
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    except OSError as error:
-        raise ConfigError(f"{path.parent} cannot be written to") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(draft).replace(path)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written") from error
-    finally:
-        Path(draft).unlink(missing_ok=True)
-    return path
+    write_private(Path(path), onnx_bytes(classifier, X))
+    return Path(path)
 
 
 def onnx_bytes(classifier: FairClassifier, X: Any = None) -> bytes:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from isonomy.company.rehearsal.datasets.dataset import Dataset, labelled, recoded, split_frame
+from isonomy.company.rehearsal.datasets.dataset import Dataset, labelled, recoded
 from isonomy.company.rehearsal.datasets.source import CsvFile, Source, openml
 
 ADULT_COLUMNS = (
@@ -63,16 +63,13 @@ def adult(data_dir: Path | None, hidden: tuple[str, ...]) -> Dataset:
     """Does a person earn more than 50,000 dollars? `sex`, `race`."""
     raw = ADULT.read(data_dir)
     frame = raw.dropna().reset_index(drop=True)
-    return split_frame(
-        "adult",
+    return ADULT.dataset(
         frame,
-        target=ADULT.positive(frame).to_numpy(),
+        frame.drop(columns=["income", "fnlwgt", *hidden]),
         attributes={name: labelled(frame[name], ADULT_GROUPS[name]) for name in hidden},
-        groups={name: ADULT_GROUPS[name] for name in hidden},
-        drop=["income", "fnlwgt", *hidden],
+        groups=ADULT_GROUPS,
         notes=f"{len(raw) - len(frame):,} rows with a missing value dropped; fnlwgt dropped: a "
         "survey weight says nothing about the person.",
-        source=ADULT.origin,
     )
 
 
@@ -87,15 +84,13 @@ def acs_income(data_dir: Path | None, hidden: tuple[str, ...]) -> Dataset:
     groups = {"sex": ("Female", "Male"), "race": tuple(sorted(set(ACS_RACES.values())))}
     columns = {"sex": "SEX", "race": "RAC1P"}
     nominal = {name: frame[name].astype(int).astype(str) for name in (*ACS_NOMINAL, "SEX")}
-    return split_frame(
-        "acs_income",
-        frame.assign(**nominal),
-        target=ACS_INCOME.positive(frame).to_numpy(),
+    dropped = ["PINCP", *(columns[name] for name in hidden)]
+    return ACS_INCOME.dataset(
+        frame,
+        frame.assign(**nominal).drop(columns=dropped),
         attributes={name: values[name] for name in hidden},
-        groups={name: groups[name] for name in hidden},
-        drop=["PINCP", *(columns[name] for name in hidden)],
+        groups=groups,
         notes="The three American Indian and Alaska Native codes of RAC1P (3, 4, 5: one of them "
         "has three people) are one group. OCCP and POBP stay numbers: neighbouring codes are "
         "neighbouring occupations and places, and 728 one-hot columns would be mostly empty.",
-        source=ACS_INCOME.origin,
     )

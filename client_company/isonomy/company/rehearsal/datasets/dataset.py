@@ -82,31 +82,6 @@ class Dataset:
         return table.codes(expression)[self.person_of_row]
 
 
-def split_frame(
-    name: str,
-    frame: pd.DataFrame,
-    *,
-    target: NDArray[np.bool_],
-    attributes: Mapping[str, Sequence[str | None]],
-    groups: Mapping[str, Sequence[str]],
-    drop: Sequence[str],
-    notes: str,
-    source: str,
-) -> Dataset:
-    """A data set of one row per person; `drop` are the columns that are no features."""
-    return Dataset(
-        name=name,
-        features=frame.drop(columns=list(drop)).reset_index(drop=True),
-        target=np.asarray(target, dtype=np.int64),
-        attributes={key: list(values) for key, values in attributes.items()},
-        groups={key: tuple(labels) for key, labels in groups.items()},
-        ids=numbered(name, len(frame)),
-        people=None,
-        notes=notes,
-        source=source,
-    )
-
-
 def numbered(name: str, people: int) -> tuple[str, ...]:
     """Ids for data that come without any: name and number."""
     width = len(str(max(people - 1, 1)))

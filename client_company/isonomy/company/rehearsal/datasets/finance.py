@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from isonomy.company.rehearsal.datasets.dataset import Dataset, recoded, split_frame
+from isonomy.company.rehearsal.datasets.dataset import Dataset, recoded
 from isonomy.company.rehearsal.datasets.source import CsvFile, Source, openml
 
 BANK_COLUMNS = (
@@ -61,16 +61,13 @@ def bank(data_dir: Path | None, hidden: tuple[str, ...]) -> Dataset:
     """Does a customer take the deposit? `age`: under 25 or over 60 against the rest."""
     frame = BANK.read(data_dir)
     edge = (frame["age"] < 25) | (frame["age"] > 60)
-    return split_frame(
-        "bank",
+    return BANK.dataset(
         frame,
-        target=BANK.positive(frame).to_numpy(),
+        frame.drop(columns=["y", "duration", "age"]),
         attributes={"age": [BANK_AGES[int(far)] for far in edge]},
         groups={"age": BANK_AGES},
-        drop=["y", "duration", "age"],
         notes="age dropped: it defines the group; duration dropped: it is known only after the "
         "call, when the outcome is known too.",
-        source=BANK.origin,
     )
 
 
@@ -82,14 +79,12 @@ def credit(data_dir: Path | None, hidden: tuple[str, ...]) -> Dataset:
         MARRIAGE=frame["MARRIAGE"].replace({0: 3}),
     )
     nominal = ("EDUCATION", "MARRIAGE", *CREDIT_PAY)
-    return split_frame(
-        "credit",
-        tidy.assign(**{name: tidy[name].astype(str) for name in nominal}),
-        target=CREDIT.positive(frame).to_numpy(),
+    features = tidy.assign(**{name: tidy[name].astype(str) for name in nominal})
+    return CREDIT.dataset(
+        frame,
+        features.drop(columns=[CREDIT_TARGET, "SEX", *(["ID"] if "ID" in frame else [])]),
         attributes={"sex": recoded(frame["SEX"], {1: "Male", 2: "Female"})},
         groups={"sex": ("Female", "Male")},
-        drop=[CREDIT_TARGET, "SEX", *(["ID"] if "ID" in frame else [])],
         notes="ID dropped. EDUCATION 0, 5, 6 (undocumented) count as 4 (other), MARRIAGE 0 as 3 "
         "(other). Repayment status PAY_* is categorical: −2, −1 and 0 are no amounts of delay.",
-        source=CREDIT.origin,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from isonomy.company.rehearsal.datasets.dataset import Dataset, labelled, split_frame
+from isonomy.company.rehearsal.datasets.dataset import Dataset, labelled
 from isonomy.company.rehearsal.datasets.source import CsvFile, Source, openml, renamed_like
 
 COMPAS_FEATURES = (
@@ -49,18 +49,15 @@ def compas(data_dir: Path | None, hidden: tuple[str, ...]) -> Dataset:
         frame = frame[frame["race"].isin(COMPAS_RACES)]
     groups = {"race": COMPAS_RACES, "sex": ("Female", "Male")}
     features = [*COMPAS_FEATURES, *(name for name in ("sex",) if name not in hidden)]
-    return split_frame(
-        "compas",
-        frame[[*features, *hidden]],
-        target=COMPAS.positive(frame).to_numpy(),
+    return COMPAS.dataset(
+        frame,
+        frame[features],
         attributes={name: labelled(frame[name], groups[name]) for name in hidden},
-        groups={name: groups[name] for name in hidden},
-        drop=hidden,
+        groups=groups,
         notes=f"ProPublica's filter leaves {filtered:,} of {len(raw):,} rows"
         + (f", of which {len(frame):,} in the two groups compared. " if "race" in hidden else ". ")
         + "Features are what is known at screening: age, sex, record and degree of the charge. "
         "Scores, dates, jail times, later charges (they hold the outcome) and race are left out.",
-        source=COMPAS.origin,
     )
 
 
@@ -71,16 +68,12 @@ def communities(data_dir: Path | None, hidden: tuple[str, ...]) -> Dataset:
     sparse = [name for name in frame if frame[name].isna().mean() > 0.5]
     dropped = {*CRIME_NAMES, *CRIME_RACE, *sparse} & set(frame.columns)
     inputs = frame.drop(columns=[*dropped, CRIME_TARGET]).astype(float)
-    filled = inputs.fillna(inputs.median())
-    return split_frame(
-        "communities",
-        filled.assign(**{CRIME_TARGET: frame[CRIME_TARGET]}),
-        target=COMMUNITIES.positive(frame).to_numpy(),
+    return COMMUNITIES.dataset(
+        frame,
+        inputs.fillna(inputs.median()),
         attributes={"race": [CRIME_RACES[int(value <= 0.06)] for value in share]},
         groups={"race": CRIME_RACES},
-        drop=[CRIME_TARGET],
         notes=f"{len(dropped)} columns dropped: names of places, the four shares of races (one "
         "defines the group), and those more than half empty. One value filled with its median. A "
         "row is a community, not a person.",
-        source=COMMUNITIES.origin,
     )

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from isonomy.common.base.errors import DataError, TransportError
+from isonomy.company.rehearsal.datasets.dataset import Dataset, numbered
 
 RATE_TOLERANCE = 5e-5  # rates below are given to four decimals
 ONLINE_TOLERANCE = 0.02  # online copies may be another sample of the same population
@@ -51,6 +53,28 @@ class Source:
             )
         frames = [self._table(data_dir, table) for table in self.files]
         return pd.concat(frames, ignore_index=True)
+
+    def dataset(
+        self,
+        raw: pd.DataFrame,
+        features: pd.DataFrame,
+        *,
+        attributes: Mapping[str, Sequence[str | None]],
+        groups: Mapping[str, Sequence[str]],
+        notes: str,
+    ) -> Dataset:
+        """A data set of one row per person; `raw` says which rows are positive."""
+        return Dataset(
+            name=self.name,
+            features=features.reset_index(drop=True),
+            target=self.positive(raw).to_numpy().astype(np.int64),
+            attributes={name: list(attributes[name]) for name in attributes},
+            groups={name: tuple(groups[name]) for name in attributes},
+            ids=numbered(self.name, len(raw)),
+            people=None,
+            notes=notes,
+            source=self.origin,
+        )
 
     def _table(self, data_dir: Path, table: CsvFile) -> pd.DataFrame:
         path = self._find(data_dir, table)
