@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo demo-docker test test-slow test-faults check lint types contracts format proto bench build clean help
+.PHONY: install demo demo-docker test test-slow test-faults matrix check lint types contracts format proto bench build clean help
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -30,6 +30,9 @@ test-slow: $(STAMP) ## the long campaigns: a million people, thousands of kills
 
 test-faults: $(STAMP) ## kill each party at each step of the protocol, in turn
 	$(BIN)/python -m pytest -m 'slow or not slow' -n 1 tests/common/session/test_session_faults.py tests/common/ledger/test_ledger_kill.py
+
+matrix: $(STAMP) ## every combination at tiny size; writes docs/matrix.md
+	OMP_NUM_THREADS=1 $(BIN)/python tests/matrix/run.py
 
 check: lint types contracts ## lint, types and import contracts
 

@@ -1,0 +1,66 @@
+"""A short form of `make matrix`: cells from every axis, also those that once broke."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matrix import NOTIONS, TRAINS, Cell, cells, run_cell, run_pooled
+
+PAGE = Path(__file__).parents[2] / "docs" / "matrix.md"
+PLAIN = ("encrypted", False, False)
+WORKS = [
+    Cell("tilt", "equalized_odds", 2, 4, *PLAIN),
+    Cell("tilt", "demographic_parity", 4, 2, *PLAIN),
+    Cell("pf_ld", "equalized_odds", 4, 2, *PLAIN),  # once passed its rehearsal and was refused
+    Cell("pf_ld", "demographic_parity", 2, 4, "encrypted", True, False),
+    Cell("pf_ld", "demographic_parity", 2, 2, "encrypted", False, True),
+    Cell("dp_fermi", "demographic_parity", 2, 4, *PLAIN),
+    Cell("dp_fermi", "demographic_parity", 2, 2, "encrypted", False, True),
+    Cell("f_ld", "demographic_parity", 2, 2, "local", False, False),
+    Cell("dp_postprocess", "equalized_odds", 2, 2, *PLAIN),
+    Cell("sums", "-", 2, 8, *PLAIN),
+    Cell("audit", "-", 2, 8, *PLAIN),
+]
+REFUSED = {
+    Cell("tilt", "equalized_odds", 4, 2, *PLAIN): "positive class",
+    Cell("tilt", "demographic_parity", 2, 2, "encrypted", False, True): "records are protected",
+    Cell("pf_ld", "demographic_parity", 2, 2, "encrypted", True, True): "do not go together",
+    Cell("f_ld", "demographic_parity", 2, 2, *PLAIN): "true attributes",
+    Cell("audit", "-", 2, 2, "encrypted", False, True): "records are protected",
+}
+
+
+def label(cell: Cell) -> str:
+    marks = (cell.carrier, "filter" * cell.filtered, "records" * cell.records)
+    return " ".join(str(part) for part in (cell.strategy, cell.notion, *marks) if part)
+
+
+@pytest.mark.parametrize("cell", WORKS, ids=label)
+def test_it_trains_with_the_bits_of_its_rehearsal(cell: Cell) -> None:
+    outcome = run_cell(cell)
+    assert (outcome.text, outcome.surprise) == (TRAINS, False)
+
+
+@pytest.mark.parametrize("cell", REFUSED, ids=label)
+def test_it_is_refused_by_name_with_nothing_spent(cell: Cell) -> None:
+    outcome = run_cell(cell)
+    assert REFUSED[cell] in outcome.text
+    assert not outcome.surprise
+
+
+def test_two_companies() -> None:
+    """Everything but sums and audits is refused before it asks; an individual filter always."""
+    chosen = [cell for cell in cells() if (cell.carrier, cell.groups) == ("pooled", 4)]
+    outcomes = list(run_pooled(chosen))
+    assert not [outcome for outcome in outcomes if outcome.surprise]
+    trained = {outcome.cell.strategy for outcome in outcomes if outcome.text == TRAINS}
+    assert trained == {"sums", "audit"}
+
+
+def test_the_page_has_every_strategy_and_notion() -> None:
+    page = PAGE.read_text()
+    rows = {(cell.strategy, cell.notion) for cell in cells()}
+    missing = [row for row in rows if f"| {row[0]} | {row[1]} |" not in page]
+    assert not missing, "run `make matrix`"
+    assert len({notion for _, notion in rows}) == len(NOTIONS) + 1
