@@ -13,14 +13,7 @@ ROOT = Path(__file__).parents[2]
 ROOTS = {name: ROOT / source / "isonomy" / name for name, source in SOURCES.items()}
 WIDEST = 15
 # Rooms that are being rewritten: what they still lack is no failure yet. Empty it with them.
-UNFINISHED = (
-    "common/pooled",
-    "common/privacy",
-    "common/remote",
-    "common/sums",
-    "common/wire",
-    "company/gradient",
-)
+UNFINISHED = ("company/gradient",)
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 MODULES = sorted(path for folder in ROOTS.values() for path in folder.rglob("*.py"))
 

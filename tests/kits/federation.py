@@ -19,7 +19,7 @@ from isonomy.common.sums.encrypted import EncryptedChannel, Reply, read_reply
 from isonomy.common.sums.local import LocalChannel
 from isonomy.common.sums.openings import OpeningStore
 from isonomy.common.sums.oracle import GroupOracle
-from isonomy.common.sums.regulator_half import RegulatorHalf
+from isonomy.common.sums.regulator_half import RegulatorHalf, frames_of
 from isonomy.common.wire.messages import encode
 
 PLAN = hashlib.sha256(b"a plan").digest()
@@ -54,7 +54,7 @@ class TamperingPort:
 
     def columns(self, query_id: str, query_frame: bytes) -> Iterator[bytes]:
         self.query = query_frame
-        self.columns_seen = list(self.half.columns(query_frame))
+        self.columns_seen = list(frames_of(self.half.columns(query_frame)))
         return iter(self.change_columns(list(self.columns_seen)))
 
     def answer(self, query_id: str, frames: Iterable[bytes]) -> Reply:
@@ -66,6 +66,10 @@ class TamperingPort:
     def open(self, query_id: str, frames: Iterable[bytes]) -> Reply:
         self.answer_seen = encode(self.half.open(self.change_opening(list(frames))))
         return read_reply(self.change_answer(self.answer_seen))
+
+    def asked(self, query_frame: bytes) -> Iterator[bytes]:
+        """The half's own columns for any frame, as bytes."""
+        return frames_of(self.half.columns(query_frame))
 
     def answered(self, frames: Iterable[bytes]) -> bytes:
         """The half's own reply to any frames, as bytes."""

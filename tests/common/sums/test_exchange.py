@@ -213,7 +213,7 @@ QUERY = Query(
     ],
 )
 def test_bad_queries_are_refused(fed: Federation, changes: dict[str, object], message: str) -> None:
-    (frame,) = fed.port.half.columns(encode(dataclasses.replace(QUERY, **changes)))
+    (frame,) = fed.port.asked(encode(dataclasses.replace(QUERY, **changes)))
     refusal = decode(frame, Refusal)
     assert message in refusal.text
     with pytest.raises(IsonomyError):
@@ -222,7 +222,7 @@ def test_bad_queries_are_refused(fed: Federation, changes: dict[str, object], me
 
 def test_a_query_above_the_budget_is_refused_by_both_sides(tmp_path: Path) -> None:
     fed = federation(tmp_path, {"a": list("xy" * 20)}, {"a": "xy"}, epsilon=0.5)
-    frames = list(fed.port.half.columns(encode(dataclasses.replace(QUERY, noise=1 << 20))))
+    frames = list(fed.port.asked(encode(dataclasses.replace(QUERY, noise=1 << 20))))
     assert len(frames) == 1
     with pytest.raises(BudgetExceeded):
         decode(frames[0], ColumnsHeader)
@@ -453,9 +453,9 @@ def test_the_regulator_is_held_to_its_first_answer(fed: Federation, tmp_path: Pa
 
 def test_a_newer_attempt_ends_an_older_one_cleanly(fed: Federation) -> None:
     frame = encode(QUERY)
-    older = fed.port.half.columns(frame)
+    older = fed.port.asked(frame)
     first = decode(next(older), ColumnsHeader)
-    newer = list(fed.port.half.columns(frame))
+    newer = list(fed.port.asked(frame))
     with pytest.raises(ProtocolError, match="replaced by a newer one"):
         decode(next(older), Column)
     # A stale header does not cost the newer attempt its key.
@@ -473,7 +473,7 @@ def test_refused_chunks_leave_no_trace_in_the_ledger(tmp_path: Path) -> None:
     for start in range(5):
         query = dataclasses.replace(QUERY, noise=1 << 20, positions=(start, start + 1))
         with pytest.raises(BudgetExceeded):
-            decode(next(iter(fed.port.half.columns(encode(query)))), ColumnsHeader)
+            decode(next(iter(fed.port.asked(encode(query)))), ColumnsHeader)
     assert fed.ledger.records == before
 
 
@@ -488,7 +488,7 @@ def test_a_huge_intersection_is_refused_before_it_is_built(tmp_path: Path) -> No
     fed = federation(tmp_path, {letter: ["g0"] * 3 for letter in groups}, groups)
     query = dataclasses.replace(QUERY, attributes=("*".join(groups),))
     with pytest.raises(ProtocolError, match="one query carries"):
-        decode(next(iter(fed.port.half.columns(encode(query)))), ColumnsHeader)
+        decode(next(iter(fed.port.asked(encode(query)))), ColumnsHeader)
 
 
 # --- The caller's bad input ----------------------------------------------------------------------

@@ -1,1 +1,6 @@
-"""TODO."""
+"""Several companies, each with its own people, ask as one.
+
+`channel` is the company's side, `half` and `serving` the regulator's; `masks` has what they agree on,
+`requests` what arrives through the relay, `store` what the regulator keeps of an answer. The relay
+adds ciphertexts (server.relay); this room decides what may be added and decrypted.
+"""

@@ -308,7 +308,8 @@ class PooledHalf:
     def _refusal(
         company: str, exchange: int, purpose: Purpose, query_id: str, error: IsonomyError
     ) -> Reply:
-        return Reply(company, exchange, purpose, query_id, [encode(Refusal.of(query_id, error))])
+        refusal = Refusal.of(query_id, error)
+        return Reply(company, exchange, purpose, query_id, [encode(refusal)], refusal.text)
 
 
 def _given_up(why: str) -> AttemptLost:

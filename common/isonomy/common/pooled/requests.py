@@ -32,6 +32,7 @@ class Reply:
     purpose: Purpose
     query_id: str
     frames: Iterable[bytes]
+    refusal: str = ""  # the reason, if this is one
 
 
 @dataclass

@@ -27,10 +27,10 @@ MAX_PLACE_BYTES = 512  # what may come with a ciphertext
 
 
 def serve_pooled(
-    session: Session, half: PooledHalf, *, on_event: Callable[[str, str], None] | None = None
+    session: Session, half: PooledHalf, *, on_event: Callable[..., None] | None = None
 ) -> None:
     """The regulator's loop for several companies, until all have closed the session."""
-    tell = on_event or (lambda kind, query_id: None)
+    tell = on_event or (lambda kind, query_id, reason: None)
     table = _Table(session, half)
     while True:
         try:
@@ -41,7 +41,8 @@ def serve_pooled(
             raise
         for reply in replies:
             _send(session, reply, table.known[reply.company])
-            tell(reply.purpose, reply.query_id)
+            kind = "refusal" if reply.refusal else reply.purpose
+            tell(kind, reply.query_id, reply.refusal)
 
 
 class _Table:

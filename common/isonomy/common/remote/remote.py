@@ -34,6 +34,7 @@ from isonomy.common.sums.channel import Channel, Prepared, Released, Terms, Wrap
 from isonomy.common.sums.encrypted import EncryptedChannel, Reply, read_reply
 from isonomy.common.sums.openings import OpeningStore
 from isonomy.common.sums.oracle import GroupOracle
+from isonomy.common.sums.regulator_half import frames_of
 from isonomy.common.wire.envelopes import Purpose, parse_dual
 from isonomy.common.wire.messages import Answer, OpeningDemand, Refusal, encode
 
@@ -44,7 +45,7 @@ MAX_RESTARTS = 100  # of the other party within one query; more is no accident
 class AnsweringHalf(Protocol):
     """What answers on the regulator's side: RegulatorHalf."""
 
-    def columns(self, query_frame: bytes) -> Iterator[bytes]: ...
+    def columns(self, query_frame: bytes) -> Iterator[bytes] | Refusal: ...
     def answer(self, frames: Iterable[bytes]) -> Answer | OpeningDemand | Refusal: ...
     def open(self, frames: Iterable[bytes]) -> Answer | Refusal: ...
     def multipliers(self, query_id: str) -> tuple[int, tuple[float, ...]] | None: ...
@@ -190,23 +191,24 @@ def remote_channel(
 
 
 def serve_queries(
-    session: Session, half: AnsweringHalf, *, on_event: Callable[[str, str], None] | None = None
+    session: Session, half: AnsweringHalf, *, on_event: Callable[..., None] | None = None
 ) -> None:
     """The regulator's loop: answer the company's exchanges until it closes the session.
 
-    `on_event(kind, query_id)` hears "columns", "answer", "demand" or "refusal" when each has left.
+    `on_event(kind, query_id, reason)` hears "columns", "answer", "demand" or "refusal" when each
+    has left; only a refusal has a reason.
     Returns when the company says it is done; raises SessionClosed if it ended for another reason,
     and InspectionFailed if it was caught.
     """
     (company,) = (card.name for card in session.plan.companies)
-    tell = on_event or (lambda kind, query_id: None)
+    tell = on_event or (lambda kind, query_id, reason: None)
     generation = 0
     while True:
         try:
             generation = session.generation(company)
             first = session.receive(company, generation=generation)
-            kind = _serve_one(session, half, company, generation, first)
-            tell(kind, first.query_id)
+            kind, reason = _serve_one(session, half, company, generation, first)
+            tell(kind, first.query_id, reason)
         except PeerRestarted:
             # A restart that the session does not know of would repeat for ever.
             if session.incarnations()[company] == generation:
@@ -219,12 +221,15 @@ def serve_queries(
 
 def _serve_one(
     session: Session, half: AnsweringHalf, company: str, generation: int, first: Parcel
-) -> str:
-    """Answer one exchange; returns what has left: "columns", "answer", "demand" or "refusal"."""
+) -> tuple[str, str]:
+    """Answer one exchange. Returns what has left ("columns", "answer", "demand" or "refusal"), and
+    the reason of a refusal.
+    """
     query_id = first.query_id
     if first.purpose == "query":
-        _send(session, first, "columns", half.columns(first.payload), generation)
-        return "columns"
+        columns = half.columns(first.payload)
+        _send(session, first, "columns", frames_of(columns), generation)
+        return ("refusal", columns.text) if isinstance(columns, Refusal) else ("columns", "")
     if first.purpose not in ("sum", "opening"):
         raise ProtocolError(f"{company} may not begin an exchange with {first.purpose!r}")
     frames = _request(session, company, generation, first)
@@ -236,13 +241,13 @@ def _serve_one(
         if reply.code == InspectionFailed.__name__:
             # The company has heard so; the session is over.
             raise InspectionFailed(reply.text)
-        return "refusal"
+        return "refusal", reply.text
     if isinstance(reply, OpeningDemand):
-        return "demand"
+        return "demand", ""
     multipliers = half.multipliers(query_id)
     if multipliers is not None:
         session.send_dual(company, query_id, *multipliers)
-    return "answer"
+    return "answer", ""
 
 
 def _send(

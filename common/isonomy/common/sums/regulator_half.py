@@ -112,15 +112,19 @@ class RegulatorHalf:
         self._attempts: dict[str, _Attempt] = {}
         self._pending: dict[str, _Pending] = {}
 
-    def columns(self, query_frame: bytes) -> Iterator[bytes]:
-        """Encrypted indicator columns for a query, block by block; or one Refusal."""
+    def columns(self, query_frame: bytes) -> Iterator[bytes] | Refusal:
+        """Encrypted indicator columns for a query, block by block as they are read; or a refusal.
+
+        The query is authorised before this returns.
+        """
         query_id = ""
         try:
             query = decode(query_frame, Query)
             query_id = query.query_id
-            yield from self._columns(query, frame_hash(query_frame))
+            attempt = self._begin(query, frame_hash(query_frame))
         except IsonomyError as error:
-            yield encode(Refusal.of(query_id, error))
+            return Refusal.of(query_id, error)
+        return self._columns(attempt)
 
     def answer(self, frames: Iterable[bytes]) -> Answer | OpeningDemand | Refusal:
         """The signed answer to a complete request; or a demand to open it; or a refusal."""
@@ -170,7 +174,8 @@ class RegulatorHalf:
 
     # --- The first call ------------------------------------------------------------------------
 
-    def _columns(self, query: Query, query_hash: bytes) -> Iterator[bytes]:
+    def _begin(self, query: Query, query_hash: bytes) -> _Attempt:
+        """Authorise a query and open an attempt at it, with a key of its own."""
         if self._custodian.was_answered(query.query_id):
             raise ReplayRefused(
                 f"query {query.query_id!r} was answered before; send the stored request to get "
@@ -187,14 +192,21 @@ class RegulatorHalf:
         key = QueryKey(query.params)
         attempt = _Attempt(authorised, key, os.urandom(ATTEMPT_BYTES), query_hash)
         self._attempts[query.query_id] = attempt
-        hashes = []
+        return attempt
+
+    def _columns(self, attempt: _Attempt) -> Iterator[bytes]:
+        authorised, hashes = attempt.authorised, list[bytes]()
         everybody = slice(0, len(authorised.codes[0]))
-        for frame in column_frames(authorised, key, attempt.attempt, query_hash, everybody):
+        for frame in column_frames(
+            authorised, attempt.key, attempt.attempt, attempt.query_hash, everybody
+        ):
             hashes.append(frame_hash(frame))
             yield frame
             # Before the next column is encrypted: the key may have gone while this one travelled.
             if attempt.destroyed:
-                raise ProtocolError("this attempt was replaced by a newer one")
+                error = ProtocolError("this attempt was replaced by a newer one")
+                yield encode(Refusal.of(authorised.query.query_id, error))
+                return
         attempt.columns_hash = frames_hash(hashes, hashed=True)
 
     # --- The second call -----------------------------------------------------------------------
@@ -366,6 +378,11 @@ def sign_answer(identity: Identity, record: DebitRecord) -> Answer:
     return replace(unsigned, signature=signature)
 
 
+def frames_of(columns: Iterator[bytes] | Refusal) -> Iterator[bytes]:
+    """What travels: the columns, or one frame with the refusal."""
+    return iter([encode(columns)]) if isinstance(columns, Refusal) else columns
+
+
 class DirectPort:
     """The regulator in the company's own process: both halves, every frame, no transport."""
 
@@ -373,7 +390,7 @@ class DirectPort:
         self.half = half
 
     def columns(self, query_id: str, query_frame: bytes) -> Iterator[bytes]:
-        return self.half.columns(query_frame)
+        return frames_of(self.half.columns(query_frame))
 
     def answer(self, query_id: str, frames: Iterable[bytes]) -> Reply:
         return read_reply(encode(self.half.answer(frames)))
