@@ -346,7 +346,7 @@ def _script(chosen: list[Cell]) -> Callable[[GroupOracle, slice], list[tuple[str
         found, asked = [], 0
         for cell in chosen:
             trace = Trace()
-            each = GroupOracle(Listening(oracle.channel.inner, trace), asked=asked)
+            each = GroupOracle(Listening(oracle.channel.inner, trace), number=asked)
             text = _tried(cell, People.draw(cell.classes, cell.groups).some(mine), each)
             asked += len(trace.integers)
             found.append((text, trace))

@@ -60,7 +60,7 @@ MAX_WAITING = 8  # queries that one company may have asked before the others
 
 
 @dataclass
-class _Asked:
+class _CompanyQuery:
     exchange: int
     query: Query
     frame: bytes
@@ -73,7 +73,7 @@ class _Attempt:
     authorised: Authorised
     key: QueryKey
     attempt: bytes
-    asked: dict[str, _Asked]
+    queries: dict[str, _CompanyQuery]
     people: dict[str, slice]  # each company's part of the people asked about
     columns_hash: dict[str, bytes] = field(default_factory=dict)
     requests: dict[str, PooledRequest] = field(default_factory=dict)
@@ -90,8 +90,8 @@ class PooledHalf:
         self._shares = dict(zip(self._companies, share_slices(plan), strict=True))
         self._prefix = query_id_prefix(plan.hash)
         self._store = store
-        self._left: set[str] = set()  # companies that are done
-        self._waiting: dict[str, dict[str, _Asked]] = {}  # query id -> company -> what it asked
+        self._departed: set[str] = set()  # companies that are done
+        self._waiting: dict[str, dict[str, _CompanyQuery]] = {}  # by query id, then company
         self._open: dict[str, _Attempt] = {}
 
     # --- (1) and (2) -----------------------------------------------------------------------------
@@ -104,23 +104,23 @@ class PooledHalf:
             self._check_query(company, query)
             yield from self._abandon(query_id, _given_up(f"{company} asks for columns again"))
             waiting = self._waiting.setdefault(query_id, {})
-            waiting[company] = _Asked(exchange, query, frame)
+            waiting[company] = _CompanyQuery(exchange, query, frame)
             if len(waiting) < len(self._companies):
                 return
         except IsonomyError as error:
             yield self._refusal(company, exchange, "columns", query_id, error)
             return
-        asked = self._waiting.pop(query_id)
+        by_company = self._waiting.pop(query_id)
         try:
-            joint = self._begin(asked)
+            joint = self._begin(by_company)
         except IsonomyError as error:
-            for name, each in asked.items():
+            for name, each in by_company.items():
                 yield self._refusal(name, each.exchange, "columns", query_id, error)
             return
         while len(self._open) >= MAX_OPEN_ATTEMPTS:
             yield from self._abandon(next(iter(self._open)), _given_up("newer ones took its place"))
         self._open[query_id] = joint
-        for name, each in asked.items():
+        for name, each in by_company.items():
             columns = self._columns_of(joint, name)
             yield Reply(name, each.exchange, "columns", query_id, columns)
 
@@ -132,10 +132,10 @@ class PooledHalf:
                 f"query {query_id!r} was answered before; send the stored request to get the same "
                 "answer again"
             )
-        if self._left:
-            raise _left_error(min(self._left))
-        own = [other for other, waiting in self._waiting.items() if company in waiting]
-        if query_id not in own and len(own) >= MAX_WAITING:
+        if self._departed:
+            raise _left_error(min(self._departed))
+        waiting_queries = [other for other, waiting in self._waiting.items() if company in waiting]
+        if query_id not in waiting_queries and len(waiting_queries) >= MAX_WAITING:
             raise ProtocolError(
                 f"{MAX_WAITING} queries of {company} wait for the other companies already; all "
                 "must ask the same questions in the same order"
@@ -149,8 +149,8 @@ class PooledHalf:
         if not query_id.startswith(self._prefix):
             raise ProtocolError(f"a query id of this plan begins with {self._prefix}")
 
-    def _begin(self, asked: dict[str, _Asked]) -> _Attempt:
-        queries = [asked[name].query for name in self._companies]
+    def _begin(self, by_company: dict[str, _CompanyQuery]) -> _Attempt:
+        queries = [by_company[name].query for name in self._companies]
         if len({replace(query, positions=None) for query in queries}) != 1:
             raise ProtocolError(
                 "the companies ask different things under one query id; their scripts must ask the "
@@ -159,18 +159,18 @@ class PooledHalf:
         positions, people, start = [], {}, 0
         for name, query in zip(self._companies, queries, strict=True):
             share = self._shares[name]
-            own = query.position_array(share.stop - share.start)
-            positions.append(own + share.start)
-            people[name] = slice(start, start + own.size)
-            start += own.size
+            share_positions = query.position_array(share.stop - share.start)
+            positions.append(share_positions + share.start)
+            people[name] = slice(start, start + share_positions.size)
+            start += share_positions.size
         whole = all(query.positions is None for query in queries)
         everybody = None if whole else tuple(np.concatenate(positions).tolist())
         authorised = self._custodian.authorise(replace(queries[0], positions=everybody))
         key = QueryKey(queries[0].params)  # one per attempt: it decrypts once
-        return _Attempt(authorised, key, os.urandom(ATTEMPT_BYTES), asked, people)
+        return _Attempt(authorised, key, os.urandom(ATTEMPT_BYTES), by_company, people)
 
     def _columns_of(self, joint: _Attempt, company: str) -> Iterator[bytes]:
-        hashes, query_hash = [], frame_hash(joint.asked[company].frame)
+        hashes, query_hash = [], frame_hash(joint.queries[company].frame)
         people = joint.people[company]
         for frame in column_frames(joint.authorised, joint.key, joint.attempt, query_hash, people):
             hashes.append(frame_hash(frame))
@@ -209,7 +209,7 @@ class PooledHalf:
 
     def _check_joint(self, joint: _Attempt, company: str, request: PooledRequest) -> None:
         header, shapes = request.header, joint.authorised.shapes
-        if header.query_hash != frame_hash(joint.asked[company].frame):
+        if header.query_hash != frame_hash(joint.queries[company].frame):
             raise ProtocolError("the request answers another query than the one it names")
         if header.columns_hash != joint.columns_hash.get(company):
             raise ProtocolError("the request was not made from the columns that were sent")
@@ -271,7 +271,7 @@ class PooledHalf:
 
     def restarted(self, company: str) -> None:
         """A company began anew: nobody waits for what it had asked before."""
-        self._left.discard(company)
+        self._departed.discard(company)
         for query_id in list(self._waiting):
             self._waiting[query_id].pop(company, None)
             if not self._waiting[query_id]:
@@ -286,11 +286,11 @@ class PooledHalf:
 
     def departed(self, company: str) -> Iterator[Reply]:
         """A company is done: whoever waits for it would wait for ever, and is refused instead."""
-        self._left.add(company)
+        self._departed.add(company)
         error = _left_error(company)
         for query_id in list(self._waiting):
             for name, each in self._waiting.pop(query_id).items():
-                if name not in self._left:
+                if name not in self._departed:
                     yield self._refusal(name, each.exchange, "columns", query_id, error)
         for query_id in list(self._open):
             self._open[query_id].requests.pop(company, None)

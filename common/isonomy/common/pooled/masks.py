@@ -130,32 +130,32 @@ def _mask_words(key: bytes, size: int) -> NDArray[np.uint64]:
 
 def agree_mask_key(session: Session) -> MaskKey:
     """K, from the pinned keys, or from the first two companies, which must agree."""
-    plan, own = session.plan, session.keys
+    plan, keys = session.plan, session.keys
     names = [card.name for card in plan.companies]
-    place = company_index(plan, own.name)
+    place = company_index(plan, keys.name)
     if place > 1:
-        sent = [session.receive(name) for name in names[:2]]
-        if any(frame.purpose != "joint" for frame in sent):
+        frames = [session.receive(name) for name in names[:2]]
+        if any(frame.purpose != "joint" for frame in frames):
             raise ProtocolError(f"expected the companies' shared key from {names[0]}, {names[1]}")
-        if not hmac.compare_digest(sent[0].payload, sent[1].payload):
+        if not hmac.compare_digest(frames[0].payload, frames[1].payload):
             raise ProtocolError(
                 f"{names[0]} and {names[1]} sent different keys for the companies' masks; nothing "
                 "was asked. One of them does not run what was agreed"
             )
-        return MaskKey(sent[0].payload, len(names))
-    key = pair_key(own, plan, 1 - place)
+        return MaskKey(frames[0].payload, len(names))
+    key = pair_key(keys, plan, 1 - place)
     for other in names[2:]:
         # To every incarnation: a company that restarts needs it again.
         session.greet(other, Parcel(other, "joint", "", 0, 0, True, key))
     return MaskKey(key, len(names))
 
 
-def pair_key(own: PartyKeys, plan: Plan, other: int) -> bytes:
+def pair_key(keys: PartyKeys, plan: Plan, other: int) -> bytes:
     """What only these two companies can compute. The same after a restart, so stored answers can
     be unmasked again.
     """
     public = X25519PublicKey.from_public_bytes(plan.companies[other].sealing_key)
-    secret = own.sealing.exchange(public)
+    secret = keys.sealing.exchange(public)
     return hmac.digest(secret, hash_bytes("isonomy/joint-key/v1", plan.hash), "sha256")
 
 
@@ -191,10 +191,10 @@ class PooledTotals:
 
     @classmethod
     def parse(cls, raw: bytes) -> PooledTotals:
-        found = _parsed(wire.PooledTotals(), raw)
-        if len(found.attempt) != ATTEMPT_BYTES or not found.query_id:
+        message = _parsed(wire.PooledTotals(), raw)
+        if len(message.attempt) != ATTEMPT_BYTES or not message.query_id:
             raise ProtocolError("a company's totals name no query and attempt")
-        return cls(found.query_id, found.attempt, _words(found.masked))
+        return cls(message.query_id, message.attempt, _words(message.masked))
 
 
 @dataclass(frozen=True)
@@ -227,13 +227,13 @@ class PooledReply:
 
     @classmethod
     def parse(cls, raw: bytes) -> PooledReply:
-        found = _parsed(wire.PooledReply(), raw)
-        hashes = tuple(found.header_hashes)
-        if not hashes or any(len(each) != HASH_BYTES for each in (found.totals_hash, *hashes)):
+        message = _parsed(wire.PooledReply(), raw)
+        hashes = tuple(message.header_hashes)
+        if not hashes or any(len(each) != HASH_BYTES for each in (message.totals_hash, *hashes)):
             raise ProtocolError(
                 "a joint answer names every company's request, and their sum, by its hash"
             )
-        return cls(hashes, _words(found.masked_total), found.block, found.totals_hash)
+        return cls(hashes, _words(message.masked_total), message.block, message.totals_hash)
 
 
 def _parsed(message: Any, raw: bytes) -> Any:

@@ -40,7 +40,7 @@ def serve_pooled(
                 return
             raise
         for reply in replies:
-            _send(session, reply, table.known[reply.company])
+            _send(session, reply, table.generations[reply.company])
             kind = "refusal" if reply.refusal else reply.purpose
             tell(kind, reply.query_id, reply.refusal)
 
@@ -51,7 +51,7 @@ class _Table:
     def __init__(self, session: Session, half: PooledHalf) -> None:
         self._session, self._half = session, half
         self._total_bytes = parameter_set(session.plan.parameters).answer_bytes + MAX_PLACE_BYTES
-        self.known = session.incarnations()
+        self.generations = session.incarnations()
         self._partial: dict[str, list[Parcel]] = {card.name: [] for card in session.plan.companies}
         for name in self._partial:
             half.restarted(name)  # exchanges of an earlier session mean nothing in this one
@@ -83,10 +83,10 @@ class _Table:
     def _on_frame(self, frame: Parcel) -> Iterator[Reply]:
         now = self._session.incarnations()
         for name in self._partial:
-            if now[name] != self.known[name]:
+            if now[name] != self.generations[name]:
                 self._half.restarted(name)
                 self._partial[name] = []
-        self.known = now
+        self.generations = now
         if frame.purpose == "query":
             yield from self._half.on_query(frame.sender, frame.exchange, frame.payload)
         elif frame.purpose in ("joint", "sum"):

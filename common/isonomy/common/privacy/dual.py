@@ -123,9 +123,9 @@ class Multipliers:
         violation = tuple(
             tuple(
                 _nearest(-s * numerator * ONE, denominator * n) if n else 0
-                for s, n in zip(own, counts, strict=True)
+                for s, n in zip(group_sums, counts, strict=True)
             )
-            for own, counts in zip(sums, self.counts, strict=True)
+            for group_sums, counts in zip(sums, self.counts, strict=True)
         )
         lam = tuple(
             tuple(self._moved(lam_ae, v_ae) for lam_ae, v_ae in zip(before, now, strict=True))
@@ -208,9 +208,9 @@ def _with_last(released: Sequence[Sequence[int]], totals: Sequence[int], rule: D
     rows: list[tuple[int, ...]] = []
     start = 0
     for size in rule.sizes:
-        own = [tuple(int(v) for v in row) for row in released[start : start + size - 1]]
-        last = tuple(t - sum(row[e] for row in own) for e, t in enumerate(totals))
-        rows += [*own, last]
+        groups = [tuple(int(v) for v in row) for row in released[start : start + size - 1]]
+        last = tuple(t - sum(row[e] for row in groups) for e, t in enumerate(totals))
+        rows += [*groups, last]
         start += size - 1
     return tuple(rows)
 

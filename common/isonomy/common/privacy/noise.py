@@ -108,9 +108,9 @@ class _Staircase:
         There t >= s·ln 2: z²/2 exceeds it by 2^-19 of itself, and the correction in t, which is
         below z²/(24σ²), is at most 2^-29 of z²/2. t grows with |k|, so this holds further out.
         """
-        reach = _TAIL * sigma
+        furthest = _TAIL * sigma
         edges = [math.ceil(sigma * math.sqrt(2 * s * _LN2) * (1 + 2.0**-20)) for s in _STEPS[1:]]
-        first = [0, *(2 * edge - 1 for edge in edges), 2 * reach + 1]
+        first = [0, *(2 * edge - 1 for edge in edges), 2 * furthest + 1]
         points = [(b - a) << (_STEPS[-1] - s) for s, (a, b) in enumerate(pairwise(first))]
         begin = list(accumulate(points, initial=0))
         return cls(np.array(first[:-1]), np.array(begin[:-1]), begin[-1])
@@ -142,8 +142,8 @@ def discrete_laplace(scale: int, size: int, source: NoiseSource) -> NDArray[np.i
         u = u[_bernoulli_exp(u, scale, source)]
         magnitude = (u + np.uint64(scale) * _geometric(u.size, source)).astype(np.int64)
         negative = _uniform_below(2, u.size, source) == 1
-        kept = ~(negative & (magnitude == 0))
-        accepted = np.where(negative, -magnitude, magnitude)[kept][: size - filled]
+        proper = ~(negative & (magnitude == 0))
+        accepted = np.where(negative, -magnitude, magnitude)[proper][: size - filled]
         draws[filled : filled + accepted.size] = accepted
         filled += accepted.size
     return draws

@@ -102,13 +102,13 @@ def sum_by_person(
 
 
 def clip_rows(
-    given: NDArray[np.floating], norm: float, order: Order, to: float = 1.0
+    raw: NDArray[np.floating], norm: float, order: Order, to: float = 1.0
 ) -> tuple[NDArray[np.float64], int]:
     """Rows scaled by to/norm and shortened to norm `to`; how many were longer. Never overflows.
 
     `to` is a power of two, up to 2^32, and either sign: scaling by it loses nothing.
     """
-    rows: NDArray[np.float64] = given.astype(np.float64, copy=False)
+    rows: NDArray[np.float64] = raw.astype(np.float64, copy=False)
     with np.errstate(over="ignore"):  # an infinite norm is over the bound
         inside = norm >= _FAST_NORM and (_norms(rows, order) <= norm * _WELL_INSIDE).all()
     if inside:
@@ -159,8 +159,8 @@ def quantise_weighted(
         scaled, over = clip_rows(rows[part], norm, 2)
         clipped_total += np.ones(len(scaled)) @ scaled
         integers = _weigh(scaled, relative, extremes, bound)  # k of (b, m)
-        for index, own in enumerate(integers[:-1]):
-            np.subtract(own, integers[-1], out=differences[index, part], casting="unsafe")
+        for index, group_rows in enumerate(integers[:-1]):
+            np.subtract(group_rows, integers[-1], out=differences[index, part], casting="unsafe")
         last_total += integers[-1].sum(axis=0).astype(np.int64)
         clipped += over
     return QuantisedWeighted(differences, clipped, last_total, clipped_total)

@@ -55,18 +55,18 @@ class QueryLog:
     @property
     def pools(self) -> NDArray[np.bool_]:
         """(stages, people)."""
-        made = [stage.pool for stage in self.stages.values()]
-        return np.stack(made) if made else np.zeros((0, self.people), np.bool_)
+        pools = [stage.pool for stage in self.stages.values()]
+        return np.stack(pools) if pools else np.zeros((0, self.people), np.bool_)
 
     def restore(self, stages: list[dict[str, Any]], pools: NDArray[np.bool_]) -> None:
         """Go on from what `to_json` and `pools` gave."""
         if pools.shape != (len(stages), self.people):
             raise ConfigError("this log belongs to another cohort")
         self.stages = {
-            str(own["purpose"]): Stage(
-                pool.copy(), Counter({(int(u), int(p)): int(n) for u, p, n in own["queries"]})
+            str(stage["purpose"]): Stage(
+                pool.copy(), Counter({(int(u), int(p)): int(n) for u, p, n in stage["queries"]})
             )
-            for own, pool in zip(stages, pools, strict=True)
+            for stage, pool in zip(stages, pools, strict=True)
         }
 
 

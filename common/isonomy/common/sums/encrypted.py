@@ -109,9 +109,9 @@ class EncryptedChannel:
     def _attempt(self, prepared: Prepared, query_frame: bytes) -> StoredRequest:
         query = prepared.query
         columns = self._port.columns(query.query_id, query_frame)
-        kept = self.half.openings.keep_columns(query.query_id, columns)
+        stored_columns = self.half.openings.keep_columns(query.query_id, columns)
         shapes = self.half.shapes(query)
-        product = self.half.multiply(prepared, query_frame, kept, lambda block: shapes)
+        product = self.half.multiply(prepared, query_frame, stored_columns, lambda block: shapes)
         seeds = Seeds.derive(os.urandom(SEED_BYTES))
         return self.half.store(prepared, query_frame, product, seeds, frames_hash)
 

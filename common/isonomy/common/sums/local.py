@@ -176,16 +176,16 @@ def _secret(home: Path) -> bytes:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        held = path.read_bytes()
-        if len(held) != 64:
+        secret = path.read_bytes()
+        if len(secret) != 64:
             raise ConfigError(
                 f"{path} is not the key of a rehearsal; take another folder"
             ) from None
-        return held
+        return secret
     with os.fdopen(fd, "wb") as file:
-        made = os.urandom(64)
-        file.write(made)
-    return made
+        secret = os.urandom(64)
+        file.write(secret)
+    return secret
 
 
 def _ledger(home: Path, cap_units: int, delta: float) -> Ledger:

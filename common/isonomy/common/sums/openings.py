@@ -112,13 +112,13 @@ class MemoryOpenings:
         self._requests[query_id] = replace(request, frames=request.frames[:1], answer=answer)
 
     def keep_columns(self, query_id: str, frames: Iterable[bytes]) -> Iterator[bytes]:
-        kept: list[bytes] = []
+        columns: list[bytes] = []
         for frame in frames:
             if self._columns is not None:
-                kept.append(frame)
+                columns.append(frame)
             yield frame
         if self._columns is not None:
-            self._columns[query_id] = kept
+            self._columns[query_id] = columns
 
     def columns(self, query_id: str) -> Iterator[bytes]:
         if self._columns is None or query_id not in self._columns:
@@ -153,9 +153,9 @@ class FolderOpenings:
         seeds = opening.seeds.flood + opening.seeds.mask + opening.nonce
         head = json.dumps(meta).encode()
         chunks: list[bytes | memoryview] = [head, seeds, row_bytes(opening.rows)]
-        lost = "nothing was sent"
-        self._write(query_id, "request", [_SENT, *request.frames], lost)
-        self._write(query_id, "opening", chunks, lost)
+        consequence = "nothing was sent"
+        self._write(query_id, "request", [_SENT, *request.frames], consequence)
+        self._write(query_id, "opening", chunks, consequence)
 
     def find(self, query_id: str) -> StoredRequest | None:
         if not self._path(query_id, "opening").exists():
@@ -230,7 +230,7 @@ class FolderOpenings:
         return self._folder / f"{name}.{kind}"
 
     def _write(
-        self, query_id: str, kind: str, chunks: Sequence[bytes | memoryview], lost: str
+        self, query_id: str, kind: str, chunks: Sequence[bytes | memoryview], consequence: str
     ) -> None:
         """All or nothing: a temporary file, fsync, rename, fsync of the folder."""
         path = self._path(query_id, kind)
@@ -243,12 +243,12 @@ class FolderOpenings:
             fsync_folder(path)
         except OSError as error:
             partial.unlink(missing_ok=True)
-            raise self._no_room(error, lost) from None
+            raise self._no_room(error, consequence) from None
 
-    def _no_room(self, error: OSError, lost: str) -> StorageError:
+    def _no_room(self, error: OSError, consequence: str) -> StorageError:
         return StorageError(
-            f"could not write to {self._folder} ({error.strerror}); {lost}. Make room and ask "
-            "again."
+            f"could not write to {self._folder} ({error.strerror}); {consequence}. Make room and "
+            "ask again."
         )
 
     @staticmethod
@@ -261,13 +261,13 @@ def delete_openings(folder: Path) -> bool:
 
     Headers and signed answers stay: they show what was asked and paid for, and nobody's row.
     """
-    found = [path for kind in ("opening", "columns") for path in folder.glob(f"*.{kind}*")]
+    paths = [path for kind in ("opening", "columns") for path in folder.glob(f"*.{kind}*")]
     try:
-        for path in found:
+        for path in paths:
             path.unlink()
     except OSError as error:
         raise StorageError(f"could not delete in {folder}: {error.strerror}") from None
-    return bool(found)
+    return bool(paths)
 
 
 def join_chunks(chunks: Iterable[bytes | memoryview]) -> bytes:

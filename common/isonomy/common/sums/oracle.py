@@ -116,11 +116,11 @@ class GroupOracle:
     Everything else, quantisation, noise level, totals and units, is the same for all.
     """
 
-    def __init__(self, channel: Channel, accounts: Accounts | None = None, asked: int = 0) -> None:
+    def __init__(self, channel: Channel, accounts: Accounts | None = None, number: int = 0) -> None:
         self.channel = Logged(channel)
         self.terms = channel.terms
         self.accounts: Accounts = accounts or PlanAccount(self.terms)
-        self._number = asked  # of the next query
+        self._number = number  # of the next query
 
     # --- What the oracle is --------------------------------------------------------------------
 
@@ -162,16 +162,16 @@ class GroupOracle:
         """Queries asked so far, and the accounts: what a checkpoint keeps."""
         return self._number, self.accounts.state()
 
-    def go_on_from(self, asked: int, accounts: NDArray[np.int64]) -> None:
+    def go_on_from(self, number: int, accounts: NDArray[np.int64]) -> None:
         """Set the company's own books to a checkpoint's position of the same plan.
 
         Safe because the regulator's ledger decides: an id asked again gets the stored answer if
         the rows are the same, and is refused if they are not.
         """
-        if asked < 0:
+        if number < 0:
             raise ConfigError("this position belongs to another cohort")
         self.accounts.restore(accounts)
-        self._number = int(asked)
+        self._number = int(number)
 
     # --- What strategies ask -------------------------------------------------------------------
 
@@ -352,11 +352,11 @@ def FilteredOracle(  # noqa: N802  (a documented name)
             "this plan has no individual filter: the ledger would charge everybody the full price. "
             "Write the plan with individual_filter (LocalOracle.rehearse: individual=True)."
         )
-    asked, _ = oracle.position
+    number, _ = oracle.position
     if oracle.accounts.spent.any():
         raise ConfigError("put the filter in front of an oracle that was not asked before")
     accounts = IndividualAccounts(oracle.terms, stretch=stretch, reserve=reserve)
-    return GroupOracle(oracle.channel.inner, accounts, asked)
+    return GroupOracle(oracle.channel.inner, accounts, number)
 
 
 __all__ = [

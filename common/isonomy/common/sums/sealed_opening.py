@@ -79,8 +79,8 @@ class SealedOpening:
     demand: bytes = b""  # the regulator's signed demand, if there was one
 
     def header(self) -> OpeningHeader:
-        size, own = len(self.box), hash_bytes("isonomy/opening-box-hash/v1", self.box)
-        place = (self.query_id, self.request_hash, size, opening_parts(size), own)
+        size, box_hash = len(self.box), hash_bytes("isonomy/opening-box-hash/v1", self.box)
+        place = (self.query_id, self.request_hash, size, opening_parts(size), box_hash)
         return OpeningHeader(*place, self.signature)
 
     def check_signature(self, company_key: bytes) -> None:
@@ -100,14 +100,14 @@ class SealedOpening:
                 raise ValueError("too large")
             magic, plan, query_id, *rest = cut_chunks(path.read_bytes())
             request_hash, demand, signature, box = rest
-            found = cls(plan, query_id.decode(), request_hash, box, signature, demand)
+            opening = cls(plan, query_id.decode(), request_hash, box, signature, demand)
         except OSError as error:
             raise ConfigError(f"cannot read the opening {path}: {error.strerror}") from None
         except (ValueError, struct.error):
             raise ConfigError(f"{path} is not an opening, or it was cut off") from None
         if magic != _MAGIC:
             raise ConfigError(f"{path} is not an opening, or from another version")
-        return found
+        return opening
 
     def open(self, key: X25519PrivateKey) -> Shown:
         """What the company put in. VerificationError or ProtocolError if it cannot be read."""
@@ -126,14 +126,14 @@ def seal_opening(
     """The company's side: a stored request, for the auditor's eyes, signed."""
     header = request.frames[0]
     request_hash = frame_hash(header)
-    kept = list(columns)
-    if frames_hash(kept) != request.header.columns_hash:
+    frames = list(columns)
+    if frames_hash(frames) != request.header.columns_hash:
         # Shown like this, an honest request would count as a forged one.
         raise VerificationError(
             f"the columns that were kept of query {query_id!r} are not those of its request; "
             "restore the openings from a backup"
         )
-    packed = _pack(Shown(header, request.opening, kept, request.answer or b""))
+    packed = _pack(Shown(header, request.opening, frames, request.answer or b""))
     if len(packed) + _SEALED_BYTES > MAX_OPENING_BYTES:
         raise CapacityError(f"an opening has at most {MAX_OPENING_BYTES} bytes; ask for less")
     box = seal_to(auditor, _context(plan, query_id, request_hash), packed)
@@ -189,10 +189,12 @@ def collect_opening(
             raise ProtocolError(f"expected part {index} of an opening, got part {part.index}")
         pieces.append(part.body)
     box = b"".join(pieces)
-    found = SealedOpening(plan, header.query_id, header.request_hash, box, header.signature, demand)
-    if found.header() != header or next(frames, None) is not None:
+    opening = SealedOpening(
+        plan, header.query_id, header.request_hash, box, header.signature, demand
+    )
+    if opening.header() != header or next(frames, None) is not None:
         raise ProtocolError("an opening has another size or hash than it announced")
-    return found
+    return opening
 
 
 # --- The box -------------------------------------------------------------------------------------

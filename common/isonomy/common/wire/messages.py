@@ -198,9 +198,9 @@ def decode(frame: bytes, expected: type[M]) -> M:
     body, name = _parse(frame)
     if name == "refusal" and expected is not Refusal:
         raise _refusal(body).error()
-    wanted = _ENCODERS[expected][0]
-    if name != wanted:
-        raise ProtocolError(f"expected a frame of type {wanted}, got {name}")
+    expected_name = _ENCODERS[expected][0]
+    if name != expected_name:
+        raise ProtocolError(f"expected a frame of type {expected_name}, got {name}")
     return cast(M, _DECODERS[name](body))
 
 
