@@ -264,6 +264,21 @@ def test_people_with_several_rows_count_once() -> None:
     assert any("several rows" in note.lower() for note in clf.report_.notes)
 
 
+def test_people_with_rows_of_both_labels_stay_within_the_plan() -> None:
+    """They are in the moment of each label, and must not pay the price of both."""
+    X, y, a = people(1200)
+    rows = np.repeat(np.arange(1200), 2)
+    labels = y[rows]
+    labels[::6] = 1 - labels[::6]
+    oracle = oracle_for(a, 5.0)
+    clf = FairClassifier(
+        LogisticRegression(), notion="equalized_odds", oracle=oracle, random_state=0
+    )
+    clf.fit(X.iloc[rows], labels, ids=[f"p{i}" for i in rows])
+    assert clf.report_.epsilon_spent == pytest.approx(oracle.budget.spent_epsilon, rel=1e-6)
+    assert oracle.budget.spent_epsilon <= 5.0
+
+
 def test_mixed_tables_with_gaps() -> None:
     X, y, a = people()
     X["city"] = np.where(np.random.default_rng(0).random(N) < 0.5, "A", "B")

@@ -170,8 +170,10 @@ def buy_counts_and_moments(
 ) -> Releases:
     """The two releases before the audits. rows: (entries, d) φ, folded.
 
-    People of one label are asked about in a query of their own: each person still pays once.
+    People of one label are asked about in a query of their own. A person with rows of k labels is
+    in k of these queries, so each then has the k-th part of the price: nobody pays more than it.
     """
+    # A person's cells add up to 1 over the strata, so their norm is at most 1.
     strata = int(people.stratum.max()) + 1 if any(e.by_label for e in events) else 1
     cells = people.fold(np.eye(strata)[people.stratum[people.entry]])
     rows_by_person, positions = people.by_person(cells)
@@ -183,6 +185,7 @@ def buy_counts_and_moments(
         share=prices.counts,
         purpose="tilt: people per group",
     )
+    queries_each = int(np.unique(people.position, return_counts=True)[1].max())
     moments = []
     for label in range(strata):
         inside = people.stratum == label
@@ -192,12 +195,12 @@ def buy_counts_and_moments(
                 norm=1.0,
                 attribute=list(attributes),
                 people=people.position[inside],
-                share=prices.moments,
+                share=prices.moments / queries_each,
                 purpose="tilt: moment of the features",
             )
         )
     receipts = [r.receipt for r in (counts, *moments) if r.receipt is not None]
-    spent = receipts[0].units + max(receipt.units for receipt in receipts[1:])
+    spent = receipts[0].units + queries_each * max(receipt.units for receipt in receipts[1:])
     groups = counts.groups
     return Releases(
         attributes=attributes,
@@ -229,6 +232,7 @@ def buy_audit(
     rates to first order: the pooled rate is public.
     """
     rows, positions = people.by_person(people.fold(centred))
+    # The largest norm may be read off: decisions and labels are the company's, not private here.
     norm = float(np.linalg.norm(rows, axis=1).max())
     return oracle.open_sum(
         rows,
