@@ -182,6 +182,7 @@ def sums(as_json: bool) -> None:
 
 
 def _print(console: Console, result: dict[str, Any]) -> None:
+    """The result as one sentence, two tables and one more sentence."""
     matmul = result["matmul_256"]
     console.print(
         f"256 × 256: TenSEAL matmul {matmul['tenseal_ms']:.0f} ms (public context "

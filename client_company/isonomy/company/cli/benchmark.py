@@ -73,6 +73,7 @@ def benchmark(
 
 
 def _run(cells: list[Cell], out: Path, data_dir: Path | None, jobs: int) -> Tally:
+    """Run the cells that are not finished; returns what was done."""
     from isonomy.company.compare.benchmark.runner import check_data, pending, run
     from isonomy.company.compare.benchmark.store import Store
 

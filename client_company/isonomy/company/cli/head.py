@@ -59,6 +59,7 @@ def _answers(folder: Path, plan: Plan) -> Iterator[Answer]:
     """Every stored answer that bears the regulator's signature; other requests are skipped."""
     for path in sorted(folder.glob("*.request")):
         try:
+            # The signed answer is the last part of a finished request.
             *_, last = cut_chunks(path.read_bytes())
             answer = decode(last, Answer)
             verify_signature(

@@ -25,6 +25,7 @@ def appendix_of(result: DemoResult) -> dict[str, Any]:
 
 
 def _scores(result: DemoResult) -> dict[str, Any]:
+    """A table of accuracy and violation on people who were not trained on."""
     summary, report = result.summary, result.report
     return {
         "kind": "table",
@@ -55,6 +56,7 @@ def _rates(result: DemoResult) -> dict[str, Any]:
 
 
 def _frontier(result: DemoResult) -> list[dict[str, Any]]:
+    """The curve of error against violation; an empty list if nothing was released."""
     points = [
         [*_limits(point["violation"], point["deviation"]), point["error"]]
         for point in result.frontier
@@ -99,11 +101,7 @@ def _traffic(result: DemoResult) -> dict[str, Any]:
 
 
 def _purpose(exchange: dict[str, Any]) -> str:
-    """An audit's purpose is for the ledger; here its name is enough."""
-    text = str(exchange["purpose"])
-    if text.startswith("audit:v1:"):
-        text = f"audit {text.split(':')[2]}"
-    return f"{exchange['number']}: {text}"
+    return f"{exchange['number']}: {exchange['purpose']}"
 
 
 def _how(result: DemoResult) -> dict[str, Any]:

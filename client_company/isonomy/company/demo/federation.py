@@ -68,6 +68,7 @@ class Federation:
         return [str(PlanFiles.beside(layout.plan).public), "-c", str(layout.server_config), *nodes]
 
     def _nodes(self) -> dict[str, list[str]]:
+        """The command of each party's Flower node."""
         layout = self._layout
         common = ("--superlink", f"127.0.0.1:{self._port}")
         places = {

@@ -83,7 +83,7 @@ class Population:
             writer = csv.writer(file)
             writer.writerow(["id", self.attribute])
             writer.writerows(zip(self.data.ids, values, strict=True))
-        path.chmod(0o600)
+        path.chmod(0o600)  # until it is enrolled; then the demonstration deletes it
 
     def score(self, decisions: Sequence[int], notion: str) -> Score:
         """Accuracy and violation of decisions about the test people, from the true attributes."""

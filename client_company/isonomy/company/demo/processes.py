@@ -137,6 +137,7 @@ class Processes:
         for running in reversed(self._running):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running.process.wait(max(0.0, deadline - time.monotonic()))
+        # Also where the process itself has ended: its group may still have members.
         for running in self._running:
             _signal(running, signal.SIGKILL)  # the group: also helpers that outlived it
             running.process.wait()

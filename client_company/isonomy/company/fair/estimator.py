@@ -176,6 +176,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         base = self._checked_base(labels)
         positions = checks.positions_of(oracle, ids, rows)
         checks.warn_of_attributes(oracle, getattr(self, "feature_names_in_", ()))
+        # Releases by label must be read by label, also for a notion that would not need it.
         by_label = any(event.by_label for event in events) or (
             self.releases is not None and self.releases.strata > 1
         )
@@ -249,7 +250,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self.report_ = report_of_exactly_fair(
             problem, _joined(self.notion), task.attributes, groups, task.oracle.budget, seconds
         )
-        self.releases_, self._outcome = None, None
+        self.releases_, self._outcome = None, None  # `frontier` and `at` have nothing to go by
         return self
 
     # --- Predict -------------------------------------------------------------------------------
@@ -300,6 +301,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         return other._adopt(self._outcome_at(tolerance), self._seconds)
 
     def _outcome_at(self, tolerance: float) -> Outcome:
+        """What the same releases give for another tolerance. Spends nothing."""
         check_is_fitted(self, "model_")
         outcome: Outcome | None = getattr(self, "_outcome", None)
         if outcome is None:

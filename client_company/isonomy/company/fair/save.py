@@ -77,7 +77,7 @@ def save_model(
         "reference": base_reference,
         "sha256": None,
     }
-    if trust:
+    if trust:  # a pickle runs code when it is loaded: only on the caller's word
         joblib.dump((classifier.base_estimator_, classifier.fair_estimator_), folder / BASE)
         base["sha256"] = _sha256(folder / BASE)
     if exported is not None:
@@ -109,6 +109,7 @@ def load_model(folder: str | Path, *, estimator: Any = None, trust: bool = False
     """
     folder = Path(folder)
     state = _read_state(folder)
+    # Every fingerprint is checked before a file's content is used.
     if _sha256(folder / ARRAYS) != state["arrays_sha256"]:
         raise VerificationError(f"{folder / ARRAYS} is not the file that {MODEL} describes")
     _check_onnx(folder, state)
@@ -148,6 +149,7 @@ def _check_onnx(folder: Path, state: dict[str, Any]) -> None:
 
 
 def _base(folder: Path, base: dict[str, Any], estimator: Any, trust: bool) -> tuple[Any, Any]:
+    """The base model and the model that decides: the same object unless it was retrained."""
     if estimator is not None:
         check_is_fitted(estimator)
         return estimator, estimator
@@ -166,6 +168,7 @@ def _base(folder: Path, base: dict[str, Any], estimator: Any, trust: bool) -> tu
 
 
 def _model_state(model: TiltedModel) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(JSON, arrays) from which `_model_from` makes the same rule."""
     state: dict[str, Any] = {
         "events": [asdict(event) for event in model.events],
         "retrained": model.retrained,

@@ -238,6 +238,7 @@ def _check_useful(cost: Price, people: int, groups: int) -> None:
 
 def _fingerprint(oracle: GroupOracle, positions: Ints, rows: NDArray[np.float64]) -> str:
     """SHA-256 over cohort, people and their cells: names the audited decisions, shows none."""
+    # The root stands for the ids: equal hashes mean the same people in the same order.
     digest = hashlib.sha256(oracle.cohort.root)
     digest.update(positions.astype("<i8").tobytes())
     digest.update(rows.argmax(axis=1).astype("<i8").tobytes())
@@ -260,6 +261,7 @@ def _table_lines(table: AuditTable) -> list[str]:
 
 
 def _table_fields(table: AuditTable) -> dict[str, object]:
+    """A table for machines: every estimate as [value, low, high]."""
     findings, people = table.findings(), table.counts.people()
     return {
         "attribute": table.attribute,

@@ -133,6 +133,7 @@ class Attendee:
         return CountingSession(ticket, tls, keys, self._plan, state, timing=self._timing)
 
     def _attend(self, session: Session) -> Message:
+        """Hold one session until it ends; returns what the Flower node reports to the server."""
         try:
             session.start()
         except (TokenRefused, CertificateError, PartyTimeout) as error:

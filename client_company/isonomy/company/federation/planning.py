@@ -53,6 +53,7 @@ def make_plan(
     record_privacy: bool = False,
 ) -> tuple[Plan, Cohort]:
     """Put a plan together; numbers come as text, because they are kept exactly."""
+    # The order of the people is part of the plan: the Merkle root fixes it for all parties.
     cohort = _all_people([people for _, people in companies])
     later = datetime.now(UTC).date() + timedelta(days=INSPECTION_DAYS)
     shares = [{"people": len(c), "cohort_root": c.root.hex()} for _, c in companies]

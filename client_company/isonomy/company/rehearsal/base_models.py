@@ -70,6 +70,7 @@ class Fits:
     def __init__(self) -> None:
         self.models: dict[str, Any] = {}
 
+    # scikit-learn's clone copies parameters: a copied cache would be an empty one.
     def __deepcopy__(self, memo: dict[int, Any]) -> Fits:
         return self
 

@@ -166,6 +166,7 @@ def _largest_gap(hits: Ints, counts: Ints) -> Floats:
 def _checked(
     target: ArrayLike, decisions: ArrayLike, groups: ArrayLike, n_groups: int
 ) -> tuple[Ints, Ints, Ints]:
+    """The three arrays as integers, or a DataError that says what is wrong with them."""
     truth, decided, group = (np.asarray(a) for a in (target, decisions, groups))
     if truth.ndim != 1 or truth.shape != decided.shape or truth.shape != group.shape:
         raise DataError("target, decisions and groups must be three lists of one length")

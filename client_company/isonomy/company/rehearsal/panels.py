@@ -46,7 +46,7 @@ class Panel:
     x_log: bool = False
     y_log: bool = False
     y_from_zero: bool = False
-    y_span: float = 0.0  # at least so much, lest a thousandth look like a cliff
+    y_span: float = 0.0  # the least range, so that a difference of .001 does not look large
     shade: float | None = None
     shade_y: float | None = None
     x_ticks: Sequence[float] = field(default=())
@@ -92,6 +92,7 @@ def figure(title: str, panels: Sequence[Panel], *, note: str = "", columns: int 
 
 
 def _panel(panel: Panel, left: float, top: float) -> list[str]:
+    """The SVG elements of one panel, its upper left corner at (left, top)."""
     points = [point for one in panel.series for point in one.points]
     xs, ys = [x for x, _ in points], [y for _, y in points]
     if panel.shade is not None:

@@ -20,6 +20,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +43,12 @@ from isonomy.company.rehearsal.strategies import (
     STRATEGIES,
     TOLERANCE,
     Rehearsal,
+    Trained,
     is_pure,
     rehearsal_oracle,
 )
+
+Ints = NDArray[np.int64]
 
 TRAINING_SHARE = 0.75
 
@@ -85,7 +89,7 @@ def simulate(
     )
 
 
-def split_people(people: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split_people(people: int, seed: int) -> tuple[Ints, Ints]:
     """Training and test people, 75 to 25, each sorted."""
     order = np.random.default_rng(seed).permutation(people)
     cut = min(max(round(people * TRAINING_SHARE), 1), people - 1)
@@ -96,11 +100,7 @@ def run_seed(
     dataset: Dataset, attribute: str, settings: Settings, epsilon: float, seed: int, fits: Fits
 ) -> Run:
     """One rehearsal at one ε and seed; `fits` keeps base models for the next one."""
-    whose = dataset.person_of_row
     training, test = split_people(len(dataset.ids), seed)
-    here, there = np.isin(whose, training), np.isin(whose, test)
-    features = dataset.features[here].reset_index(drop=True)
-    test_features = dataset.features[there].reset_index(drop=True)
     attributes = {name: [of[p] for p in training] for name, of in dataset.attributes.items()}
     with rehearsal_oracle(
         [dataset.ids[person] for person in training],
@@ -112,64 +112,92 @@ def run_seed(
         pure=is_pure(settings.strategy, settings.options),
         stretch=settings.stretch,
     ) as oracle:
-        rehearsal = Rehearsal(
-            estimator=Remembered(base_model(settings.base, features, seed), fits),
-            features=features,
-            target=dataset.target[here],
-            ids=[dataset.ids[person] for person in whose[here]],
-            oracle=oracle,
-            attribute=attribute,
-            notion=settings.notion,
-            tolerance=TOLERANCE if settings.tolerance is None else settings.tolerance,
-            stop_within=settings.tolerance,
-            seed=seed,
-            keep_selection_rate=settings.keep_selection_rate,
-            options=settings.options,
-            record_epsilon=settings.record_epsilon,
-            others=test_features,
-        )
+        rehearsal = _company_side(dataset, attribute, settings, oracle, training, test, seed, fits)
         begin = time.perf_counter()
         trained = STRATEGIES[settings.strategy](rehearsal)
         seconds = time.perf_counter() - begin
 
-    truth, groups = dataset.target[there], dataset.codes(attribute)[there]
-    n_groups = len(dataset.labels(attribute))
-    base = trained.base_decide(test_features)
-    by_group = trained.decide_by_group
-    decisions = by_group(test_features, groups) if by_group else trained.decide(test_features)
     spent = oracle.budget.spent_epsilon if trained.epsilon_spent is None else trained.epsilon_spent
     papers = trained.papers
     if papers is None and not trained.accounting:
         papers = as_in_papers(oracle)
-    repeated = None if dataset.people is None else whose[there]
     return Run(
         seed=seed,
-        test_error=float(np.mean(decisions != truth)),
-        test_violation=violation(settings.notion, truth, decisions, groups, n_groups),
-        base_error=float(np.mean(base != truth)),
-        base_violation=violation(settings.notion, truth, base, groups, n_groups),
         epsilon_spent=spent,
         seconds=seconds,
         returned=trained.returned,
         epsilon_cap=oracle.budget.cap_epsilon if math.isfinite(spent) else math.inf,
         epsilon_as_in_papers=math.nan if papers is None else papers.epsilon,
         as_in_papers="" if papers is None else papers.label,
-        selection_rate=float(np.mean(decisions)),
-        base_selection_rate=float(np.mean(base)),
-        noise_floor=noise_floor(
-            settings.notion, truth, decisions, groups, n_groups, people=repeated
-        ),
-        group_fairness=group_fairness(decisions, groups) if n_groups == 2 else math.nan,
-        equalized_odds_sum=(
-            equalized_odds_sum(truth, decisions, groups) if n_groups == 2 else math.nan
-        ),
-        attribute_at_prediction=by_group is not None,
         accounting=trained.accounting,
+        **_measured(dataset, attribute, settings.notion, trained, test),
         **_drops(oracle),
     )
 
 
-def _drops(oracle: GroupOracle) -> dict[str, int | None]:
+def _company_side(
+    dataset: Dataset,
+    attribute: str,
+    settings: Settings,
+    oracle: GroupOracle,
+    training: Ints,
+    test: Ints,
+    seed: int,
+    fits: Fits,
+) -> Rehearsal:
+    """All that the company has in this run: rows of training people, and the oracle."""
+    whose = dataset.person_of_row
+    inside = np.isin(whose, training)
+    features = dataset.features[inside].reset_index(drop=True)
+    return Rehearsal(
+        estimator=Remembered(base_model(settings.base, features, seed), fits),
+        features=features,
+        target=dataset.target[inside],
+        ids=[dataset.ids[person] for person in whose[inside]],
+        oracle=oracle,
+        attribute=attribute,
+        notion=settings.notion,
+        tolerance=TOLERANCE if settings.tolerance is None else settings.tolerance,
+        stop_within=settings.tolerance,
+        seed=seed,
+        keep_selection_rate=settings.keep_selection_rate,
+        options=settings.options,
+        record_epsilon=settings.record_epsilon,
+        others=dataset.features[np.isin(whose, test)].reset_index(drop=True),
+    )
+
+
+def _measured(
+    dataset: Dataset, attribute: str, notion: str, trained: Trained, test: Ints
+) -> dict[str, Any]:
+    """Error, violation and shares on the test people, with attributes the company never had."""
+    whose = dataset.person_of_row
+    inside = np.isin(whose, test)
+    features = dataset.features[inside].reset_index(drop=True)
+    truth, groups = dataset.target[inside], dataset.codes(attribute)[inside]
+    n_groups = len(dataset.labels(attribute))
+    base = trained.base_decide(features)
+    by_group = trained.decide_by_group
+    decisions = by_group(features, groups) if by_group else trained.decide(features)
+    two = n_groups == 2
+    return {
+        "test_error": float(np.mean(decisions != truth)),
+        "test_violation": violation(notion, truth, decisions, groups, n_groups),
+        "base_error": float(np.mean(base != truth)),
+        "base_violation": violation(notion, truth, base, groups, n_groups),
+        "selection_rate": float(np.mean(decisions)),
+        "base_selection_rate": float(np.mean(base)),
+        "noise_floor": noise_floor(
+            notion, truth, decisions, groups, n_groups,
+            people=None if dataset.people is None else whose[inside],
+        ),
+        "group_fairness": group_fairness(decisions, groups) if two else math.nan,
+        "equalized_odds_sum": equalized_odds_sum(truth, decisions, groups) if two else math.nan,
+        "attribute_at_prediction": by_group is not None,
+    }  # fmt: skip
+
+
+def _drops(oracle: GroupOracle) -> dict[str, Any]:
     """How many people the individual filter left out, and at which query first."""
     if not oracle.capabilities.filtered:
         return {}

@@ -148,6 +148,7 @@ def fit(
     n, rate = len(rows), min(1.0, recipe.lot / len(rows))
     steps = max(1, round(recipe.epochs / rate))
     sigma = noise_multiplier(rate, steps, epsilon, delta)
+    # z may depend on the data only through the noised counts, which the accountant has.
     wide = _constraint_rows(target, groups, notion)
     scale = float(np.abs(wide).max())  # from released sizes
     z = torch.as_tensor(wide / scale, dtype=torch.float32)
@@ -230,6 +231,7 @@ def _constraint_rows(
 
 def _lots(n: int, rate: float, steps: int) -> Iterator[Tensor]:
     """Poisson samples from the system's randomness; an empty lot is a step of noise alone."""
+    # From the operating system: amplification holds only if nobody can predict the lots.
     below = int(rate * 2**32)
     for _ in range(steps):
         draws = np.frombuffer(os.urandom(4 * n), "<u4")

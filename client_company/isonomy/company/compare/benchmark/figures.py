@@ -95,6 +95,7 @@ def _trade_off(
     means: Sequence[Mean],
     published: Sequence[PublishedPoint],
 ) -> Panel:
+    """A panel of error against violation: published points below those that ran here."""
     here = [mean for mean in means if mean.where == where and mean.epsilon in (None, epsilon)]
     points = [
         point

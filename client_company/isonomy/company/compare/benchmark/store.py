@@ -69,6 +69,7 @@ class Store:
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Append and fsync; raises StorageError and leaves no half line behind."""
+        # One write of a whole line: a kill leaves it out or cuts it, and never mixes two lines.
         line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
         size = os.fstat(self._file).st_size
         try:

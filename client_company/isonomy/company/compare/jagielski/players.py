@@ -124,6 +124,7 @@ class AwareGame(BlindGame):
         return self._shares_of(scores[:, None] + bonus < 0)
 
     def _gram(self) -> Floats:
+        """(X G)ᵀ(X G) with noise in the blocks that depend on the attribute."""
         features = super()._gram()
         released = self._oracle.blind_sum(
             self._table.rows,

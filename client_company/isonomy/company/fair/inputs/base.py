@@ -48,6 +48,7 @@ def fit_base(
         folds = min(folds, int(np.bincount(labels).min()))
         splitter = StratifiedKFold(folds, shuffle=True, random_state=random_state)
     started = time.perf_counter()
+    # Out of fold: a model knows its training rows too well to tell how it treats other people.
     proba = cross_val_predict(clone(base), X, y, cv=splitter, groups=groups, method="predict_proba")
     between = time.perf_counter()
     fitted = clone(base).fit(X, y)

@@ -147,6 +147,7 @@ class ColumnCoder:
 
 
 def _fit_code(name: str, column: NDArray[Any]) -> Code:
+    """How this column is coded: by its levels, as 0 and 1, or as z-scores."""
     if column.dtype == object:
         levels, counts = np.unique(column[column != None].astype(str), return_counts=True)  # noqa: E711
         order = np.argsort(-counts, kind="stable")
@@ -171,6 +172,7 @@ def _fit_code(name: str, column: NDArray[Any]) -> Code:
 
 
 def _write(code: Code, column: NDArray[Any], out: Floats) -> None:
+    """Fill `out` (n, code.width) with the coded column."""
     if code.missing:
         is_text = column.dtype == object
         out[:, -1] = [value is None for value in column] if is_text else np.isnan(column)

@@ -96,6 +96,7 @@ class FeatureMap:
     def rows(self, X: Any, score: Floats | None = None) -> Floats:
         """(n, d) φ(x) / norm."""
         inner = self._x_part(self.coder.code(X))  # (n, 1 + l + r)
+        # Clipped the same way for people not seen, so that training and prediction agree.
         inner *= np.minimum(1.0, self.limit / np.linalg.norm(inner, axis=1))[:, None]
         if not self.bins:
             return inner / self.norm
@@ -149,6 +150,7 @@ def fit_features(X: Any, score: Floats, rng: np.random.Generator) -> FeatureMap:
     stretch /= float(np.linalg.norm(deviation * stretch)) or 1.0
     edges = np.unique(np.quantile(score, np.arange(1, BINS) / BINS))
     shares = np.bincount(np.searchsorted(edges, score), minlength=len(edges) + 1) / n
+    # Without a limit first: the limit is a quantile of the norms that the other constants give.
     draft = FeatureMap(
         coder=coder,
         centre=coded.mean(axis=0),

@@ -36,6 +36,7 @@ class People:
     @classmethod
     def of(cls, rows_of: Ints, stratum: Ints) -> People:
         """From each row's position in the cohort and its stratum."""
+        # The weight 1/m keeps a person's total at norm 1, whatever the number m of their rows.
         persons, person, times = np.unique(rows_of, return_inverse=True, return_counts=True)
         if len(persons) == len(rows_of):
             return cls(rows_of, stratum, np.arange(len(rows_of)), np.ones(len(rows_of)))

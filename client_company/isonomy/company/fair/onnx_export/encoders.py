@@ -126,6 +126,7 @@ def _numbers(graph: Graph, column: Column, categories: NDArray[Any], other: int)
         numbers = np.asarray(categories, dtype=np.float64).reshape(1, -1)
     except (TypeError, ValueError) as error:
         raise CannotConvert(f"column {column.name!r} has categories of another kind") from error
+    # NaN is not equal to itself, so a missing number needs a comparison of its own.
     hit = graph.op("Equal", column.tensor, graph.constant(numbers))
     if np.isnan(numbers).any():
         gap = graph.op("And", graph.op("IsNaN", column.tensor), graph.constant(np.isnan(numbers)))

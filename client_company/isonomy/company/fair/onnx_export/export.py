@@ -84,6 +84,7 @@ def _schema(classifier: FairClassifier, X: Any) -> Schema:
 
 
 def _build(classifier: FairClassifier, schema: Schema) -> Any:
+    """The ONNX model: columns → base model → tilted margins → decision and probabilities."""
     from isonomy.company.fair.onnx_export.classifiers import class_probabilities
     from isonomy.company.fair.onnx_export.graph import DOUBLE, Column, Graph, Matrix, Table
     from isonomy.company.fair.onnx_export.rule import decided, tilted_margins, tilted_probabilities

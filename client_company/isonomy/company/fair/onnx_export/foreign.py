@@ -73,6 +73,7 @@ def torch_logits(graph: Graph, module: Any, matrix: Matrix) -> str:
 
 
 def _by_skl2onnx(model: Any, width: int, options: dict[str, Any] | None) -> Any:
+    """The model in ONNX; CannotConvert where skl2onnx is missing or refuses."""
     try:
         from skl2onnx import convert_sklearn
         from skl2onnx.common.data_types import FloatTensorType

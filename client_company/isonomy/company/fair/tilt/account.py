@@ -104,6 +104,7 @@ def _shared_fields(
 
 
 def _notes(outcome: Outcome, before: Measures, after: Measures) -> tuple[str, ...]:
+    """What a reader should know beside the numbers."""
     notes = []
     slack = outcome.view.land.slack
     if after.selection_rate < FELL * before.selection_rate:

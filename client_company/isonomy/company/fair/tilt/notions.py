@@ -93,6 +93,7 @@ def tolerance_of(notion: str, tolerance: float | Mapping[str, float]) -> float:
 
 
 def _events(notion: str, tolerance: float, classes: int) -> tuple[Event, ...]:
+    """The events of one notion."""
     if notion == "accuracy_parity":
         return (Event("wrong", "wrong", tolerance),)
     if notion == "demographic_parity":

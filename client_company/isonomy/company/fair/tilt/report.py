@@ -75,6 +75,7 @@ class Report:
         return "\n".join([*lines, *self.notes])
 
     def _what_was_done(self) -> str:
+        """One sentence: the base model unchanged, or the tilt and what it brought."""
         if self.returned == "base":
             return (
                 "That is within what the budget can tell from the tolerance, or no tilt was worth "

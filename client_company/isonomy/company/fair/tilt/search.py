@@ -160,6 +160,7 @@ def bisect(land: Landscape) -> Tilt:
 
 def solve_dual(land: Landscape, start: Tilt) -> Tilt:
     """Offset iterations around L-BFGS; the best of all iterates by `merit`."""
+    # The step of 0.7 is damped, because hard rates jump as λ moves.
     offsets = np.zeros(land.shape)
     best, best_merit = start, merit(land, start)
     current = start

@@ -118,6 +118,7 @@ def _labels(
 
 
 def _target(column: pd.Series, positive: str | None) -> NDArray[np.int64]:
+    """(rows,) 1 for the favourable class, 0 for the other."""
     values = column.astype(str).str.strip()
     classes = sorted(values.unique())
     if len(classes) != 2:

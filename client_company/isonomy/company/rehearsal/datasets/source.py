@@ -99,6 +99,7 @@ class Source:
         )
 
     def _online(self) -> pd.DataFrame:
+        """The online copy, checked; TransportError says how to go on without a connection."""
         names = ", ".join(table.path for table in self.files)
         if self.fetch is None:
             raise DataError(
@@ -106,6 +107,7 @@ class Source:
                 "and name its folder with --data-dir"
             )
         try:
+            # A fetch retries and warns of it; the error below is all that a reader needs.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # retries; what matters is said below
                 frame = self.fetch()
@@ -127,6 +129,7 @@ class Source:
         tolerance: float,
         online: bool = False,
     ) -> None:
+        """Raise DataError unless columns, rows and the share of positives are as published."""
         missing = sorted(set(table.columns) - set(frame.columns))
         if missing:
             raise DataError(
