@@ -26,7 +26,7 @@ from isonomy.common.node.node import free_port
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.sums.custodian import Custodian
-from isonomy.common.sums.local import LocalOracle
+from isonomy.common.sums.local import LocalChannel
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.demo.processes import Processes, Running
@@ -101,8 +101,8 @@ def alone(folder: Path) -> list[list[str]]:
             table, ledger, plan=plan, member_key=b"k" * 32, source=CountedNoise(1)
         )
         custodian.reserve(cap)
-        oracle = LocalOracle(table, custodian, plan=plan, cap_units=cap, delta=float(DELTA))
-        return script(oracle, slice(0, len(PEOPLE)))
+        channel = LocalChannel(table, custodian, plan=plan, cap_units=cap, delta=float(DELTA))
+        return script(GroupOracle(channel), slice(0, len(PEOPLE)))
 
 
 class Town:

@@ -60,7 +60,7 @@ def test_nobody_audits_themselves_or_without_keys(changes: dict[str, Any], reaso
         ({**OUTSIDE, "inspection_millionths": 1_000_000}, ["100 %", AUDITOR.x25519[:16], "before"]),
         (
             {**OUTSIDE, "inspection_millionths": 10_000, "inspection_waits": False},
-            ["1 %", "looked at after"],
+            ["1 %", "checked after"],
         ),
     ],
 )

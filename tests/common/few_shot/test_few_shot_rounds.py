@@ -177,7 +177,7 @@ def test_a_killed_relay_loses_its_parts_and_the_round_is_sent_again(tmp_path: Pa
         def forgetful(self: RoundAdder, envelope: Any, raw: bytes) -> bytes:
             if envelope.sender == "regulator" and not rounds and not losses:
                 losses.append(True)
-                self._kept.clear()
+                self._stored.clear()
             return original(self, envelope, raw)
 
         losses: list[bool] = []
@@ -208,7 +208,7 @@ def test_a_relay_that_is_started_anew_in_the_middle(tmp_path: Path) -> None:
         def restart(summary: RoundSummary) -> None:
             rounds.append(summary)
             if summary.number == 2:
-                both.relay.stop(0)
+                both.relay.stop()
                 both.relay = both.federation.relay(address).start()
 
         regulator = both.federation.session(tickets["regulator"])

@@ -59,9 +59,9 @@ def test_a_private_step_asks_once_and_moves_the_model() -> None:
     ) as oracle:
         strategy = bench.PFLD()
         step = bench._step(sample, model, strategy, oracle, 50, 5)
-        asked = oracle._asked
+        asked, _ = oracle.position
         step()
-        assert oracle._asked == asked + 1
+        assert oracle.position[0] == asked + 1
 
 
 def test_the_network_is_the_papers() -> None:

@@ -21,7 +21,7 @@ from isonomy.common.pooled.half import PooledHalf
 from isonomy.common.pooled.masks import share_slices
 from isonomy.common.sums.custodian import Custodian
 from isonomy.common.sums.oracle import GroupOracle, Release
-from isonomy.company.federation.joining import JoinedJointOracle, join
+from isonomy.company.federation.joining import join
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.serving import plan_desks
 from isonomy.regulator.serving.daemon import Daemon
@@ -81,7 +81,7 @@ def company(joint: Table, name: str) -> list[Release]:
     place = share_slices(federation.plan)[joint.names.index(name)]
     exchanges: list[Any] = []
     with join(federation.plan, home=home, wait_s=20, on_exchange=exchanges.append) as oracle:
-        assert isinstance(oracle, JoinedJointOracle)
+        assert oracle.capabilities.pooled
         releases = script(oracle, place)
     assert [exchange.number for exchange in exchanges] == [1, 2, 3]
     return releases

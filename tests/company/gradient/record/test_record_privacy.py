@@ -618,7 +618,7 @@ def _parts_of(own: Any, data: Toy) -> dict[str, Part]:
     """The plan of the same run, made again on a fresh oracle of the same cap."""
     from isonomy.company.gradient.training.checks import plan_record, prepare_run
 
-    own.oracle._spent[:] = 0
+    own.oracle.accounts.restore(0 * own.oracle.accounts.state())
     run = prepare_run(own, data.x, data.y, None, torch.Generator().manual_seed(0))
     plan_record(run, own.strategy)
     assert run.record is not None
