@@ -223,19 +223,6 @@ def test_wrong_options_and_base_models() -> None:
             simulate(few, settings)
 
 
-def test_a_gaussian_postprocessing_is_not_called_pure() -> None:
-    settings = Settings(
-        strategy="dp_postprocess",
-        notion="equal_fpr",
-        base="logistic",
-        seeds=1,
-        options={"mechanism": "gaussian"},
-    )
-    result = simulate(lending(900, seed=1), settings).results[0]
-    assert result.accounting == ""
-    assert 0.99 < result.runs[0].epsilon_spent <= 1.0
-
-
 def test_the_papers_own_rounds_and_step() -> None:
     settings = Settings(
         strategy="dp_oracle",

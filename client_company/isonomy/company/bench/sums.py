@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 PEOPLE = (4_000, 16_000, 36_000, 64_000, 256_000)
 COLUMNS = 128
-# A second table keeps one block size, so that nothing but the number of people changes.
-SCALING_BLOCK = 64
 REPEATS = 5
 ROUNDS = 3
 
@@ -63,9 +61,7 @@ class SumCost:
         return self.columns_ms + self.decrypt_ms
 
 
-def measure_exchange(
-    people: int, columns: int, block: int | None = None, *, wall: bool = False
-) -> SumCost:
+def measure_exchange(people: int, columns: int, *, wall: bool = False) -> SumCost:
     """Quantise, encrypt, multiply, blind, decrypt; checks that the sums are the true ones."""
     clock = time.perf_counter if wall else time.process_time
 
@@ -76,8 +72,6 @@ def measure_exchange(
         setattr(exchange, name, getattr(exchange, name) + (clock() - start) * 1e3)
 
     layout = choose_layout(PARAMS, people, columns)
-    if block is not None:
-        layout = Layout(PARAMS, people, columns, block)
     exchange = SumCost(people, columns, layout.block)
     rng = np.random.default_rng(0)
     rows, members = rng.normal(size=(people, columns)), rng.random(people) < 0.5
@@ -123,16 +117,6 @@ def measure_tenseal(size: int) -> tuple[float, float]:
     return _best_ms(lambda: vector.matmul(matrix)), public
 
 
-def measure_two_processes(people: int, columns: int) -> float:
-    """How much faster two processes are that take half of the columns each."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
-        list(pool.map(measure_exchange, [256] * 2, [8] * 2))  # start both
-        alone = pool.submit(measure_exchange, people, columns).result().company_ms
-        halves = list(pool.map(measure_exchange, [people] * 2, [columns // 2] * 2))
-    return alone / max(half.company_ms for half in halves)
-
-
 def run(step: Callable[[str], Any] = lambda _: None) -> dict[str, Any]:
     """The whole benchmark as the JSON that `--json` prints."""
     step("TenSEAL's matmul, 256 × 256")
@@ -140,14 +124,10 @@ def run(step: Callable[[str], Any] = lambda _: None) -> dict[str, Any]:
     step("blind group sum, 256 × 256")
     exchanges = [measure_exchange(256, 256, wall=True) for _ in range(REPEATS)]
     company_ms = min(exchange.company_ms for exchange in exchanges)
-    rows = {
-        name: [asdict(exchange) for exchange in _scaling(block, step)]
-        for name, block in (("scaling", None), ("scaling_one_block", SCALING_BLOCK))
-    }
-    step("two processes")
-    large = rows["scaling"][-1]
+    rows = [asdict(exchange) for exchange in _scaling(step)]
+    cells, large = [row["company_ns_per_cell"] for row in rows], rows[-1]
     return {
-        "schema": 1,
+        "schema": 2,
         "matmul_256": {
             "tenseal_ms": tenseal_ms,
             "tenseal_context_mb": context_mb,
@@ -155,16 +135,14 @@ def run(step: Callable[[str], Any] = lambda _: None) -> dict[str, Any]:
             "regulator_ms": min(exchange.regulator_ms for exchange in exchanges),
             "ratio": tenseal_ms / company_ms,
         },
-        **rows,
-        "scaling_spread": _spread(rows["scaling"]),
-        "scaling_one_block_spread": _spread(rows["scaling_one_block"]),
+        "scaling": rows,
+        "scaling_spread": max(cells) / min(cells),
         "regulator": {
             "columns_per_s": 1e3 * -(-large["people"] // large["block"]) / large["columns_ms"],
             "decrypt_ms_per_answer": large["decrypt_ms"]
             / -(-large["columns"] * large["block"] // PARAMS.poly_degree),
             "bytes_per_person": large["bytes_down"] / large["people"],
         },
-        "two_processes_speedup": measure_two_processes(16_000, COLUMNS),
     }
 
 
@@ -182,7 +160,7 @@ def sums(as_json: bool) -> None:
 
 
 def _print(console: Console, result: dict[str, Any]) -> None:
-    """The result as one sentence, two tables and one more sentence."""
+    """The result as a sentence, a table and another sentence."""
     matmul = result["matmul_256"]
     console.print(
         f"256 × 256: TenSEAL matmul {matmul['tenseal_ms']:.0f} ms (public context "
@@ -190,38 +168,32 @@ def _print(console: Console, result: dict[str, Any]) -> None:
         f"at the company, {matmul['regulator_ms']:.1f} ms at the regulator: "
         f"[bold]{matmul['ratio']:.0f} times faster[/bold]"
     )
-    for name, title in (
-        ("scaling", f"{COLUMNS} columns, the block size that is chosen in use"),
-        ("scaling_one_block", f"{COLUMNS} columns, one block size for all"),
-    ):
-        table = Table(title=title, title_justify="left")
-        names = ("people", "block", "company ms", "ns/cell", "regulator ms")
-        for heading in (*names, "peak MB", "MB down", "MB up"):
-            table.add_column(heading, justify="right", no_wrap=True)
-        for row in result[name]:
-            table.add_row(
-                f"{row['people']:,}",
-                str(row["block"]),
-                f"{row['company_ms']:.0f}",
-                f"{row['company_ns_per_cell']:.0f}",
-                f"{row['columns_ms'] + row['decrypt_ms']:.0f}",
-                f"{row['peak_mb']:.0f}",
-                f"{row['bytes_down'] / 2**20:.1f}",
-                f"{row['bytes_up'] / 2**20:.2f}",
-            )
-        console.print(table)
+    table = Table(title=f"{COLUMNS} columns", title_justify="left")
+    names = ("people", "block", "company ms", "ns/cell", "regulator ms")
+    for heading in (*names, "peak MB", "MB down", "MB up"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in result["scaling"]:
+        table.add_row(
+            f"{row['people']:,}",
+            str(row["block"]),
+            f"{row['company_ms']:.0f}",
+            f"{row['company_ns_per_cell']:.0f}",
+            f"{row['columns_ms'] + row['decrypt_ms']:.0f}",
+            f"{row['peak_mb']:.0f}",
+            f"{row['bytes_down'] / 2**20:.1f}",
+            f"{row['bytes_up'] / 2**20:.2f}",
+        )
+    console.print(table)
     regulator = result["regulator"]
     console.print(
-        f"Cost per cell varies by a factor of {result['scaling_spread']:.2f} in use, "
-        f"{result['scaling_one_block_spread']:.2f} at one block size. "
+        f"Cost per cell varies by a factor of {result['scaling_spread']:.2f}. "
         f"Regulator: {regulator['columns_per_s']:.0f} columns/s, "
         f"{regulator['decrypt_ms_per_answer']:.2f} ms per answer ciphertext, "
-        f"{regulator['bytes_per_person']:.0f} bytes per person. Two processes with half of the "
-        f"columns each: {result['two_processes_speedup']:.2f} times faster."
+        f"{regulator['bytes_per_person']:.0f} bytes per person."
     )
 
 
-def _scaling(block: int | None, step: Callable[[str], Any]) -> list[SumCost]:
+def _scaling(step: Callable[[str], Any]) -> list[SumCost]:
     """One row per number of people: the quickest of several rounds, the peak of the first."""
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
@@ -231,16 +203,11 @@ def _scaling(block: int | None, step: Callable[[str], Any]) -> list[SumCost]:
             rounds.append([])
             for people, pool in zip(PEOPLE, pools, strict=True):
                 step(f"{people:,} people × {COLUMNS} columns, round {number + 1} of {ROUNDS}")
-                rounds[-1].append(pool.submit(measure_exchange, people, COLUMNS, block).result())
+                rounds[-1].append(pool.submit(measure_exchange, people, COLUMNS).result())
     return [
         replace(min(row, key=lambda exchange: exchange.company_ms), peak_mb=row[0].peak_mb)
         for row in zip(*rounds, strict=True)
     ]
-
-
-def _spread(rows: list[dict[str, Any]]) -> float:
-    cells = [row["company_ns_per_cell"] for row in rows]
-    return float(max(cells) / min(cells))
 
 
 def _best_ms(work: Callable[[], object]) -> float:

@@ -38,12 +38,17 @@ from isonomy.company.fair.inputs.base import check_base, fit_base
 from isonomy.company.fair.inputs.features import fit_features
 from isonomy.company.fair.inputs.people import People
 from isonomy.company.fair.onnx_export import Schema, export
-from isonomy.company.fair.tilt.account import Seconds, report_of, report_of_exactly_fair
 from isonomy.company.fair.tilt.analysis import Problem, View
 from isonomy.company.fair.tilt.model import TiltedModel
 from isonomy.company.fair.tilt.notions import Event, centred, events_of, tolerance_of
 from isonomy.company.fair.tilt.releases import AUDITS, Prices, Releases
-from isonomy.company.fair.tilt.report import Point, measure
+from isonomy.company.fair.tilt.report import (
+    Point,
+    Seconds,
+    measure,
+    report_of,
+    report_of_exactly_fair,
+)
 from isonomy.company.fair.tilt.rule import Tilt, decide
 from isonomy.company.fair.tilt.search import search
 from isonomy.company.fair.tilt.strategy import Outcome, base_is_fair, reuse, run, settle

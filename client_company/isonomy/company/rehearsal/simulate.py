@@ -40,11 +40,11 @@ from isonomy.company.rehearsal.measures import (
 from isonomy.company.rehearsal.results import Result, Run, Simulation
 from isonomy.company.rehearsal.settings import Settings
 from isonomy.company.rehearsal.strategies import (
+    PURE,
     STRATEGIES,
     TOLERANCE,
     Rehearsal,
     Trained,
-    is_pure,
     rehearsal_oracle,
 )
 
@@ -109,7 +109,7 @@ def run_seed(
         epsilon=epsilon,
         delta=settings.delta,
         encrypted=settings.encrypted,
-        pure=is_pure(settings.strategy, settings.options),
+        pure=settings.strategy in PURE,
         stretch=settings.stretch,
     ) as oracle:
         rehearsal = _company_side(dataset, attribute, settings, oracle, training, test, seed, fits)

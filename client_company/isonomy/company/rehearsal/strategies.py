@@ -197,15 +197,12 @@ def check_notion(strategy: str, notion: str) -> None:
         raise ConfigError(f"{strategy} is for {', '.join(notions)}; got notion {notion!r}")
 
 
-def is_pure(strategy: str, options: Mapping[str, Any]) -> bool:
-    """Whether the strategy makes one release of pure ε and nothing else.
+PURE = ("dp_postprocess", "randomised_response")
+"""Strategies that make one release of pure ε and nothing else.
 
-    A pure ε is stronger than (ε, δ). In the ledger's μ² it counts for several times its ε, because
-    there it must compose with anything; alone it must not be handicapped by that in a comparison.
-    """
-    if strategy == "dp_postprocess":
-        return bool(options.get("mechanism", "laplace") == "laplace")
-    return strategy == "randomised_response"
+A pure ε is stronger than (ε, δ). In the ledger's μ² it counts for several times its ε, because
+there it must compose with anything; alone it must not be handicapped by that in a comparison.
+"""
 
 
 # --- Oracles over known attributes -----------------------------------------------------------

@@ -19,19 +19,13 @@ _RESERVE = ("#01665e", "#9e0142", "#4d4d4d", "#666633")
 
 @dataclass(frozen=True)
 class Method:
-    """How a strategy is shown, and what kind of thing it is.
-
-    | name | meaning |
-    |---|---|
-    | private | it has a budget; otherwise it is a reference that sees the true attributes or none |
-    | designed_here | rather than re-implemented from a paper |
-    """
+    """How a strategy is shown, and what kind of thing it is."""
 
     label: str
     colour: str
     mark: str
-    private: bool = True
-    designed_here: bool = False
+    private: bool = True  # it has a budget; False: a reference, with the true attributes or none
+    designed_here: bool = False  # rather than re-implemented from a paper
 
 
 _METHODS = {

@@ -27,7 +27,7 @@ from isonomy.common.agreements.plan import MILLION
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.privacy.accounting import laplace_scale_for
 from isonomy.common.privacy.queries import cost_of
-from isonomy.common.sums.oracle import GroupOracle, NoiseLevel
+from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.compare.jagielski.rule import LABELS_OF, solve
 
 
@@ -44,7 +44,6 @@ class PostprocessedClassifier:
     tolerance: float = 0.01  # γ of the linear program
     oracle: GroupOracle | None = None
     attribute: str | None = None
-    mechanism: str = "laplace"  # pure ε, as in the paper; or "gaussian"
     share: float = 1.0  # of the plan's budget
     random_state: int | None = None  # for the rule's coin tosses; None: fresh ones
 
@@ -54,14 +53,13 @@ class PostprocessedClassifier:
         self.classes_, label, people = two_classes(oracle, y, ids)
         self.estimator_ = clone(self.estimator).fit(X, y)
         decided = self._base(X)
-        noise = self._noise(oracle)
-        self.pure_epsilon_ = noise.get("epsilon")  # None: Gaussian noise, (ε, δ) by the ledger
+        self.pure_epsilon_ = self._largest_epsilon(oracle)
         released = oracle.counts(
             decided * 2 + label,
             attribute=self.attribute,
             people=people,
             purpose="postprocessing counts",
-            **noise,
+            epsilon=self.pure_epsilon_,
         )
         counts = np.zeros((len(released.groups), 4))  # cells that nobody is in have no column
         counts[:, : released.values.shape[1]] = released.values
@@ -99,19 +97,15 @@ class PostprocessedClassifier:
             raise ConfigError("give an estimator and an oracle")
         if self.notion not in LABELS_OF:
             raise ConfigError(f"postprocessing knows {', '.join(LABELS_OF)}; got {self.notion!r}")
-        if self.mechanism not in ("laplace", "gaussian"):
-            raise ConfigError(f"mechanism is laplace or gaussian; got {self.mechanism!r}")
         if not 0 < self.share <= 1:
             raise ConfigError(f"share is a part of the budget, above 0 and at most 1: {self.share}")
         return self.oracle
 
-    def _noise(self, oracle: GroupOracle) -> NoiseLevel:
-        """The share of the budget as a deviation's share, or as the largest pure ε that it buys."""
-        if self.mechanism == "gaussian":
-            return {"share": self.share}
+    def _largest_epsilon(self, oracle: GroupOracle) -> float:
+        """The largest pure ε that the share of the budget buys."""
         cost = cost_of("groups", (len(oracle.labels(self.attribute)),), oracle.params)
         units = int(oracle.budget.cap_units * self.share)
-        return {"epsilon": cost.l1 / laplace_scale_for(units, cost.l1)}
+        return cost.l1 / laplace_scale_for(units, cost.l1)
 
 
 def two_classes(

@@ -17,7 +17,7 @@ from isonomy.company.compare.jagielski.postprocess import (
     PostprocessedClassifier,
 )
 from isonomy.company.rehearsal.base_models import base_model
-from isonomy.company.rehearsal.strategies import DecideByGroup, Rehearsal, Trained, decider, is_pure
+from isonomy.company.rehearsal.strategies import DecideByGroup, Rehearsal, Trained, decider
 
 PURE = "pure ε of one Laplace release, stronger than (ε, δ); it needs no δ"
 
@@ -31,16 +31,15 @@ def postprocess(rehearsal: Rehearsal) -> Trained:
         oracle=rehearsal.oracle,
         attribute=rehearsal.attribute,
         random_state=rehearsal.seed,
-        **rehearsal.options_among("mechanism", "share"),
+        **rehearsal.options_among("share"),
     ).fit(rehearsal.features, rehearsal.target, ids=rehearsal.ids)
-    pure = is_pure("dp_postprocess", rehearsal.options)
     return Trained(
         _refuse,
         decider(model.estimator_),
         "dp_postprocess",
         decide_by_group=_by_group(model),
-        epsilon_spent=model.pure_epsilon_ if pure else None,
-        accounting=PURE if pure else "",
+        epsilon_spent=model.pure_epsilon_,
+        accounting=PURE,
     )
 
 

@@ -12,7 +12,7 @@ from sklearn.model_selection import GroupKFold, StratifiedKFold, cross_val_predi
 
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.company.fair.inputs.people import People
-from isonomy.company.fair.tilt.account import Seconds
+from isonomy.company.fair.tilt.report import Seconds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

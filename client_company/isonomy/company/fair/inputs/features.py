@@ -46,33 +46,19 @@ MAX_CODED = DEFAULT_PARAMETERS.max_columns - FOURIER - BINS - 1
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """φ with all its constants; `rows(X, score)` gives (n, d), norm ≤ 1.
+    """φ with all its constants; `rows(X, score)` gives (n, d), norm ≤ 1."""
 
-    | name | shape | meaning |
-    |---|---|---|
-    | coder | | how a table becomes numbers (z-scores, one-hots) |
-    | centre | (l,) | mean of the coded columns |
-    | stretch | (l,) | factor of each column: 1/√deviation, over the block's root mean square |
-    | basis | (l, m) or (0, 0) | public principal directions of a very wide table |
-    | omega, phase | (l, r), (r,) | random Fourier features √(2/r)·cos(xω + b) |
-    | fourier_centre | (r,) | their mean |
-    | edges | (bins − 1,) | quantiles of the score |
-    | shares | (bins,) | people per bin, for centring |
-    | limit | | 75 % quantile of the norm of the x part |
-    | bins | | False: the part of φ that does not know the base model |
-    """
-
-    coder: ColumnCoder
-    centre: Floats
-    stretch: Floats
-    basis: Floats
-    omega: Floats
-    phase: Floats
-    fourier_centre: Floats
-    edges: Floats
-    shares: Floats
-    limit: float
-    bins: bool = True
+    coder: ColumnCoder  # how a table becomes numbers (z-scores, one-hots)
+    centre: Floats  # (l,) mean of the coded columns
+    stretch: Floats  # (l,) factor of each column: 1/√deviation, over the block's root mean square
+    basis: Floats  # (l, m) or (0, 0) public principal directions of a very wide table
+    omega: Floats  # (l, r) random Fourier features √(2/r)·cos(xω + b)
+    phase: Floats  # (r,)
+    fourier_centre: Floats  # (r,) their mean
+    edges: Floats  # (bins − 1,) quantiles of the score
+    shares: Floats  # (bins,) people per bin, for centring
+    limit: float  # 75 % quantile of the norm of the x part
+    bins: bool = True  # False: the part of φ that does not know the base model
 
     @property
     def norm(self) -> float:

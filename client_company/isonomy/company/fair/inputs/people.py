@@ -18,20 +18,12 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class People:
-    """Who the rows belong to.
+    """Who the rows belong to."""
 
-    | name | shape | meaning |
-    |---|---|---|
-    | position | (entries,) | the person's position in the cohort |
-    | stratum | (entries,) | the label of the entry, 0 where labels do not matter |
-    | entry | (rows,) | the entry of a row |
-    | weight | (rows,) | 1 / number of rows of the same person |
-    """
-
-    position: Ints
-    stratum: Ints
-    entry: Ints
-    weight: Floats
+    position: Ints  # (entries,) the person's position in the cohort
+    stratum: Ints  # (entries,) the label of the entry, 0 where labels do not matter
+    entry: Ints  # (rows,) the entry of a row
+    weight: Floats  # (rows,) 1 / number of rows of the same person
 
     @classmethod
     def of(cls, rows_of: Ints, stratum: Ints) -> People:

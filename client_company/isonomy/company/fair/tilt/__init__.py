@@ -2,6 +2,6 @@
 
 Read `strategy` first: it is the whole algorithm on one page. `releases` asks the regulator, and is
 the only module here that spends privacy; `audits`, `analysis` and `search` work on what it bought;
-`rule` and `model` decide; `account` and `report` say what was done. Only the estimator enters here,
+`rule` and `model` decide; `report` says what was done. Only the estimator enters here,
 and whoever reads its report.
 """

@@ -55,40 +55,25 @@ class Prices:
 
 @dataclass(frozen=True)
 class Releases:
-    """Released numbers with their deviations, and the public rows that they are sums of.
-
-    | name | shape | meaning |
-    |---|---|---|
-    | attributes, groups | | the attributes asked for; all group labels, attribute by attribute |
-    | sizes | | number of groups of each attribute |
-    | events | | what the audits counted |
-    | classes | | number of classes |
-    | counts, count_deviation | (groups, strata), (groups,) | people per group and label |
-    | moments, moment_deviation | (strata, groups, d), (groups,) | Σ φ per group and label |
-    | decisions | (audits, rows) | the hard decisions that were audited |
-    | audits, audit_deviation | (audits, groups, events), (audits, groups) | their centred sums |
-    | features, score | , (rows,) | φ and the score it was given |
-    | fingerprint | | hash of people and labels: the releases fit no other rows |
-    | units, queries | | μ² paid, in the ledger's units; ids of the ledger's records |
-    """
+    """Released numbers with their deviations, and the public rows that they are sums of."""
 
     attributes: tuple[str, ...]
-    groups: tuple[str, ...]
-    sizes: tuple[int, ...]
-    events: tuple[Event, ...]
+    groups: tuple[str, ...]  # all group labels, attribute by attribute
+    sizes: tuple[int, ...]  # number of groups of each attribute
+    events: tuple[Event, ...]  # what the audits counted
     classes: int
-    counts: Floats
-    count_deviation: Floats
-    moments: Floats
-    moment_deviation: Floats
-    decisions: Ints
-    audits: Floats
-    audit_deviation: Floats
-    features: FeatureMap
-    score: Floats
-    fingerprint: bytes
-    units: int
-    queries: tuple[str, ...]
+    counts: Floats  # (groups, strata) people per group and label
+    count_deviation: Floats  # (groups,)
+    moments: Floats  # (strata, groups, d) Σ φ per group and label
+    moment_deviation: Floats  # (groups,)
+    decisions: Ints  # (audits, rows) the hard decisions that were audited
+    audits: Floats  # (audits, groups, events) their centred sums
+    audit_deviation: Floats  # (audits, groups)
+    features: FeatureMap  # φ
+    score: Floats  # (rows,) what φ saw of the base model
+    fingerprint: bytes  # of people and labels: the releases fit no other rows
+    units: int  # μ² paid, in the ledger's units
+    queries: tuple[str, ...]  # ids of the ledger's records
 
     @property
     def blocks(self) -> tuple[slice, ...]:

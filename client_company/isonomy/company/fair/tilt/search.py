@@ -37,30 +37,18 @@ _OFFSETS = 6
 
 @dataclass(frozen=True)
 class Landscape:
-    """All that the search needs, for the people of the releases.
-
-    | name | shape | meaning |
-    |---|---|---|
-    | events, blocks | | events; the groups of each attribute, as slices |
-    | y, weight | (rows,) | labels; weight of each row |
-    | proba | (rows, classes) | out-of-fold probabilities |
-    | cost | (classes − 1, rows, groups · events) | rule.costs |
-    | member | (rows, groups) | ĝ: what the releases know, times weight |
-    | counts | (groups, events) | people of each group among an event's members |
-    | slack | (groups, events) | what cannot be measured |
-    | keep_rate | | share of positives to keep, or None |
-    """
+    """All that the search needs, for the people of the releases."""
 
     events: tuple[Event, ...]
-    blocks: tuple[slice, ...]
-    y: Ints
-    weight: Floats
-    proba: Floats
-    cost: Floats
-    member: Floats
-    counts: Floats
-    slack: Floats
-    keep_rate: float | None = None
+    blocks: tuple[slice, ...]  # the groups of each attribute
+    y: Ints  # (rows,) labels
+    weight: Floats  # (rows,)
+    proba: Floats  # (rows, classes) out-of-fold probabilities
+    cost: Floats  # (classes − 1, rows, groups · events) rule.costs
+    member: Floats  # (rows, groups) ĝ: what the releases know, times weight
+    counts: Floats  # (groups, events) people of each group among an event's members
+    slack: Floats  # (groups, events) what cannot be measured
+    keep_rate: float | None = None  # share of positives to keep
 
     @property
     def shape(self) -> tuple[int, int]:
