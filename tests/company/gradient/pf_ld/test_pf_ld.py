@@ -1,4 +1,4 @@
-"""PF-LD against plain computations, and one test for each trap in the paper (DESIGN.md §2)."""
+"""PF-LD against plain computations, and one test for each trap in the paper (docs/design.md §2)."""
 
 from __future__ import annotations
 

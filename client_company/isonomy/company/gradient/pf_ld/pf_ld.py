@@ -9,7 +9,7 @@
                        S_ae = Σ_{A_i = a} (h_ie − h̄_e)
 
 (Σ̃, S̃: with noise.) The dual step itself is in isonomy.common.privacy.dual, in integers, because the
-regulator computes it too. Where we differ from the paper, each for privacy (DESIGN.md §2):
+regulator computes it too. Where we differ from the paper, each for privacy (docs/design.md §2):
 
 | paper | here |
 |---|---|

@@ -5,8 +5,8 @@
 
 The papers count every step as if its people had been drawn at random and in secret. Here the
 company, who is the adversary, chose them; and even an outsider learns from a person's own loss
-gradient whether they took part. So the figure is *not a guarantee* about attributes (DESIGN.md §2:
-0.77 claimed, 3.6 to 7 true). It is printed to be compared with published figures, and says so.
+gradient whether they took part. So the figure is *not a guarantee* about attributes (docs/design.md
+§4). It is printed to be compared with published figures, and says so.
 
 Who is asked about in all stages pays for all of them; who is in some only (equalized odds asks each
 label apart) pays for these. Reported is the largest over people.

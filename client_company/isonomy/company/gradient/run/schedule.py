@@ -1,6 +1,6 @@
 """How one budget is shared out: counts once, one dual query and E primal queries per round.
 
-    Σμ² = w_c + (T + 1)·(w_d/(T + 1)) + T·E·(w_p/(T·E)) = the whole budget          DESIGN.md §2
+    Σμ² = w_c + (T + 1)·(w_d/(T + 1)) + T·E·(w_p/(T·E)) = the whole budget     docs/design.md §4
 
 All queries draw on one budget, primal and dual together; each person's own sum stays below it. The
 shares are solved over the oracle's cap in integers (accounting.Split), so the last query of a full
