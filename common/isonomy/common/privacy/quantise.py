@@ -169,7 +169,11 @@ def quantise_weighted(
 def _quantise_two(
     rows: NDArray[np.floating], first: float, norm: float, bound: int
 ) -> QuantisedWeighted:
-    """For two groups, whose integers are q and −q: q says it all. `first`: u_1 − ū, ±½ exactly."""
+    """For two groups, whose integers are q and −q: q says it all. `first`: u_1 − ū, ±½ exactly.
+
+    A second implementation, kept because every step of PF-LD comes through here: 0.05 ms instead of
+    0.56 for 256 rows of 130 single-precision columns, 1.5 instead of 6.3 for 30,000 rows of 16.
+    """
     unit = first * bound  # a power of two
     differences = np.empty((1, *rows.shape), dtype=np.int32)
     last_total = np.zeros(rows.shape[1], dtype=np.int64)
