@@ -21,6 +21,7 @@ from isonomy.common.crypto.he import QueryKey, SumBuilder, scheme
 from isonomy.common.crypto.packing import Layout
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as P
 from isonomy.common.inspection.inspection import inspect_request, recompute
+from isonomy.common.privacy.declarations import Audit, Declaration
 from isonomy.common.privacy.queries import Query, shapes_of
 from isonomy.common.sums import regulator_half
 from isonomy.common.sums.encrypted import EncryptedChannel
@@ -483,3 +484,14 @@ def test_each_attempt_has_its_own_key_and_columns(tmp_path: Path) -> None:
     second = decode(fed2.port.columns_seen[0], ColumnsHeader)
     assert first.attempt != second.attempt
     assert first.zero != second.zero
+
+
+def test_an_audit_under_a_plan_that_protects_records_is_refused(tmp_path: Path) -> None:
+    """Whatever the company's own code does: the totals of an audit are exact."""
+    fed = world(tmp_path)
+    fed.custodian._record_private = True
+    audit = Declaration(Audit("after", "d", (20_000, 20_000), "1"))
+    for oracle in (fed.company(), fed.local()):
+        with pytest.raises(ProtocolError, match="takes no audits"):
+            oracle.open_sum(np.ones((40, 2)), norm=2.0, share=0.1, declaration=audit)
+    oracle.blind_sum(np.ones((40, 1)), norm=1.0, share=0.1)  # other queries go on

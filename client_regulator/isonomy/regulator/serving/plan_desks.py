@@ -55,6 +55,7 @@ class PlanDesks:
                     member_key=key,
                     # Otherwise the company could send multipliers λ that no answer led to.
                     dual_required=plan.strategy == "pf_ld",
+                    record_private=plan.record_privacy,
                 )
                 custodian.limits = self._limits(plan)
                 custodian.reserve(plan.cap_units, individual=plan.individual_filter)

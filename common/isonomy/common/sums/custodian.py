@@ -21,7 +21,7 @@ from isonomy.common.crypto.packing import centre
 from isonomy.common.ledger.ledger import DebitRecord, Ledger
 from isonomy.common.ledger.records import Inspection
 from isonomy.common.people.cohort import AttributeTable, group_count
-from isonomy.common.privacy.declarations import Declaration
+from isonomy.common.privacy.declarations import Audit, Declaration
 from isonomy.common.privacy.dual_keeper import DualKeeper
 from isonomy.common.privacy.noise import (
     MIN_SIGMA,
@@ -68,8 +68,10 @@ class Custodian:
         plan: bytes,
         member_key: bytes,
         dual_required: bool = False,
+        record_private: bool = False,
     ) -> None:
         self._table, self._ledger, self._plan = table, ledger, plan
+        self._record_private = record_private
         ledger.bind_key(hash_bytes("isonomy/member-key/v1", member_key))
         self._root = ledger.add_people(table.cohort.member_hashes(member_key))
         self.source: NoiseSource = SystemNoise()
@@ -122,6 +124,9 @@ class Custodian:
             cost = cost_of(query.shape, counts, query.params)
         except ConfigError as error:
             raise ProtocolError(str(error)) from None
+        if self._record_private and isinstance(query.declaration.content, Audit):
+            # Its declared totals are exact: one record blanked would change them.
+            raise ProtocolError("the plan protects whole records, so it takes no audits")
         answered = self.was_answered(query.query_id)
         if not answered:
             self.dual.check(query, counts)
