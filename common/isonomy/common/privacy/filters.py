@@ -1,7 +1,9 @@
 """Filters: accounts that refuse the first charge beyond their cap.
 
 `GaussianFilter` is one account for all; `IndividualFilter` has one per person, charged by the
-person's own row. Both hold under fully adaptive queries. Guarantees: see `accounting`.
+person's own row. Both hold under fully adaptive queries. Guarantees: see `accounting`. Before an
+answer the regulator checks the ledger (sums/custodian.py), and the company its own books
+(sums/accounts.py).
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ def _individual_units(
 class IndividualFilter:
     """The company's filter: every person has a cap, and stops taking part when it is spent.
 
-        μ_i² = Σ_t c_t²·‖v_it‖²/σ_t² <= cap          few-shot paper, Algorithms 1 and 2; DESIGN §2
+        μ_i² = Σ_t c_t²·‖v_it‖²/σ_t² <= cap          few-shot paper, Algorithms 1 and 2
 
     c is 1 for two groups, √2 for more, range(u) for weights; it enters as the integer c². Row
     norms do not depend on the attributes, so neither do the debits nor the people who drop out.

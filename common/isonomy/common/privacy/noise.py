@@ -1,4 +1,4 @@
-"""Integer noise from the operating system's randomness.
+"""Integer noise from the operating system's randomness; added to answers in sums/custodian.py.
 
 Adding a Gaussian rounded to integers to an integer sum equals rounding the sum plus a continuous
 Gaussian, so it is post-processing and `accounting.gaussian_units` holds as it stands. There are no

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,19 +84,10 @@ class Custodian:
 
     @classmethod
     def _with_noise(
-        cls,
-        table: AttributeTable,
-        ledger: Ledger,
-        *,
-        plan: bytes,
-        member_key: bytes,
-        source: NoiseSource,
-        dual_required: bool = False,
+        cls, table: AttributeTable, ledger: Ledger, *, source: NoiseSource, **terms: Any
     ) -> Custodian:
         """For tests only: another source of noise. No config, plan or command reaches this."""
-        custodian = cls(
-            table, ledger, plan=plan, member_key=member_key, dual_required=dual_required
-        )
+        custodian = cls(table, ledger, **terms)
         custodian.source = source
         return custodian
 
