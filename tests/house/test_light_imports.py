@@ -12,7 +12,7 @@ SERVER = "isonomy.server.cli isonomy.server.flower.server_app isonomy.server.flo
 ROUNDS = "isonomy.common.few_shot.rounds.settings isonomy.common.few_shot.rounds.sides"
 FEW_SHOT = ROUNDS + "".join(
     f" isonomy.common.few_shot.learning.{name}"
-    for name in ("tasks", "pool_file", "private", "fair", "memory", "state")
+    for name in ("tasks", "pool_file", "_private", "_fair", "memory", "_state")
 )
 
 

@@ -103,3 +103,29 @@ def test_no_module_refers_to_a_page_that_is_not_here() -> None:
             if reference.lstrip("./") not in pages | produced:
                 lost.append(f"{_name(path.parent)}/{path.name}: {reference}")
     assert not lost
+
+
+def test_private_modules_stay_in_their_room() -> None:
+    """`_name.py` is for its own folder; what another room needs has no underscore."""
+    trespasses = [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module
+        for module in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+        if _is_private(module) and _room_of(module) != path.parent
+    ]
+    assert not trespasses
+
+
+def _is_private(module: str) -> bool:
+    name = module.rpartition(".")[2]
+    return name.startswith("_") and (_room_of(module) / f"{name}.py").exists()
+
+
+def _room_of(module: str) -> Path:
+    """The folder that a module of ours lies in."""
+    parts = module.split(".")
+    if len(parts) < 3 or parts[0] != "isonomy" or parts[1] not in ROOTS:
+        return ROOT
+    return ROOTS[parts[1]].joinpath(*parts[2:-1])

@@ -27,18 +27,18 @@ from session_kit import FAST, Federation
 
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
 from isonomy.common.people.cohort import Cohort
+from isonomy.common.pooled._masks import company_index, share_slices
 from isonomy.common.pooled.channel import pooled_oracle
 from isonomy.common.pooled.half import PooledHalf
-from isonomy.common.pooled.masks import company_index, share_slices
 from isonomy.common.pooled.serving import serve_pooled
 from isonomy.common.remote.remote import remote_oracle, serve_queries
+from isonomy.common.session._mailbox import Mailbox
 from isonomy.common.session.connection import Session
-from isonomy.common.session.mailbox import Mailbox
 from isonomy.common.session.tickets import Ticket
 from isonomy.common.sums.openings import FolderOpenings
+from isonomy.server.relay._state import RelayState
+from isonomy.server.relay._store import RelayStore
 from isonomy.server.relay.relay import RelayServer
-from isonomy.server.relay.state import RelayState
-from isonomy.server.relay.store import RelayStore
 
 SCENARIO_S = 40
 EVENTS = {

@@ -16,9 +16,9 @@ from session_kit import FAST, Federation, attributes, split
 
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
+from isonomy.common.pooled._masks import share_slices
 from isonomy.common.pooled.channel import PooledChannel, pooled_oracle
 from isonomy.common.pooled.half import PooledHalf
-from isonomy.common.pooled.masks import share_slices
 from isonomy.common.pooled.serving import serve_pooled
 from isonomy.common.pooled.store import PooledStore
 from isonomy.common.session.connection import Session

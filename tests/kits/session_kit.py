@@ -21,8 +21,8 @@ from isonomy.common.keys.identity import Identity
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
+from isonomy.common.pooled._masks import share_fields
 from isonomy.common.pooled.half import PooledHalf
-from isonomy.common.pooled.masks import share_fields
 from isonomy.common.pooled.store import PooledStore
 from isonomy.common.remote.remote import serve_queries
 from isonomy.common.session.connection import Session

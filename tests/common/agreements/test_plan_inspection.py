@@ -13,7 +13,7 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.people.cohort import Cohort
-from isonomy.common.pooled.masks import share_fields
+from isonomy.common.pooled._masks import share_fields
 
 COMPANY = PartyKeys.generate("acme", "company")
 REGULATOR = PartyKeys.generate("bureau", "regulator")

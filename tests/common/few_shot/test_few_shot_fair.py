@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isonomy.common.base.errors import DataError
+from isonomy.common.few_shot.learning._fair import OddsMultipliers, cells_of, one_hot
+from isonomy.common.few_shot.learning._measures import measures
 from isonomy.common.few_shot.learning.evaluate import TestSet, evaluate
-from isonomy.common.few_shot.learning.fair import OddsMultipliers, cells_of, one_hot
 from isonomy.common.few_shot.learning.learners import RegulatorLearner
-from isonomy.common.few_shot.learning.measures import measures
 from isonomy.common.few_shot.learning.models import Network
 
 

@@ -11,7 +11,7 @@ from isonomy.common.base.errors import BudgetExceeded, IsonomyError, ModelsDiffe
 from isonomy.common.crypto.ciphertexts import Seeded
 from isonomy.common.crypto.he_vectors import VectorKey
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as PARAMS
-from isonomy.common.few_shot.rounds.messages import (
+from isonomy.common.few_shot.rounds._messages import (
     RoundReceipt,
     RoundRequest,
     dump_refusal,

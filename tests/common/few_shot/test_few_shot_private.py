@@ -11,11 +11,7 @@ from few_shot_kit import SeededBytes, tiny_pool, tiny_settings
 from pydantic import ValidationError
 
 from isonomy.common.base.errors import BudgetExceeded, CapacityError, ConfigError, DataError
-from isonomy.common.few_shot.learning.adapt import adapt
-from isonomy.common.few_shot.learning.learners import CompanyLearner, RegulatorLearner
-from isonomy.common.few_shot.learning.memory import run_in_memory
-from isonomy.common.few_shot.learning.models import Network
-from isonomy.common.few_shot.learning.private import (
+from isonomy.common.few_shot.learning._private import (
     BOUND,
     Accounts,
     PlainSums,
@@ -24,7 +20,11 @@ from isonomy.common.few_shot.learning.private import (
     saturated,
     sigma_of,
 )
-from isonomy.common.few_shot.learning.private_round import PrivateRound
+from isonomy.common.few_shot.learning._private_round import PrivateRound
+from isonomy.common.few_shot.learning.adapt import adapt
+from isonomy.common.few_shot.learning.learners import CompanyLearner, RegulatorLearner
+from isonomy.common.few_shot.learning.memory import run_in_memory
+from isonomy.common.few_shot.learning.models import Network
 from isonomy.common.few_shot.learning.tasks import Sampler, Tasks
 from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.few_shot.rounds.sides import MAX_ABS

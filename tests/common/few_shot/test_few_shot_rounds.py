@@ -33,13 +33,13 @@ from isonomy.common.base.errors import (
 from isonomy.common.crypto.he_vectors import VectorEncryptor, VectorKey
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.few_shot.rounds import serving as round_serving
-from isonomy.common.few_shot.rounds.messages import RoundReceipt, RoundRequest
+from isonomy.common.few_shot.rounds._messages import RoundReceipt, RoundRequest
+from isonomy.common.few_shot.rounds._rounds import Attempt
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
-from isonomy.common.few_shot.rounds.rounds import Attempt
 from isonomy.common.few_shot.rounds.session import RoundSummary, train
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.ledger.ledger import verify_ledger
-from isonomy.server.relay.rounds import RoundAdder
+from isonomy.server.relay._rounds import RoundAdder
 
 
 class Stop(Exception):  # noqa: N818
@@ -291,7 +291,7 @@ def test_a_company_that_sends_a_model_of_another_size_is_refused(
 
 
 def test_a_relay_that_adds_wrongly_is_caught(tmp_path: Path) -> None:
-    from isonomy.server.relay import rounds as relay_rounds
+    from isonomy.server.relay import _rounds as relay_rounds
 
     with pair(tmp_path) as both, both.ledger() as ledger:
         add = relay_rounds.add_answers

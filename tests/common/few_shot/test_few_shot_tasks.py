@@ -11,10 +11,10 @@ from few_shot_kit import SeededBytes, save_pool, tiny_pool, tiny_settings
 from pydantic import ValidationError
 
 from isonomy.common.base.errors import ConfigError, DataError, VerificationError
+from isonomy.common.few_shot.learning._state import pack, unpack
 from isonomy.common.few_shot.learning.learners import CompanyLearner, RegulatorLearner
 from isonomy.common.few_shot.learning.memory import run_in_memory
 from isonomy.common.few_shot.learning.pool_file import load_pool
-from isonomy.common.few_shot.learning.state import pack, unpack
 from isonomy.common.few_shot.learning.tasks import Sampler
 
 

@@ -23,8 +23,7 @@ from isonomy.common.base.errors import (
 )
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.people.cohort import Cohort
-from isonomy.common.pooled.channel import pooled_oracle
-from isonomy.common.pooled.masks import (
+from isonomy.common.pooled._masks import (
     MaskKey,
     PooledReply,
     PooledTotals,
@@ -33,6 +32,7 @@ from isonomy.common.pooled.masks import (
     pair_key,
     share_slices,
 )
+from isonomy.common.pooled.channel import pooled_oracle
 from isonomy.common.sums.openings import MemoryOpenings
 from isonomy.common.sums.oracle import GroupOracle, Release
 

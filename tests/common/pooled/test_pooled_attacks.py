@@ -28,15 +28,15 @@ from isonomy.common.crypto.he import QueryKey
 from isonomy.common.crypto.packing import centre
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.ledger.ledger import verify_ledger
-from isonomy.common.pooled.channel import pooled_oracle
-from isonomy.common.pooled.half import MAX_WAITING
-from isonomy.common.pooled.masks import (
+from isonomy.common.pooled._masks import (
     MaskKey,
     PooledReply,
     PooledTotals,
     pair_key,
 )
-from isonomy.common.pooled.requests import Reply
+from isonomy.common.pooled._requests import Reply
+from isonomy.common.pooled.channel import pooled_oracle
+from isonomy.common.pooled.half import MAX_WAITING
 from isonomy.common.pooled.serving import _Table
 from isonomy.common.pooled.store import PooledStore
 from isonomy.common.privacy.queries import MAX_ANSWERS, Query, query_id_prefix
@@ -52,8 +52,8 @@ from isonomy.common.wire.messages import (
     encode,
     frame_hash,
 )
-from isonomy.server.relay import sums as relay_sums
-from isonomy.server.relay.sums import SumCollector
+from isonomy.server.relay import _sums as relay_sums
+from isonomy.server.relay._sums import SumCollector
 
 
 def once(oracle: GroupOracle, own: slice) -> list[Release]:

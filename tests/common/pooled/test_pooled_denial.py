@@ -19,7 +19,7 @@ from session_kit import Federation
 from isonomy.common.base.errors import ProtocolError, SessionClosed
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.ledger.ledger import verify_ledger
-from isonomy.common.pooled.masks import MaskKey, PooledTotals, agree_mask_key
+from isonomy.common.pooled._masks import MaskKey, PooledTotals, agree_mask_key
 from isonomy.common.remote.remote import RemoteRegulator
 from isonomy.common.session.links import Parcel
 from isonomy.common.sums.oracle import GroupOracle, Release

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from isonomy.common.report._audit_rates import GroupCounts, Rates, findings_of
 from isonomy.common.report.audit import NoisedCounts, noise_covariance
 from isonomy.common.report.audit_cells import MEASURES, notions_of
 from isonomy.common.report.audit_intervals import Estimate
-from isonomy.common.report.audit_rates import GroupCounts, Rates, findings_of
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from isonomy.common.base.errors import DataError
+from isonomy.common.report._audit_rates import GroupCounts, Rates, findings_of, largest_difference
 from isonomy.common.report.audit import NoisedCounts, noise_covariance
 from isonomy.common.report.audit_cells import MEASURES
 from isonomy.common.report.audit_intervals import (
@@ -21,7 +22,6 @@ from isonomy.common.report.audit_intervals import (
     rate_interval,
     ratio,
 )
-from isonomy.common.report.audit_rates import GroupCounts, Rates, findings_of, largest_difference
 
 COUNT = st.floats(1.0, 1e6)
 SHARE = st.floats(0.0, 1.0)

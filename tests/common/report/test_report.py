@@ -21,15 +21,15 @@ from isonomy.common.base.errors import ConfigError, VerificationError
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.privacy.declarations import CELL_NAMES, Audit, Declaration
+from isonomy.common.report._tables import audit_of
 from isonomy.common.report.audit_unknowns import release_unknowns
 from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report
 from isonomy.common.report.schema import ReportFile, ReportSettings
 from isonomy.common.report.sign import Signatures, countersign, sign_report
-from isonomy.common.report.tables import audit_of
 from isonomy.common.report.verify import Check, ReportPaths, Verification, require
 from isonomy.company.federation.auditing import AuditResult, audit
-from isonomy.regulator.report.page import render
+from isonomy.regulator.report._page import render
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from isonomy.common.base.errors import (
 from isonomy.common.node.attendance import Attendance
 from isonomy.common.node.bridge import Message
 from isonomy.common.remote.remote import serve_queries
-from isonomy.common.session import mailbox
+from isonomy.common.session import _mailbox as mailbox
 from isonomy.common.session.connection import Session, _closed_error
 from isonomy.common.session.links import Parcel
 from isonomy.common.session.stream import RelayStream, channel_options

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from session_kit import CuttableProxy, Federation
 
-from isonomy.common.session import links, mailbox
+from isonomy.common.session import _mailbox as mailbox
+from isonomy.common.session import links
 from isonomy.common.session.connection import Session
 from isonomy.common.session.links import Parcel
 

@@ -20,7 +20,7 @@ from isonomy.common.crypto.blinding import Blinding, Seeds
 from isonomy.common.crypto.he import QueryKey, SumBuilder, scheme
 from isonomy.common.crypto.packing import Layout
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as P
-from isonomy.common.inspection.inspection import inspect_request, recompute
+from isonomy.common.inspection._inspection import inspect_request, recompute
 from isonomy.common.privacy.declarations import Audit, Declaration
 from isonomy.common.privacy.queries import Query, shapes_of
 from isonomy.common.sums import regulator_half

@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 from isonomy.company.bench import step as bench
-from isonomy.company.bench.step_memory import MEMORY_CASES, MemoryCase, measure_memory
+from isonomy.company.bench._step_memory import MEMORY_CASES, MemoryCase, measure_memory
 from isonomy.company.cli.main import app
 
 ROW = [

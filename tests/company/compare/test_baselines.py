@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.company.compare.baselines import dp_sgd, zafar
-from isonomy.company.compare.baselines.reductions import mixture_weights, reduce
+from isonomy.company.compare.baselines._reductions import mixture_weights, reduce
 from isonomy.company.rehearsal.datasets.lending import lending
 from isonomy.company.rehearsal.measures import violation
 from isonomy.company.rehearsal.report import _plots, table

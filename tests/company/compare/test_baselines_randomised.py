@@ -16,7 +16,7 @@ from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.privacy.accounting import epsilon_of, laplace_units
 from isonomy.common.privacy.noise import SystemNoise
 from isonomy.common.sums.local import LocalOracle, true_groups
-from isonomy.company.compare.baselines.randomised_response import (
+from isonomy.company.compare.baselines._randomised_response import (
     GRID,
     corrected_indicators,
     flip_matrix,

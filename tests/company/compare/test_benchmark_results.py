@@ -15,12 +15,9 @@ from typer.testing import CliRunner
 
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.company.cli.main import app
-from isonomy.company.compare.benchmark.figures import draw
-from isonomy.company.compare.benchmark.methods import method, published_method
-from isonomy.company.compare.benchmark.output import read_steps, write
-from isonomy.company.compare.benchmark.published import FILE, PublishedPoint, curves
-from isonomy.company.compare.benchmark.store import Store
-from isonomy.company.compare.benchmark.summary import (
+from isonomy.company.compare.benchmark._figures import draw
+from isonomy.company.compare.benchmark._published import FILE, PublishedPoint, curves
+from isonomy.company.compare.benchmark._summary import (
     Mean,
     Rival,
     front,
@@ -29,7 +26,10 @@ from isonomy.company.compare.benchmark.summary import (
     tidy,
     verdict,
 )
-from isonomy.company.compare.benchmark.tables import dominance_table, markdown
+from isonomy.company.compare.benchmark._tables import dominance_table, markdown
+from isonomy.company.compare.benchmark.methods import method, published_method
+from isonomy.company.compare.benchmark.output import read_steps, write
+from isonomy.company.compare.benchmark.store import Store
 from isonomy.company.rehearsal.strategies import STRATEGIES
 
 WHERE = ("lending", "sex", "demographic_parity")

@@ -16,14 +16,14 @@ from isonomy.common.agreements.decision_rule import DecisionRule
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.local import LocalOracle
 from isonomy.common.sums.oracle import GroupOracle
-from isonomy.company.compare.jagielski.game import Auditor, paper_rounds, paper_step
-from isonomy.company.compare.jagielski.oracle_learner import OracleLearner
-from isonomy.company.compare.jagielski.players import AwareGame, Training
-from isonomy.company.compare.jagielski.postprocess import (
+from isonomy.company.compare.jagielski._oracle_learner import OracleLearner
+from isonomy.company.compare.jagielski._players import AwareGame, Training
+from isonomy.company.compare.jagielski._postprocess import (
     AttributeNeededWarning,
     PostprocessedClassifier,
 )
-from isonomy.company.compare.jagielski.rule import solve
+from isonomy.company.compare.jagielski._rule import solve
+from isonomy.company.compare.jagielski.game import Auditor, paper_rounds, paper_step
 
 SEEDS = st.integers(0, 2**32 - 1)
 HIGHS = 2e-7  # how far HiGHS lets a constraint be missed (1e-7), after the clip to [0, 1]

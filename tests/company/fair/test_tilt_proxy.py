@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from isonomy.company.fair.inputs.proxy import Geometry, Posterior, fit_posterior
-from isonomy.company.fair.tilt.audits import Audit, Knowledge, Stratum
+from isonomy.company.fair.tilt._audits import Audit, Knowledge, Stratum
 
 N, D, S = 60, 5, 2.0
 

@@ -18,12 +18,12 @@ from isonomy.common.few_shot.learning.learners import RegulatorLearner
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.company.cli.main import app
 from isonomy.company.compare.benchmark.store import read_records
-from isonomy.company.few_shot.data import digits_pools, load
+from isonomy.company.few_shot._data import digits_pools, load
+from isonomy.company.few_shot._rehearse import FewShotCell, rehearse, warm_start
+from isonomy.company.few_shot._variants import VARIANTS, settings_for, uses_of
 from isonomy.company.few_shot.experiments import RECIPES, Rehearsals, cells, run_cells
 from isonomy.company.few_shot.model import FewShotModel
-from isonomy.company.few_shot.rehearse import FewShotCell, rehearse, warm_start
 from isonomy.company.few_shot.report import differences, plot, summarise, write
-from isonomy.company.few_shot.variants import VARIANTS, settings_for, uses_of
 
 DATA = Path(os.environ.get("ISONOMY_DATA_DIR", Path(__file__).parents[4] / "shared" / "data"))
 QUICK = replace(

@@ -15,9 +15,9 @@ from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report
 from isonomy.common.report.schema import OfficerWord, ReportFile, ReportSettings, Statement
 from isonomy.company.federation.auditing import audit
-from isonomy.regulator.report import svg
+from isonomy.regulator.report import _svg as svg
+from isonomy.regulator.report._page import render
 from isonomy.regulator.report.appendix import Appendix
-from isonomy.regulator.report.page import render
 
 HOSTILE = "<script>alert(1)</script>"
 

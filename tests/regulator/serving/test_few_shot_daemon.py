@@ -26,7 +26,7 @@ from isonomy.company.federation.home import Home
 from isonomy.company.few_shot.federated import federated
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.plan_files import few_shot_approvals
-from isonomy.regulator.serving import few_shot
+from isonomy.regulator.serving import _few_shot as few_shot
 from isonomy.regulator.serving.daemon import Daemon
 from isonomy.regulator.vault.member_key import make_member_key
 from isonomy.regulator.vault.task_pools import list_pools, open_pool

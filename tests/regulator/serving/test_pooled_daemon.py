@@ -17,13 +17,13 @@ from session_kit import GROUPS, attributes
 from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.node.bridge import DaemonAbsent, Message, call
+from isonomy.common.pooled._masks import share_slices
 from isonomy.common.pooled.half import PooledHalf
-from isonomy.common.pooled.masks import share_slices
 from isonomy.common.sums.custodian import Custodian
 from isonomy.common.sums.oracle import GroupOracle, Release
 from isonomy.company.federation.joining import join
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.serving import plan_desks
+from isonomy.regulator.serving import _plan_desks as plan_desks
 from isonomy.regulator.serving.daemon import Daemon
 from isonomy.regulator.vault.member_key import make_member_key
 from isonomy.regulator.vault.vault import Vault

@@ -15,8 +15,8 @@ from session_kit import GROUPS, Federation, attributes
 from isonomy.common.agreements.approvals import Approvals
 from isonomy.company.federation.joining import join
 from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.serving._sessions import SessionBoard
 from isonomy.regulator.serving.daemon import Daemon
-from isonomy.regulator.serving.sessions import SessionBoard
 from isonomy.regulator.vault.member_key import make_member_key
 
 PLAN = bytes(range(32))

@@ -11,7 +11,7 @@ from regulator_kit import Outcome, Regulator, run_regulator
 
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.serving.aligning import alignments
-from isonomy.regulator.upkeep import remains
+from isonomy.regulator.upkeep import _remains as remains
 from isonomy.regulator.vault.task_pools import (
     list_pools,
     open_pool,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from isonomy.common.base.errors import StorageError
-from isonomy.common.session.resume import resume_secret
+from isonomy.common.session._resume import resume_secret
 from isonomy.common.session.tickets import Ticket
+from isonomy.server.relay._store import RelayStore
 from isonomy.server.relay.stand_alone import _write_ticket
-from isonomy.server.relay.store import RelayStore
 
 TICKET = Ticket("127.0.0.1:1", "relay", b"token", b"p" * 32, "company", "acme", 5)
 
@@ -26,7 +26,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         assert path.exists()
         names.append(path.name)
 
-    monkeypatch.setattr("isonomy.common.session.resume.fsync_folder", fsync_folder)
+    monkeypatch.setattr("isonomy.common.session._resume.fsync_folder", fsync_folder)
     monkeypatch.setattr("isonomy.common.base.private_files.fsync_folder", fsync_folder)
     return names
 

@@ -15,7 +15,7 @@ from isonomy.common.crypto.params import DEFAULT_PARAMETERS as PARAMS
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.wire.envelopes import Data, Envelope, parse, payload_digest
 from isonomy.common.wire.messages import SumPart, decode, encode
-from isonomy.server.relay.rounds import RoundAdder
+from isonomy.server.relay._rounds import RoundAdder
 
 RNG = np.random.default_rng(2)
 PARTS = 3

@@ -38,7 +38,7 @@ from isonomy.common.wire.envelopes import (
     parse,
 )
 from isonomy.common.wire.messages import SumHeader, SumPart, decode, encode
-from isonomy.server.relay.state import RelayState, chain_digest
+from isonomy.server.relay._state import RelayState, chain_digest
 
 KEYS = {
     "company": PartyKeys.generate("company", "company"),

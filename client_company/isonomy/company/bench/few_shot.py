@@ -44,7 +44,7 @@ from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.privacy.accounting import units_for
-from isonomy.company.bench.relay import open_session, party_keys, show, start_relay
+from isonomy.company.bench._relay import open_session, party_keys, show, start_relay
 from isonomy.company.demo.federation import START_S
 from isonomy.company.demo.layout import COMPANY, REGULATOR, DemoSettings, Layout
 from isonomy.company.demo.prepare import prepare

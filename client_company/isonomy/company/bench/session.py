@@ -29,7 +29,7 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.node.node import free_port
 from isonomy.common.session.links import Parcel
 from isonomy.common.sums.local import LocalOracle
-from isonomy.company.bench.relay import open_session, show, start_relay
+from isonomy.company.bench._relay import open_session, show, start_relay
 from isonomy.company.demo.display import Display
 from isonomy.company.demo.federation import START_S
 from isonomy.company.demo.layout import COMPANY, REGULATOR, DemoSettings, Layout

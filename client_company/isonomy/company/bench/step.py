@@ -37,7 +37,7 @@ from torch import Tensor, nn
 
 from isonomy.common.base.errors import DataError
 from isonomy.common.sums.oracle import GroupOracle
-from isonomy.company.bench.step_memory import MEMORY_CASES, measure_memory
+from isonomy.company.bench._step_memory import MEMORY_CASES, measure_memory
 from isonomy.company.fair.inputs.columns import ColumnCoder
 from isonomy.company.gradient.pf_ld.f_ld import FLD
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD

@@ -15,7 +15,7 @@ from rich.table import Table
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.keys.party import Card
 from isonomy.common.report.verify import ReportPaths, Verification, require
-from isonomy.company.demo.appendix import appendix_of
+from isonomy.company.demo._appendix import appendix_of
 from isonomy.company.demo.layout import Layout
 from isonomy.company.demo.processes import Processes
 from isonomy.company.demo.run import DemoResult

@@ -28,9 +28,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from isonomy.common.base.errors import ConfigError, DataError, VerificationError
 from isonomy.common.base.private_files import write_private, write_whole
+from isonomy.company.fair._model_card import card_json, card_markdown
 from isonomy.company.fair.estimator import FairClassifier
 from isonomy.company.fair.inputs.features import FeatureMap
-from isonomy.company.fair.model_card import card_json, card_markdown
 from isonomy.company.fair.onnx_export import Schema, onnx_bytes
 from isonomy.company.fair.tilt.analysis import Proxy
 from isonomy.company.fair.tilt.model import TiltedModel

@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.company.compare.benchmark.store import Store
-from isonomy.company.few_shot.data import Pools, load
-from isonomy.company.few_shot.rehearse import (
+from isonomy.company.few_shot._data import Pools, load
+from isonomy.company.few_shot._rehearse import (
     FewShotCell,
     RehearsalOutcome,
     RehearsalRecipe,
     rehearse,
     warm_start,
 )
-from isonomy.company.few_shot.variants import VARIANTS
+from isonomy.company.few_shot._variants import VARIANTS
 
 EPSILONS = (2.0, 4.0, 6.0, 8.0, 10.0)
 PRIVATE = ("dp_sgd", "irdp", "l_d", "pf_ld", "sc_reptile")

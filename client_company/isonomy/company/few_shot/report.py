@@ -15,8 +15,8 @@ from rich.table import Table
 
 from isonomy.common.base.errors import StorageError
 from isonomy.company.compare.benchmark import methods as palette
-from isonomy.company.few_shot.data import NAMES as DATASETS
-from isonomy.company.few_shot.variants import VARIANTS
+from isonomy.company.few_shot._data import NAMES as DATASETS
+from isonomy.company.few_shot._variants import VARIANTS
 from isonomy.company.rehearsal.panels import Panel, Series, figure
 
 MEASURES = ["accuracy", "gf", "eo"]

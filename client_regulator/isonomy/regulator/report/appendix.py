@@ -9,7 +9,7 @@ from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.regulator.report import svg
+from isonomy.regulator.report import _svg as svg
 
 MAX_APPENDIX_BYTES = 1 << 20
 

@@ -25,8 +25,8 @@ from isonomy.common.report.sign import sign_report
 from isonomy.common.report.verify import ReportPaths
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.plan_files import named_plan
+from isonomy.regulator.report._page import render
 from isonomy.regulator.report.appendix import Appendix
-from isonomy.regulator.report.page import render
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ from isonomy.common.node.bridge import Message
 from isonomy.common.node.bridge_server import BridgeServer, Callers
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.plan_files import few_shot_approvals
-from isonomy.regulator.serving.few_shot import FewShotDesks
-from isonomy.regulator.serving.office import Office
-from isonomy.regulator.serving.officer_requests import OfficerRequests
-from isonomy.regulator.serving.plan_desks import PlanDesks
-from isonomy.regulator.serving.sessions import Sessions
+from isonomy.regulator.serving._few_shot import FewShotDesks
+from isonomy.regulator.serving._office import Office
+from isonomy.regulator.serving._officer_requests import OfficerRequests
+from isonomy.regulator.serving._plan_desks import PlanDesks
+from isonomy.regulator.serving._sessions import Sessions
 from isonomy.regulator.vault.vault import Vault
 
 

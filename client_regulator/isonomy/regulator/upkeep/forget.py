@@ -41,8 +41,8 @@ from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.serving.approving import withdraw
 from isonomy.regulator.serving.officer import ask
+from isonomy.regulator.upkeep._remains import shred_ended, shred_folder, shred_halves, shred_lists
 from isonomy.regulator.upkeep.backup import backups_made
-from isonomy.regulator.upkeep.remains import shred_ended, shred_folder, shred_halves, shred_lists
 from isonomy.regulator.vault.member_key import member_key
 from isonomy.regulator.vault.task_pools import pools_about
 from isonomy.regulator.vault.vault import Vault

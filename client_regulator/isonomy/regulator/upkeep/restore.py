@@ -35,9 +35,9 @@ from isonomy.regulator.serving.witness import (
     load_witness,
     vault_generation,
 )
+from isonomy.regulator.upkeep._carry_over import stay_forgotten
+from isonomy.regulator.upkeep._remains import shred_folder
 from isonomy.regulator.upkeep.backup import unpack
-from isonomy.regulator.upkeep.carry_over import stay_forgotten
-from isonomy.regulator.upkeep.remains import shred_folder
 from isonomy.regulator.vault.unlock import Secret
 from isonomy.regulator.vault.vault import Vault
 

@@ -117,7 +117,7 @@ class PlanPublic(_Parties):
     """The part of a plan that the server is told: names, public keys and sizes, no purpose.
 
     With `round_parts` the session has rounds: the relay adds so many ciphertexts of the company to
-    as many of the regulator (server/relay/rounds.py).
+    as many of the regulator (server/relay/_rounds.py).
     """
 
     word: ClassVar[str] = "public part of a plan"

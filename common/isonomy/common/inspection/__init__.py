@@ -4,7 +4,7 @@ The regulator's daemon, the auditor's command and nobody else enter here. Public
 
     desk        when to inspect, and what may be answered meanwhile
     audit       the auditor's checks of one opening
-    inspection  the recomputation itself
-    filter      the sum of everybody's losses, for plans with an individual filter
+    _inspection  the recomputation itself
+    _filter      the sum of everybody's losses, for plans with an individual filter
     verdict     the signed outcome, and the regulator's folder of openings and verdicts
 """

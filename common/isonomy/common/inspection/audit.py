@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError, IsonomyError, VerificationError
-from isonomy.common.inspection.inspection import inspect_shown
+from isonomy.common.inspection._inspection import inspect_shown
 from isonomy.common.inspection.verdict import Verdict
 from isonomy.common.keys.identity import verify_signature
 from isonomy.common.keys.party import PartyKeys

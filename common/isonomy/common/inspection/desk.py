@@ -35,8 +35,8 @@ from isonomy.common.base.errors import (
     ProtocolError,
 )
 from isonomy.common.base.logs import logger
+from isonomy.common.inspection._filter import PeopleAccounts
 from isonomy.common.inspection.audit import audit
-from isonomy.common.inspection.filter import PeopleAccounts
 from isonomy.common.inspection.verdict import InspectionFolder, Verdict
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.records import Inspection

@@ -23,7 +23,7 @@ from isonomy.common.base.errors import (
     UnknownSchema,
 )
 from isonomy.common.base.private_files import fsync_folder
-from isonomy.common.ledger.lines import MAX_LINE_BYTES, unseal
+from isonomy.common.ledger._lines import MAX_LINE_BYTES, unseal
 from isonomy.common.ledger.records import Sealed
 from isonomy.common.ledger.state import LedgerState
 

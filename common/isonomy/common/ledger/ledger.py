@@ -44,6 +44,7 @@ from isonomy.common.base.errors import (
 from isonomy.common.base.logs import logger
 from isonomy.common.base.merkle import merkle_root
 from isonomy.common.base.private_files import fsync_folder
+from isonomy.common.ledger._lines import seal, subset_root
 from isonomy.common.ledger.file import (
     OnRecord,
     keep_torn,
@@ -52,7 +53,6 @@ from isonomy.common.ledger.file import (
     verify_ledger,
     write_all,
 )
-from isonomy.common.ledger.lines import seal, subset_root
 from isonomy.common.ledger.records import (
     NO_RECORD,
     Body,

@@ -43,8 +43,8 @@ from isonomy.common.base.errors import (
     ReplayRefused,
     VerificationError,
 )
-from isonomy.common.ledger.inspections import InspectionSteps
-from isonomy.common.ledger.people import LedgerPeople, Positions
+from isonomy.common.ledger._inspections import InspectionSteps
+from isonomy.common.ledger._people import LedgerPeople, Positions
 from isonomy.common.ledger.records import (
     NO_RECORD,
     Body,

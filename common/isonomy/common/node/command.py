@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from isonomy.common.node._process import run_node
 from isonomy.common.node.node import flower_environment, supernode_command
-from isonomy.common.node.process import run_node
 
 
 def node(

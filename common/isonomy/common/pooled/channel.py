@@ -22,7 +22,7 @@ from isonomy.common.base.errors import (
 from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
 from isonomy.common.crypto.packing import MIN_BLOCK, Layout
 from isonomy.common.people.cohort import Cohort
-from isonomy.common.pooled.masks import (
+from isonomy.common.pooled._masks import (
     MaskKey,
     PooledReply,
     PooledTotals,

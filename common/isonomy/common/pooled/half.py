@@ -33,8 +33,8 @@ from isonomy.common.base.errors import (
 from isonomy.common.crypto.ciphertexts import check_answer
 from isonomy.common.crypto.he import QueryKey
 from isonomy.common.keys.identity import Identity
-from isonomy.common.pooled.masks import PooledReply, add_masked, pooled_digests_hash, share_slices
-from isonomy.common.pooled.requests import PooledRequest, Reply, read_request, relay_totals
+from isonomy.common.pooled._masks import PooledReply, add_masked, pooled_digests_hash, share_slices
+from isonomy.common.pooled._requests import PooledRequest, Reply, read_request, relay_totals
 from isonomy.common.pooled.store import PooledStore
 from isonomy.common.privacy.queries import Query, query_id_prefix
 from isonomy.common.session.links import Parcel

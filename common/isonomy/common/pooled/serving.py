@@ -13,9 +13,9 @@ from isonomy.common.base.errors import (
     SessionClosed,
 )
 from isonomy.common.crypto.params import parameter_set
+from isonomy.common.pooled._masks import MAX_TOTALS_BYTES
+from isonomy.common.pooled._requests import Reply
 from isonomy.common.pooled.half import PooledHalf
-from isonomy.common.pooled.masks import MAX_TOTALS_BYTES
-from isonomy.common.pooled.requests import Reply
 from isonomy.common.privacy.queries import MAX_ANSWERS
 from isonomy.common.remote.remote import marked
 from isonomy.common.session.connection import Session

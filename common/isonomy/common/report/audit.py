@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.errors import DataError
 from isonomy.common.people.cohort import INTERSECTION, group_count, group_labels, split_expression
+from isonomy.common.report._audit_rates import Findings, GroupCounts, findings_of
 from isonomy.common.report.audit_cells import Cells
-from isonomy.common.report.audit_rates import Findings, GroupCounts, findings_of
 
 SMALLEST_GROUP = 50  # where neither policy nor caller says otherwise
 MAX_TABLES = 15  # four attributes and all their intersections

@@ -16,6 +16,7 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.privacy.accounting import epsilon_of
+from isonomy.common.report._tables import audit_of, unknowns_of
 from isonomy.common.report.from_ledger import PlanHistory
 from isonomy.common.report.schema import (
     MAX_LINES,
@@ -29,7 +30,6 @@ from isonomy.common.report.schema import (
     ReportSettings,
     Statement,
 )
-from isonomy.common.report.tables import audit_of, unknowns_of
 
 DELETION = "deletion"  # kind of the ledger's note
 

@@ -29,11 +29,11 @@ from isonomy.common.base.errors import IsonomyError, VerificationError
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.keys.party import Card, fingerprint
 from isonomy.common.people.cohort import group_count
+from isonomy.common.report._tables import shown_table
 from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report, rounded_epsilon
 from isonomy.common.report.schema import ReportedAudit, ReportFile, ShownTable
 from isonomy.common.report.sign import Signatures, check_companies, check_regulator
-from isonomy.common.report.tables import shown_table
 
 MAX_HTML_BYTES = 1 << 25
 _ROUNDING = 2  # millionths: another machine's last bit may round the other way

@@ -35,10 +35,10 @@ from isonomy.common.base.logs import logger
 from isonomy.common.base.malloc import reuse_freed_memory
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyKeys
+from isonomy.common.session._mailbox import Mailbox
+from isonomy.common.session._presence import Presence
+from isonomy.common.session._resume import resume_secret
 from isonomy.common.session.links import Parcel, chunk_count
-from isonomy.common.session.mailbox import Mailbox
-from isonomy.common.session.presence import Presence
-from isonomy.common.session.resume import resume_secret
 from isonomy.common.session.stream import Outbox, RelayStream, Timing
 from isonomy.common.session.tickets import Ticket, TicketLine
 from isonomy.common.wire.envelopes import (

@@ -1,7 +1,7 @@
 """The blind group sum: a question, the channel that carries it, and the regulator's rules.
 
 Strategies enter through `oracle.GroupOracle` and know nothing else. One question takes three steps:
-`question.prepare` (pure), `channel.exchange`, `question.assemble` (pure). Public modules:
+`_question.prepare` (pure), `channel.exchange`, `_question.assemble` (pure). Public modules:
 
     oracle          the interface of strategies; `FilteredOracle`
     channel         what a channel is; `Capabilities`, `Needs`, `check_needs`

@@ -41,8 +41,8 @@ from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.privacy.filters import IndividualFilter
 from isonomy.common.privacy.quantise import integer_norms_squared
 from isonomy.common.privacy.queries import Kind, cost_of
+from isonomy.common.sums._question import price
 from isonomy.common.sums.channel import Prepared, Terms
-from isonomy.common.sums.question import price
 
 Ints = NDArray[np.int64]
 _KINDS: tuple[Kind, ...] = ("blind", "open")

@@ -1,8 +1,8 @@
 """What carries a query to the regulator, and what may be asked through it.
 
-    prepare(question) → Prepared        pure: clip, quantise, price, capacity         question.py
+    prepare(question) → Prepared        pure: clip, quantise, price, capacity        _question.py
     channel.exchange  → Released        Local, Encrypted or Pooled: how it travels
-    assemble          → Release         pure: units, last group, deviation            question.py
+    assemble          → Release         pure: units, last group, deviation           _question.py
 
 A channel says what it is (`Capabilities`); a strategy says what it needs (`Needs`). `check_needs`
 compares the two before anything is asked, so that what does not fit is refused by name and free.
@@ -124,7 +124,7 @@ class Prepared:
 
     `public_total` is what this company knows of the answer without any attribute. Where several
     companies ask together, the totals are added up, so they are integers: the sum of the rows for
-    group sums, and fixed point (question.FIXED) for the public part of a weighted sum.
+    group sums, and fixed point (_question.FIXED) for the public part of a weighted sum.
     """
 
     query: Query

@@ -45,9 +45,7 @@ from isonomy.common.privacy.declarations import PLAIN, Declaration
 from isonomy.common.privacy.quantise import checked_norm, checked_rows, sum_by_person
 from isonomy.common.privacy.queries import Kind
 from isonomy.common.privacy.query_log import QueryLog
-from isonomy.common.sums.accounts import Accounts, IndividualAccounts, PlanAccount
-from isonomy.common.sums.channel import Capabilities, Channel, Logged, Receipt
-from isonomy.common.sums.question import (
+from isonomy.common.sums._question import (
     Noise,
     Question,
     Release,
@@ -57,6 +55,8 @@ from isonomy.common.sums.question import (
     prepare,
     public_answer,
 )
+from isonomy.common.sums.accounts import Accounts, IndividualAccounts, PlanAccount
+from isonomy.common.sums.channel import Capabilities, Channel, Logged, Receipt
 
 
 class RepeatedPeopleWarning(UserWarning):

@@ -50,7 +50,7 @@ from isonomy.common.privacy.declarations import (
     Unknowns,
 )
 from isonomy.common.privacy.queries import PROTOCOL_VERSION, Kind, Mechanism, Query, Shape
-from isonomy.common.wire.opening_messages import (
+from isonomy.common.wire._opening_messages import (
     MAX_OPENING_BYTES,
     OPENING_PART_BYTES,
     OpeningDemand,

@@ -55,8 +55,8 @@ from isonomy.common.wire.envelopes import (
     parse,
 )
 from isonomy.server.config import ServerConfig
-from isonomy.server.relay.state import Outgoing, RelayState, chain_digest
-from isonomy.server.relay.store import RelayStore
+from isonomy.server.relay._state import Outgoing, RelayState, chain_digest
+from isonomy.server.relay._store import RelayStore
 
 TICKET_LIFE_S = 600
 GRACE_S = 0.5  # for streams to end by themselves when the relay stops

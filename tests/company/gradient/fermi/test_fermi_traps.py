@@ -15,8 +15,8 @@ from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.sums.channel import Prepared
+from isonomy.company.gradient.fermi._sgda import Steps, dp_sgda
 from isonomy.company.gradient.fermi.fermi import DpFermi
-from isonomy.company.gradient.fermi.sgda import Steps, dp_sgda
 from isonomy.company.gradient.run.strategy import Run
 
 

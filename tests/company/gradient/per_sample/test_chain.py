@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from isonomy.company.gradient.per_sample.chain import Chain
+from isonomy.company.gradient.per_sample._chain import Chain
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients, along_line
 from isonomy.company.gradient.run.notions import BuiltIn
 from isonomy.company.gradient.sums.deferred import Deferred

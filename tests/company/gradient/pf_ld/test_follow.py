@@ -12,7 +12,7 @@ import torch
 from gradient_kit import linear, regulator, toy, trainer
 from torch import Tensor, nn
 
-from isonomy.company.gradient.pf_ld.follow import POINTS, Follower
+from isonomy.company.gradient.pf_ld._follow import POINTS, Follower
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD
 
 CURVE = torch.tensor([[2.0, 0.3], [0.3, -1.0]])

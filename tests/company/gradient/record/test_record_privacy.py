@@ -26,9 +26,9 @@ from isonomy.common.base.errors import BudgetExceeded, ConfigError
 from isonomy.common.privacy.accounting import UNITS_PER_MU2
 from isonomy.common.privacy.dual_keeper import DualKeeper
 from isonomy.common.sums.oracle import FilteredOracle, GroupOracle, RepeatedPeopleWarning
-from isonomy.company.gradient.fermi import record as record_fermi
+from isonomy.company.gradient.fermi import _record as record_fermi
 from isonomy.company.gradient.fermi.fermi import DpFermi
-from isonomy.company.gradient.pf_ld import record as record_pf_ld
+from isonomy.company.gradient.pf_ld import _record as record_pf_ld
 from isonomy.company.gradient.pf_ld.f_ld import FLD
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD
 from isonomy.company.gradient.record import privacy as record_privacy

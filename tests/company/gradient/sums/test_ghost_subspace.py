@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.sums.oracle import GroupOracle, Release
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
+from isonomy.company.gradient.sums._subspace import ROUNDING, Subspace
 from isonomy.company.gradient.sums.filled import FILL
 from isonomy.company.gradient.sums.primal import CentredGradients, private_sum
-from isonomy.company.gradient.sums.subspace import ROUNDING, Subspace
 
 U = [0.7, -0.3]
 

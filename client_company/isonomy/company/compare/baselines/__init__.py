@@ -4,6 +4,6 @@
 |---|---|---|
 | `exponentiated_gradient` | the trainer sees true attributes | no |
 | `zafar` | the trainer sees true attributes | no |
-| `randomised_response` | the trainer sees randomised attributes | ε per attribute, in the ledger |
+| `_randomised_response` | the trainer sees randomised attributes | ε per attribute, in the ledger |
 | `dp_sgd_penalty` | the trainer sees true attributes and everything else | (ε, δ) for outsiders |
 """

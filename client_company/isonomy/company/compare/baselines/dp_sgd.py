@@ -39,7 +39,7 @@ from torch import Tensor, nn
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.privacy.noise import SystemNoise, rounded_gaussian
-from isonomy.company.compare.baselines.encoded import encode
+from isonomy.company.compare.baselines._encoded import encode
 from isonomy.company.rehearsal.strategies import Rehearsal, Trained, check_notion
 
 _NAME = "dp_sgd_penalty"

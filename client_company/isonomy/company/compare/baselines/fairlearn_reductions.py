@@ -14,7 +14,7 @@ from fairlearn.reductions import DemographicParity, EqualizedOdds, Exponentiated
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from isonomy.company.compare.baselines.encoded import encode
+from isonomy.company.compare.baselines._encoded import encode
 from isonomy.company.rehearsal.strategies import Rehearsal, Trained, check_notion, not_private
 
 _NAME = "exponentiated_gradient"

@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from isonomy.common.agreements.plan import MILLION
 from isonomy.common.base.errors import DataError
-from isonomy.company.compare.baselines.encoded import encode
-from isonomy.company.compare.baselines.randomised_response import (
+from isonomy.company.compare.baselines._encoded import encode
+from isonomy.company.compare.baselines._randomised_response import (
     corrected_indicators,
     largest_epsilon,
     release,
 )
-from isonomy.company.compare.baselines.reductions import reduce
+from isonomy.company.compare.baselines._reductions import reduce
 from isonomy.company.rehearsal.strategies import Rehearsal, Trained, check_notion
 
 _NAME = "randomised_response"

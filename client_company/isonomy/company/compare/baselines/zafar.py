@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from isonomy.company.compare.baselines.encoded import encode
+from isonomy.company.compare.baselines._encoded import encode
 from isonomy.company.rehearsal.strategies import Rehearsal, Trained, check_notion, not_private
 
 _NAME = "zafar"

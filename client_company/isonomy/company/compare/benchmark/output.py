@@ -14,10 +14,10 @@ from typing import Any
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_whole
-from isonomy.company.compare.benchmark.figures import draw
-from isonomy.company.compare.benchmark.published import curves
-from isonomy.company.compare.benchmark.summary import means, tidy
-from isonomy.company.compare.benchmark.tables import markdown
+from isonomy.company.compare.benchmark._figures import draw
+from isonomy.company.compare.benchmark._published import curves
+from isonomy.company.compare.benchmark._summary import means, tidy
+from isonomy.company.compare.benchmark._tables import markdown
 
 
 def write(

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from isonomy.common.base.errors import TransportError
+from isonomy.company.compare.benchmark._outcome import outcome
 from isonomy.company.compare.benchmark.cells import Cell
-from isonomy.company.compare.benchmark.outcome import outcome
 from isonomy.company.compare.benchmark.store import Store
 from isonomy.company.rehearsal.datasets import load
 

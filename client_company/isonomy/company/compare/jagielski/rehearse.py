@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.company.compare.jagielski.oracle_learner import OracleLearner
-from isonomy.company.compare.jagielski.postprocess import (
+from isonomy.company.compare.jagielski._oracle_learner import OracleLearner
+from isonomy.company.compare.jagielski._postprocess import (
     AttributeNeededWarning,
     PostprocessedClassifier,
 )

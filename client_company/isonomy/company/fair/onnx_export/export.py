@@ -85,9 +85,9 @@ def _schema(classifier: FairClassifier, X: Any) -> Schema:
 
 def _build(classifier: FairClassifier, schema: Schema) -> Any:
     """The ONNX model: columns → base model → tilted margins → decision and probabilities."""
-    from isonomy.company.fair.onnx_export.classifiers import class_probabilities
-    from isonomy.company.fair.onnx_export.graph import DOUBLE, Column, Graph, Matrix, Table
-    from isonomy.company.fair.onnx_export.rule import decided, tilted_margins, tilted_probabilities
+    from isonomy.company.fair.onnx_export._classifiers import class_probabilities
+    from isonomy.company.fair.onnx_export._graph import DOUBLE, Column, Graph, Matrix, Table
+    from isonomy.company.fair.onnx_export._rule import decided, tilted_margins, tilted_probabilities
 
     graph = Graph()
     value: Table | Matrix
@@ -124,7 +124,7 @@ def _build(classifier: FairClassifier, schema: Schema) -> Any:
 
 
 def _class_names(classes: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    from isonomy.company.fair.onnx_export.graph import BOOL, DOUBLE, INT64, STRING
+    from isonomy.company.fair.onnx_export._graph import BOOL, DOUBLE, INT64, STRING
 
     kinds = {"i": INT64, "u": INT64, "f": DOUBLE, "b": BOOL, "U": STRING, "O": STRING, "T": STRING}
     kind = classes.dtype.kind

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from isonomy.company.fair.inputs.features import FeatureMap
 from isonomy.company.fair.inputs.people import People
 from isonomy.company.fair.inputs.proxy import Geometry, fit_posterior
-from isonomy.company.fair.tilt.audits import Audit, Knowledge, Stratum
+from isonomy.company.fair.tilt._audits import Audit, Knowledge, Stratum
 from isonomy.company.fair.tilt.notions import Event, centred
 from isonomy.company.fair.tilt.releases import Releases
 from isonomy.company.fair.tilt.rule import Tilt, costs

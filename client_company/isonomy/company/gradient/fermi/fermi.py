@@ -47,9 +47,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.company.gradient.fermi import record as record_fermi
-from isonomy.company.gradient.fermi.ermi import Ermi, strata_of, sum_zero_basis
-from isonomy.company.gradient.fermi.sgda import Batch, Shape, private_descent, private_moments
+from isonomy.company.gradient.fermi import _record as record_fermi
+from isonomy.company.gradient.fermi._ermi import Ermi, strata_of, sum_zero_basis
+from isonomy.company.gradient.fermi._sgda import Batch, Shape, private_descent, private_moments
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
 from isonomy.company.gradient.record.privacy import Part, RecordRun
 from isonomy.company.gradient.record.releases import Own

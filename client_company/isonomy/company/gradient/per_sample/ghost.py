@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from isonomy.common.base.errors import CapacityError, ConfigError, DataError
-from isonomy.company.gradient.per_sample.per_sample import Factors
+from isonomy.company.gradient.per_sample._per_sample import Factors
 from isonomy.company.gradient.per_sample.tracing import factors_of, plan_of, trace
 
 MAX_CELLS = 1 << 27  # of a Gram matrix or of materialised rows: 1 GB of float64

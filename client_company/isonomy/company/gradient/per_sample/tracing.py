@@ -28,8 +28,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.company.gradient.per_sample.chain import Chain
-from isonomy.company.gradient.per_sample.per_sample import Factors, Rows, Rule, rule_for
+from isonomy.company.gradient.per_sample._chain import Chain
+from isonomy.company.gradient.per_sample._per_sample import Factors, Rows, Rule, rule_for
 
 _TOLERANCE = {torch.float64: 1e-8}  # relative; float32 and below: 1e-3, they are for finding bugs
 

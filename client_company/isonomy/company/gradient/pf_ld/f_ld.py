@@ -19,7 +19,7 @@ from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.local import true_groups
-from isonomy.company.gradient.pf_ld.population import Population
+from isonomy.company.gradient.pf_ld._population import Population
 from isonomy.company.gradient.run.notions import Notion, notion_of
 from isonomy.company.gradient.run.strategy import Chunk, RoundRecord, Run, State, trainable
 

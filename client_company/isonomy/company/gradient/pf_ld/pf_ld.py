@@ -44,9 +44,9 @@ from isonomy.common.privacy.dual import DualRule, Multipliers
 from isonomy.common.privacy.dual_keeper import declared_counts
 from isonomy.common.privacy.queries import cost_of
 from isonomy.common.sums.oracle import Label, Release
-from isonomy.company.gradient.pf_ld import record as record_pf_ld
-from isonomy.company.gradient.pf_ld.follow import Follower
-from isonomy.company.gradient.pf_ld.population import Population, record_of, released_integers
+from isonomy.company.gradient.pf_ld import _record as record_pf_ld
+from isonomy.company.gradient.pf_ld._follow import Follower
+from isonomy.company.gradient.pf_ld._population import Population, record_of, released_integers
 from isonomy.company.gradient.record.privacy import Part
 from isonomy.company.gradient.record.releases import Own
 from isonomy.company.gradient.run.bounds import subspace_tradeoff

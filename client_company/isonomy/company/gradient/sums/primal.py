@@ -38,6 +38,7 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.privacy.quantise import checked_norm
 from isonomy.common.sums.oracle import GroupOracle, Label, NoiseLevel, Release
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
+from isonomy.company.gradient.sums._subspace import ROUNDING, Subspace
 from isonomy.company.gradient.sums.filled import (
     FEW,
     FILL,
@@ -47,7 +48,6 @@ from isonomy.company.gradient.sums.filled import (
     clip_factors,
     quantile,
 )
-from isonomy.company.gradient.sums.subspace import ROUNDING, Subspace
 
 Floats = NDArray[np.float64]
 _SINGLE_ROUNDING = 1e-6  # of a sum of gradients in single precision, relative to their lengths

@@ -48,7 +48,7 @@ from isonomy.company.gradient.run.strategy import (
     trainable,
 )
 from isonomy.company.gradient.sums.deferred import Deferred
-from isonomy.company.gradient.training import checkpoint
+from isonomy.company.gradient.training import _checkpoint as checkpoint
 from isonomy.company.gradient.training.checks import (
     check_finite_loss,
     check_finite_parameters,

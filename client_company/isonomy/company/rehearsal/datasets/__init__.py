@@ -11,12 +11,12 @@ from pathlib import Path
 
 from isonomy.common.base.errors import DataError
 from isonomy.common.people.cohort import INTERSECTION
-from isonomy.company.rehearsal.datasets.census import acs_income, adult
-from isonomy.company.rehearsal.datasets.dataset import Dataset
+from isonomy.company.rehearsal.datasets._census import acs_income, adult
+from isonomy.company.rehearsal.datasets._dataset import Dataset
+from isonomy.company.rehearsal.datasets._finance import bank, credit
+from isonomy.company.rehearsal.datasets._health import parkinsons
+from isonomy.company.rehearsal.datasets._justice import communities, compas
 from isonomy.company.rehearsal.datasets.file import from_file, is_file_name
-from isonomy.company.rehearsal.datasets.finance import bank, credit
-from isonomy.company.rehearsal.datasets.health import parkinsons
-from isonomy.company.rehearsal.datasets.justice import communities, compas
 from isonomy.company.rehearsal.datasets.lending import lending
 
 Loader = Callable[[Path | None, tuple[str, ...]], Dataset]

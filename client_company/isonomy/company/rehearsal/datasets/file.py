@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.errors import DataError
 from isonomy.common.people.cohort import INTERSECTION
-from isonomy.company.rehearsal.datasets.dataset import Dataset, numbered
-from isonomy.company.rehearsal.datasets.source import read_csv
+from isonomy.company.rehearsal.datasets._dataset import Dataset, numbered
+from isonomy.company.rehearsal.datasets._source import read_csv
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 MAX_GROUPS = 50

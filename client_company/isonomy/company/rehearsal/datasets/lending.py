@@ -24,7 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import DataError
-from isonomy.company.rehearsal.datasets.dataset import Dataset, numbered
+from isonomy.company.rehearsal.datasets._dataset import Dataset, numbered
 
 MIN_PEOPLE = 200
 SEX = ("female", "male")

@@ -7,12 +7,12 @@ import torch
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
+from isonomy.common.few_shot.learning._optimiser import OuterOptimiser
+from isonomy.common.few_shot.learning._private import Accounts, fixed_point, saturated
+from isonomy.common.few_shot.learning._private_round import PrivateRound
+from isonomy.common.few_shot.learning._state import pack, unpack
 from isonomy.common.few_shot.learning.adapt import meta_gradient
 from isonomy.common.few_shot.learning.models import Network, fingerprint
-from isonomy.common.few_shot.learning.optimiser import OuterOptimiser
-from isonomy.common.few_shot.learning.private import Accounts, fixed_point, saturated
-from isonomy.common.few_shot.learning.private_round import PrivateRound
-from isonomy.common.few_shot.learning.state import pack, unpack
 from isonomy.common.few_shot.learning.tasks import Pool, Sampler, SeededChoice, Tasks
 from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.few_shot.rounds.sides import FRACTION_BITS, MAX_ABS, Contribution

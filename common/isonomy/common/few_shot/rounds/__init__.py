@@ -3,6 +3,6 @@
 Public face: `plan` (the agreement), `settings` (its contents), `sides` (what a learner must
 offer), `session.train` (the company's loop), `serving.serve_rounds` with `desk.RoundDesk` (the
 regulator's loop, and where a round is paid for before it leaves), `state` (what a company stores).
-Private: `messages` and `rounds`, the bytes and the rules of one round. The command lines of both
+Private: `_messages` and `_rounds`, the bytes and the rules of one round. The command lines of both
 parties and their daemons enter here; the relay adds the ciphertexts by itself.
 """

@@ -48,9 +48,9 @@ from isonomy.common.base.errors import (
     VerificationError,
 )
 from isonomy.common.base.private_files import write_private
-from isonomy.common.few_shot.rounds.messages import theta_hash
+from isonomy.common.few_shot.rounds._messages import theta_hash
+from isonomy.common.few_shot.rounds._rounds import checked_values
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
-from isonomy.common.few_shot.rounds.rounds import checked_values
 from isonomy.common.few_shot.rounds.sides import Contribution, RegulatorSide
 from isonomy.common.ledger.ledger import DebitRecord, Ledger
 from isonomy.common.privacy.queries import query_id_prefix

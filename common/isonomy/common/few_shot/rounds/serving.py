@@ -12,8 +12,7 @@ from isonomy.common.base.errors import (
 )
 from isonomy.common.crypto.he_vectors import VectorEncryptor
 from isonomy.common.crypto.params import parameter_set
-from isonomy.common.few_shot.rounds.desk import RoundDesk
-from isonomy.common.few_shot.rounds.messages import (
+from isonomy.common.few_shot.rounds._messages import (
     RoundReceipt,
     RoundRequest,
     attempt_id,
@@ -21,8 +20,9 @@ from isonomy.common.few_shot.rounds.messages import (
     parse_request,
     theta_hash,
 )
+from isonomy.common.few_shot.rounds._rounds import encrypted_parts
+from isonomy.common.few_shot.rounds.desk import RoundDesk
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
-from isonomy.common.few_shot.rounds.rounds import encrypted_parts
 from isonomy.common.few_shot.rounds.session import few_shot_plan
 from isonomy.common.remote.remote import marked
 from isonomy.common.session.connection import Session

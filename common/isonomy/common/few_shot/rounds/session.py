@@ -34,9 +34,9 @@ from isonomy.common.base.errors import (
 )
 from isonomy.common.base.logs import logger
 from isonomy.common.crypto.params import parameter_set
-from isonomy.common.few_shot.rounds.messages import RoundReceipt, parse_receipt
+from isonomy.common.few_shot.rounds._messages import RoundReceipt, parse_receipt
+from isonomy.common.few_shot.rounds._rounds import Attempt
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
-from isonomy.common.few_shot.rounds.rounds import Attempt
 from isonomy.common.few_shot.rounds.sides import CompanySide
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.remote.remote import marked

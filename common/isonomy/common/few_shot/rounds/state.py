@@ -13,7 +13,7 @@ from pathlib import Path
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_private
-from isonomy.common.few_shot.rounds.messages import RECEIPT_BYTES, RoundReceipt, parse_receipt
+from isonomy.common.few_shot.rounds._messages import RECEIPT_BYTES, RoundReceipt, parse_receipt
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 
 _MAGIC = b"isonomy-few-shot-1\n"

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.privacy.accounting import UNITS_PER_MU2
-from isonomy.company.gradient.fermi.ermi import Ermi
-from isonomy.company.gradient.fermi.sgda import Batch, shares_of
+from isonomy.company.gradient.fermi._ermi import Ermi
+from isonomy.company.gradient.fermi._sgda import Batch, shares_of
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
 from isonomy.company.gradient.record.privacy import Part, RecordRun
 from isonomy.company.gradient.record.releases import Floats, Own, centred_sum, split

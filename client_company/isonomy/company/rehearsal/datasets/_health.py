@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from isonomy.company.rehearsal.datasets.dataset import Dataset, recoded
-from isonomy.company.rehearsal.datasets.source import CsvFile, Source, openml, renamed_like
+from isonomy.company.rehearsal.datasets._dataset import Dataset, recoded
+from isonomy.company.rehearsal.datasets._source import CsvFile, Source, openml, renamed_like
 
 COLUMNS = (
     "subject#", "age", "sex", "test_time", "motor_UPDRS", "total_UPDRS", "Jitter(%)",

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from isonomy.company.compare.benchmark._published import PublishedPoint
+from isonomy.company.compare.benchmark._summary import Mean, front
 from isonomy.company.compare.benchmark.methods import GREY, method, published_method
-from isonomy.company.compare.benchmark.published import PublishedPoint
-from isonomy.company.compare.benchmark.summary import Mean, front
 from isonomy.company.rehearsal.panels import Panel, Series, figure
 
 _NOTE = "filled: run here, means over seeds · hollow: published · grey: sampling noise"

@@ -16,7 +16,7 @@ from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.sides import RegulatorSide
 from isonomy.regulator.plans.approval import check_few_shot, check_policy
 from isonomy.regulator.plans.plan_files import few_shot_approvals
-from isonomy.regulator.serving.office import Office
+from isonomy.regulator.serving._office import Office
 from isonomy.regulator.vault.task_pools import TaskPool, open_pool
 
 

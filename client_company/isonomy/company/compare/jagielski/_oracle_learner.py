@@ -32,10 +32,10 @@ from sklearn.base import clone
 
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.oracle import GroupOracle
+from isonomy.company.compare.jagielski._players import AwareGame, BlindGame, Training
+from isonomy.company.compare.jagielski._postprocess import group_numbers, two_classes
+from isonomy.company.compare.jagielski._rule import LABELS_OF
 from isonomy.company.compare.jagielski.game import Auditor, paper_rounds, paper_step
-from isonomy.company.compare.jagielski.players import AwareGame, BlindGame, Training
-from isonomy.company.compare.jagielski.postprocess import group_numbers, two_classes
-from isonomy.company.compare.jagielski.rule import LABELS_OF
 
 
 @dataclass(kw_only=True)

@@ -28,7 +28,7 @@ from isonomy.common.base.errors import AttemptLost, CapacityError, ProtocolError
 from isonomy.common.crypto.ciphertexts import check_answer
 from isonomy.common.crypto.he_vectors import VectorEncryptor, VectorKey, parts_of
 from isonomy.common.crypto.params import ParameterSet
-from isonomy.common.few_shot.rounds.messages import (
+from isonomy.common.few_shot.rounds._messages import (
     ATTEMPT_BYTES,
     RoundReceipt,
     RoundRequest,

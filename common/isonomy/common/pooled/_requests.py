@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from isonomy.common.base.errors import AttemptLost, ProtocolError
 from isonomy.common.crypto.ciphertexts import split_total
-from isonomy.common.pooled.masks import PooledTotals
+from isonomy.common.pooled._masks import PooledTotals
 from isonomy.common.session.links import Parcel
 from isonomy.common.wire.envelopes import Purpose
 from isonomy.common.wire.messages import (

@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 from onnx import compose
 
-from isonomy.company.fair.onnx_export.graph import (
+from isonomy.company.fair.onnx_export._graph import (
     DOUBLE,
     ML,
     ML_OPSET,

@@ -20,7 +20,7 @@ from pathlib import Path
 from isonomy.common.base.errors import StorageError
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultLocked, VaultTampered
-from isonomy.regulator.upkeep.remains import shred_folder, shred_lists
+from isonomy.regulator.upkeep._remains import shred_folder, shred_lists
 from isonomy.regulator.vault.sealed_file import shred
 from isonomy.regulator.vault.task_pools import opens
 from isonomy.regulator.vault.vault import Vault

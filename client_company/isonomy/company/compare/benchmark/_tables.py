@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from isonomy.company.compare.benchmark.methods import method, published_method
-from isonomy.company.compare.benchmark.published import EO_TABLE, GF_TABLE, PublishedPoint
-from isonomy.company.compare.benchmark.summary import (
+from isonomy.company.compare.benchmark._published import EO_TABLE, GF_TABLE, PublishedPoint
+from isonomy.company.compare.benchmark._summary import (
     Mean,
     Rival,
     Verdict,
@@ -19,6 +18,7 @@ from isonomy.company.compare.benchmark.summary import (
     rerun_rivals,
     verdict,
 )
+from isonomy.company.compare.benchmark.methods import method, published_method
 
 Judged = tuple[Verdict, Verdict]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from isonomy.company.rehearsal.datasets.dataset import Dataset, recoded
-from isonomy.company.rehearsal.datasets.source import CsvFile, Source, openml
+from isonomy.company.rehearsal.datasets._dataset import Dataset, recoded
+from isonomy.company.rehearsal.datasets._source import CsvFile, Source, openml
 
 BANK_COLUMNS = (
     "age", "job", "marital", "education", "default", "balance", "housing", "loan", "contact",

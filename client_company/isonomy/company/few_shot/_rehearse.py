@@ -19,8 +19,8 @@ from isonomy.common.few_shot.learning.learners import CompanyLearner, RegulatorL
 from isonomy.common.few_shot.learning.memory import run_in_memory
 from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.privacy.units import UNITS_PER_MU2
-from isonomy.company.few_shot.data import Pools
-from isonomy.company.few_shot.variants import settings_for
+from isonomy.company.few_shot._data import Pools
+from isonomy.company.few_shot._variants import settings_for
 
 WARM_SETTINGS: dict[str, Any] = {
     "method": "none",

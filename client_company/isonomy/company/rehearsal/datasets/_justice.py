@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from isonomy.company.rehearsal.datasets.dataset import Dataset, labelled
-from isonomy.company.rehearsal.datasets.source import CsvFile, Source, openml, renamed_like
+from isonomy.company.rehearsal.datasets._dataset import Dataset, labelled
+from isonomy.company.rehearsal.datasets._source import CsvFile, Source, openml, renamed_like
 
 COMPAS_FEATURES = (
     "age", "juv_fel_count", "juv_misd_count", "juv_other_count", "priors_count", "c_charge_degree",

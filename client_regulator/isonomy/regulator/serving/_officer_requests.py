@@ -9,10 +9,10 @@ from isonomy.common.base.errors import ProtocolError
 from isonomy.common.inspection.verdict import InspectionFolder, Verdict
 from isonomy.common.node.bridge import Message
 from isonomy.regulator.plans.plan_files import inspections_folder, named_plan
-from isonomy.regulator.serving.few_shot import FewShotDesks
-from isonomy.regulator.serving.office import Office
-from isonomy.regulator.serving.plan_desks import PlanDesks
-from isonomy.regulator.serving.sessions import SessionBoard
+from isonomy.regulator.serving._few_shot import FewShotDesks
+from isonomy.regulator.serving._office import Office
+from isonomy.regulator.serving._plan_desks import PlanDesks
+from isonomy.regulator.serving._sessions import SessionBoard
 
 
 class OfficerRequests:

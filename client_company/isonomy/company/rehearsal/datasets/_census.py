@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from isonomy.company.rehearsal.datasets.dataset import Dataset, labelled, recoded
-from isonomy.company.rehearsal.datasets.source import CsvFile, Source, openml
+from isonomy.company.rehearsal.datasets._dataset import Dataset, labelled, recoded
+from isonomy.company.rehearsal.datasets._source import CsvFile, Source, openml
 
 ADULT_COLUMNS = (
     "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation",

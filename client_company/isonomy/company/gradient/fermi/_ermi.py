@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.company.gradient.fermi.sgda import project_ball
+from isonomy.company.gradient.fermi._sgda import project_ball
 
 Floats = NDArray[np.float64]
 _FLOOR_DEVIATIONS = 3.0  # a released count below this many deviations is taken as that many

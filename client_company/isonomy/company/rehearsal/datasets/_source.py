@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from isonomy.common.base.errors import DataError, TransportError
-from isonomy.company.rehearsal.datasets.dataset import Dataset, numbered
+from isonomy.company.rehearsal.datasets._dataset import Dataset, numbered
 
 RATE_TOLERANCE = 5e-5  # rates below are given to four decimals
 ONLINE_TOLERANCE = 0.02  # online copies may be another sample of the same population

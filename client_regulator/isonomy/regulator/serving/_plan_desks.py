@@ -23,7 +23,7 @@ from isonomy.common.sums.custodian import Custodian, Limits
 from isonomy.common.sums.regulator_half import RegulatorHalf
 from isonomy.regulator.plans.approval import check_plan
 from isonomy.regulator.plans.plan_files import inspections_folder
-from isonomy.regulator.serving.office import Office
+from isonomy.regulator.serving._office import Office
 from isonomy.regulator.serving.witness import vault_generation
 from isonomy.regulator.vault.attributes import load_table, rows_of
 from isonomy.regulator.vault.vault import VaultTable

@@ -23,15 +23,14 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from isonomy.common.few_shot.learning.fair import (
+from isonomy.common.few_shot.learning._fair import (
     CELLS,
     CENTRE,
     OddsMultipliers,
     cells_of,
     one_hot,
 )
-from isonomy.common.few_shot.learning.models import Network, Parameters
-from isonomy.common.few_shot.learning.private import (
+from isonomy.common.few_shot.learning._private import (
     BOUND,
     Accounts,
     PlainSums,
@@ -39,6 +38,7 @@ from isonomy.common.few_shot.learning.private import (
     Sums,
     sigma_of,
 )
+from isonomy.common.few_shot.learning.models import Network, Parameters
 from isonomy.common.few_shot.learning.tasks import Pool, Tasks
 from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.privacy.noise import NoiseSource

@@ -25,10 +25,10 @@ from isonomy.common.remote.remote import serve_queries
 from isonomy.common.session.connection import Session
 from isonomy.common.session.stream import Timing
 from isonomy.common.session.tickets import Ticket
+from isonomy.regulator.serving._few_shot import FewShotDesks
+from isonomy.regulator.serving._office import Office
+from isonomy.regulator.serving._plan_desks import PlanDesks
 from isonomy.regulator.serving.aligning import alignments, attend
-from isonomy.regulator.serving.few_shot import FewShotDesks
-from isonomy.regulator.serving.office import Office
-from isonomy.regulator.serving.plan_desks import PlanDesks
 
 REJOIN_S = 600.0  # how long a session waits for a party that went away
 

@@ -22,8 +22,8 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
-from isonomy.company.fair.onnx_export.foreign import foreign_transformer
-from isonomy.company.fair.onnx_export.graph import (
+from isonomy.company.fair.onnx_export._foreign import foreign_transformer
+from isonomy.company.fair.onnx_export._graph import (
     BOOL,
     INT32,
     CannotConvert,

@@ -22,9 +22,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline
 
-from isonomy.company.fair.onnx_export.encoders import transformed
-from isonomy.company.fair.onnx_export.foreign import foreign_classifier, torch_logits
-from isonomy.company.fair.onnx_export.graph import (
+from isonomy.company.fair.onnx_export._encoders import transformed
+from isonomy.company.fair.onnx_export._foreign import foreign_classifier, torch_logits
+from isonomy.company.fair.onnx_export._graph import (
     ML,
     ML_OPSET_TREES,
     CannotConvert,
@@ -33,7 +33,7 @@ from isonomy.company.fair.onnx_export.graph import (
     Table,
     as_matrix,
 )
-from isonomy.company.fair.onnx_export.rule import coded
+from isonomy.company.fair.onnx_export._rule import coded
 
 _ACTIVATIONS = {"identity": None, "logistic": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
 

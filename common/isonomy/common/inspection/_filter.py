@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import StorageError, VerificationError
 from isonomy.common.base.private_files import write_private
-from isonomy.common.inspection.inspection import differences
+from isonomy.common.inspection._inspection import differences
 from isonomy.common.inspection.verdict import file_name
 from isonomy.common.people.cohort import group_count
 from isonomy.common.privacy.filters import IndividualFilter

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from isonomy.company.fair.inputs.columns import REST, Code, ColumnCoder
 from isonomy.company.fair.inputs.features import CONSTANT, FeatureMap, wave_height
-from isonomy.company.fair.onnx_export.graph import (
+from isonomy.company.fair.onnx_export._graph import (
     DOUBLE,
     INT64,
     CannotConvert,

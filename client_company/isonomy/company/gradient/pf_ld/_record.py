@@ -21,7 +21,7 @@ from torch import Tensor
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.privacy.dual import Multipliers
 from isonomy.common.sums.oracle import Label
-from isonomy.company.gradient.pf_ld.population import Population
+from isonomy.company.gradient.pf_ld._population import Population
 from isonomy.company.gradient.record.privacy import Part, RecordRun
 from isonomy.company.gradient.record.releases import Floats, Own, centred_sum, split
 from isonomy.company.gradient.run.schedule import Schedule

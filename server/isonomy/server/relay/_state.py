@@ -57,8 +57,8 @@ from isonomy.common.wire.envelopes import (
     dump,
     payload_digest,
 )
-from isonomy.server.relay.rounds import RoundAdder
-from isonomy.server.relay.sums import SumCollector
+from isonomy.server.relay._rounds import RoundAdder
+from isonomy.server.relay._sums import SumCollector
 
 NO_HEAD = bytes(32)
 

@@ -14,10 +14,10 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.people.cohort import group_count
 from isonomy.common.privacy.declarations import Audit
+from isonomy.common.report._audit_rates import GroupCounts, findings_of
 from isonomy.common.report.audit import NoisedCounts, noise_covariance
 from isonomy.common.report.audit_cells import CELL_NAMES, Cells
 from isonomy.common.report.audit_intervals import Estimate, NoisedRate, rate_interval
-from isonomy.common.report.audit_rates import GroupCounts, findings_of
 from isonomy.common.report.audit_unknowns import declared, released_attribute
 from isonomy.common.report.schema import (
     Group,

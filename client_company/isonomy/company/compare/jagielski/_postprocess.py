@@ -28,7 +28,7 @@ from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.privacy.accounting import laplace_scale_for
 from isonomy.common.privacy.queries import cost_of
 from isonomy.common.sums.oracle import GroupOracle
-from isonomy.company.compare.jagielski.rule import LABELS_OF, solve
+from isonomy.company.compare.jagielski._rule import LABELS_OF, solve
 
 
 class AttributeNeededWarning(UserWarning):

@@ -17,7 +17,8 @@ from isonomy.common.agreements.notions import NOTIONS
 from isonomy.common.keys.party import fingerprint
 from isonomy.common.report.audit_cells import MEASURES
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
-from isonomy.regulator.report import svg, words
+from isonomy.regulator.report import _svg as svg
+from isonomy.regulator.report import _words as words
 from isonomy.regulator.report.appendix import Appendix
 
 
