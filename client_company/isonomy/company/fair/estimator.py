@@ -59,7 +59,7 @@ Ints = NDArray[np.int64]
 _SHARED = ("oracle", "releases")  # handles, not settings: a clone must not copy a budget
 _TOLERANCES = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
 
-NEEDS = Needs("FairClassifier")
+NEEDS = Needs("FairClassifier", filtered=False)
 
 
 @dataclass(frozen=True)
