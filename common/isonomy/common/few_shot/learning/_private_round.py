@@ -8,7 +8,7 @@ Sums are divided by public numbers only: a dropped sample leaves its place empty
 first order. With the exact second order, sample i of the support set would enter g once more
 through ∂θ'_T/∂θ, which the noise in θ'_T does not cover (a test shows it).
 
-The constraint is in both loops: ℓ_i = loss_i + u_i·s_i (fair.py). Without noise the same code
+The constraint is in both loops: ℓ_i = loss_i + u_i·s_i (_fair.py). Without noise the same code
 rehearses the `fair` method.
 """
 

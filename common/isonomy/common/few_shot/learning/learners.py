@@ -106,7 +106,7 @@ class CompanyLearner(_Learner):
 
 
 class RegulatorLearner(_Learner):
-    """Holds the private tasks. Everything that leaves is in a Contribution (private.py).
+    """Holds the private tasks. Everything that leaves is in a Contribution (_private.py).
 
     `_source` is for tests that compare bits; nothing a user can set reaches it.
     """
