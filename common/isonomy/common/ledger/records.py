@@ -232,6 +232,8 @@ def _checked_event(event: Event) -> Event:
     if not all(type(value) in (str, int) for value in event.values()):
         raise ConfigError("an event holds strings and integers only")
     copy = dict(event)
-    if len(canonical_json(copy)) > MAX_EVENT_BYTES:
+    # A character takes six bytes at most (\u00xx), so a short event need not be written out.
+    size = sum(len(str(part)) + 4 for item in copy.items() for part in item)
+    if 6 * size > MAX_EVENT_BYTES and len(canonical_json(copy)) > MAX_EVENT_BYTES:
         raise ConfigError(f"an event of more than {MAX_EVENT_BYTES} bytes")
     return MappingProxyType(copy)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, Literal
 
 from isonomy.common.base.canonical import MAX_INTEGER, canonical_json, parse_canonical
@@ -141,6 +142,7 @@ class Declaration:
                 f"or underscores; got {self.strategy!r} and {self.notion!r}"
             )
 
+    @lru_cache(maxsize=256)  # noqa: B019  (small frozen values; training declares the same again)
     def to_text(self) -> str:
         """For the ledger: canonical JSON, one string per meaning."""
         content = {field.name: getattr(self.content, field.name) for field in fields(self.content)}
