@@ -324,7 +324,7 @@ def _pooled(chosen: list[Cell], groups: int, records: bool) -> Iterator[Outcome]
             size=PEOPLE,
             companies=names,
             groups=dict(attributes.groups),
-            epsilon_millionths=int(EPSILON * MILLION),
+            epsilon_millionths=1000 * MILLION,  # the most that a plan may say
             delta=str(DELTA),
             record_privacy=records,
         )
