@@ -16,6 +16,7 @@ PUBLIC = [
     "ColumnCoder",
     "Dataset",
     "DpFermi",
+    "DpSgda",
     "EarlyStopping",
     "Event",
     "FairClassifier",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from isonomy.company.federation.align import align_records
     from isonomy.company.federation.auditing import audit
     from isonomy.company.federation.joining import join
-    from isonomy.company.gradient.fermi.fermi import DpFermi
+    from isonomy.company.gradient.fermi.fermi import DpFermi, DpSgda
     from isonomy.company.gradient.pf_ld.f_ld import FLD
     from isonomy.company.gradient.pf_ld.pf_ld import PFLD
     from isonomy.company.gradient.record.privacy import RecordPrivacy
@@ -52,6 +52,7 @@ __all__ = [
     "ColumnCoder",
     "Dataset",
     "DpFermi",
+    "DpSgda",
     "EarlyStopping",
     "Event",
     "FairClassifier",
@@ -90,7 +91,7 @@ _MODULES = {
     "company.federation.align": "align_records",
     "company.federation.auditing": "audit",
     "company.federation.joining": "join",
-    "company.gradient.fermi.fermi": "DpFermi",
+    "company.gradient.fermi.fermi": "DpFermi DpSgda",
     "company.gradient.pf_ld.f_ld": "FLD",
     "company.gradient.pf_ld.pf_ld": "PFLD",
     "company.gradient.record.privacy": "RecordPrivacy",

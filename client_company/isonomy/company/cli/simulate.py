@@ -57,8 +57,8 @@ def simulate(
         float | None,
         typer.Option(
             help="Violation aimed at; 0: as small as the audits can tell. tilt: 0.01 by default. "
-            "pf_ld, f_ld, dp_fermi: given, a run ends when two released violations running are "
-            "within it; without, it uses all its rounds."
+            "Gradient strategies: given, a run ends when two released violations in a row "
+            "are within it; without, it uses all its rounds."
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="How many random splits, one per seed.")] = 3,

@@ -24,12 +24,9 @@ from sklearn.pipeline import Pipeline
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.company.fair.inputs.columns import ColumnCoder
-from isonomy.company.gradient.fermi.fermi import DpFermi
-from isonomy.company.gradient.pf_ld.f_ld import FLD
-from isonomy.company.gradient.pf_ld.pf_ld import PFLD
 from isonomy.company.gradient.record.privacy import RecordPrivacy
 from isonomy.company.gradient.run.schedule import Weights
-from isonomy.company.gradient.sdk.classifier import GradientFairClassifier
+from isonomy.company.gradient.sdk.classifier import GRADIENT_STRATEGIES, GradientFairClassifier
 from isonomy.company.gradient.training.trainer import EarlyStopping, Trainer
 from isonomy.company.rehearsal.strategies import Rehearsal, Trained, decider, not_private
 
@@ -40,7 +37,6 @@ _LOOP = (  # those options of the trainer that a rehearsal does not set itself
     "rounds", "local_steps", "passes", "chunk_size", "loss_batch", "warmup_steps", "average",
     "device",
 )  # fmt: skip
-_CLASSES: dict[str, type[Any]] = {"pf_ld": PFLD, "f_ld": FLD, "dp_fermi": DpFermi}
 _RECORD = {"loss_clip": "clip", "totals": "totals", "accountant": "accountant"}
 _BOUNDS: dict[str, tuple[str, float]] = {"pf_ld": ("primal_norm", 0.5), "dp_fermi": ("clip", 0.7)}
 _WORDS = ("str", "Literal", "Accountant")  # annotations of options that may be words
@@ -89,7 +85,7 @@ def train(strategy: str, rehearsal: Rehearsal) -> Trained:
 
 def _checked(strategy: str, rehearsal: Rehearsal) -> dict[str, Any]:
     """The options, or a ConfigError for an unknown name or a word where a number belongs."""
-    fields = dataclasses.fields(_CLASSES[strategy])
+    fields = dataclasses.fields(GRADIENT_STRATEGIES[strategy])
     kinds = {f.name: str(f.type) for f in fields if f.init and f.name != "notion"}
     kinds |= dict.fromkeys((*_OF_CLASSIFIER, _POSITIVE), "float")
     kinds |= {f.name: str(f.type) for f in dataclasses.fields(Trainer) if f.name in _LOOP}

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from isonomy.company.gradient.run.paper_epsilon import PaperEpsilon
 
 TOLERANCE = 0.01  # the violation that tilt aims at if nobody says otherwise
-GRADIENT = ("pf_ld", "f_ld", "dp_fermi")
+GRADIENT = ("pf_ld", "f_ld", "dp_fermi", "dp_sgda")
 PRIVATE_GRADIENT = ("pf_ld", "dp_fermi")
 Decide = Callable[[pd.DataFrame], NDArray[np.int64]]
 DecideByGroup = Callable[[pd.DataFrame, NDArray[np.int64]], NDArray[np.int64]]
@@ -161,6 +161,7 @@ STRATEGIES: dict[str, Strategy] = {
     "pf_ld": _lazy("rehearsal.gradient", "train", "pf_ld"),
     "f_ld": _lazy("rehearsal.gradient", "train", "f_ld"),
     "dp_fermi": _lazy("rehearsal.gradient", "train", "dp_fermi"),
+    "dp_sgda": _lazy("rehearsal.gradient", "train", "dp_sgda"),
     "dp_postprocess": _lazy(
         "compare.jagielski.rehearse", "postprocess", rival="dp_postprocess", private=True
     ),

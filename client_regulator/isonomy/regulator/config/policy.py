@@ -30,7 +30,7 @@ from isonomy.common.privacy.accounting import epsilon_of, units_for
 from isonomy.common.privacy.queries import Query
 
 STRATEGIES = (
-    *("tilt", "pf_ld", "f_ld", "dp_fermi", "dp_postprocess", "dp_oracle"),
+    *("tilt", "pf_ld", "dp_fermi", "dp_sgda", "dp_postprocess", "dp_oracle"),
     *("few_shot", "audit"),
 )
 

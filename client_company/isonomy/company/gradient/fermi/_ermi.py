@@ -8,7 +8,7 @@ everybody (demographic parity) or the people with one label (equalized odds).
 | w | (k, l) | the maximising variable W, a function of released numbers only |
 | shares | (k,) | P̂_S, released once with noise; floored, see `Ermi.of` |
 | centre | (k, l) | √P·1ᵀ: W under independence, and the middle of its ball |
-| mean | (l,) | the centre c of the rows: the batch's own mean prediction |
+| mean | (l,) | the centre c of the rows: the batch's own mean prediction F̄ |
 | basis | (l, l − 1) | orthonormal columns, all orthogonal to (1, …, 1) |
 """
 
@@ -38,6 +38,7 @@ class Ermi:
     radius: float
     sharpness: float = 1.0
     label: int | None = None
+    newton: bool = False  # take W* − W as the direction of ascent, not the gradient
     small: tuple[int, ...] = ()  # groups whose released count was floored
     w: Floats = field(init=False)
     centre: Floats = field(init=False)
@@ -59,6 +60,7 @@ class Ermi:
         classes: int,
         radius: float,
         sharpness: float = 1.0,
+        newton: bool = False,
         label: int | None = None,
     ) -> Ermi:
         """From released counts. A count within its noise of zero is floored at three deviations.
@@ -76,7 +78,7 @@ class Ermi:
                 "budget; compare larger groups, or approve a larger budget"
             )
         shares = np.minimum(np.maximum(counts, floor) / people, 1.0)
-        return cls(shares, sum_zero_basis(classes), radius, sharpness, label, small)
+        return cls(shares, sum_zero_basis(classes), radius, sharpness, label, newton, small)
 
     @property
     def columns(self) -> int:
@@ -97,8 +99,10 @@ class Ermi:
         return torch.softmax(self.sharpness * outputs, dim=1)
 
     def centre_on(self, outputs: Tensor, weight: Tensor) -> None:
-        """Take the batch's own mean prediction as the centre c of its rows."""
-        self.mean = self._mean_of(outputs, weight)
+        """Take the batch's own mean prediction F̄ as the centre c of its rows."""
+        f = self.chances(outputs).detach().double().cpu().numpy()
+        weights = weight.cpu().numpy()
+        self.mean = np.asarray(weights @ f / weights.sum())
 
     def moments(self, outputs: Tensor) -> Tensor:
         """(b, l − 1) h = Bᵀ(F − c)."""
@@ -119,19 +123,14 @@ class Ermi:
         """(k, l) Σ_i s_i F_iᵀ / m, from the released sums of h."""
         return np.asarray(sums @ self.basis.T / mass + np.outer(self.shares, self.mean))
 
-    def ascent(
-        self, w: Floats, sums: Floats, outputs: Tensor, mass: float, weight: Tensor | None = None
-    ) -> Floats:
-        """∇_W of 1/m Σ ψ: −2 W diag(F̄) + 2 P^{-1/2}·joint."""
-        mean = self._mean_of(outputs, weight)
-        return np.asarray(2.0 * (self.joint(sums, mass) / np.sqrt(self.shares)[:, None] - w * mean))
+    def ascent(self, w: Floats, sums: Floats, mass: float) -> Floats:
+        """∇_W of 1/m Σ ψ: −2 W diag(F̄) + 2 P^{-1/2}·joint. With `newton`: W* − W.
 
-    def newton(
-        self, w: Floats, sums: Floats, outputs: Tensor, mass: float, weight: Tensor | None = None
-    ) -> Floats:
-        """W* − W: the same gradient, preconditioned by 1/(2 F̄_j); W* maximises Σ ψ."""
-        mean = np.maximum(self._mean_of(outputs, weight), _RAREST)
-        return self.ascent(w, sums, outputs, mass, weight) / (2.0 * mean)
+        W* maximises Σ ψ; W* − W is the gradient, preconditioned by 1/(2 F̄_j).
+        """
+        joint = self.joint(sums, mass) / np.sqrt(self.shares)[:, None]
+        gradient = 2.0 * (joint - w * self.mean)
+        return gradient / (2.0 * np.maximum(self.mean, _RAREST)) if self.newton else gradient
 
     def project(self, w: Floats) -> Floats:
         return project_ball(w, self.centre, self.radius)
@@ -146,13 +145,8 @@ class Ermi:
         # Noise enters the groups but the last; the last one is minus their sum.
         k = len(sizes)
         effect = np.vstack([np.eye(k - 1), -np.ones((1, k - 1))]) / sizes[:, None]  # (k, k − 1)
-        own = float(np.linalg.norm(effect[a] - effect[b])) * deviation
-        return float(spread[j]), own * float(np.linalg.norm(self.basis[j]))
-
-    def _mean_of(self, outputs: Tensor, weight: Tensor | None) -> Floats:
-        f = self.chances(outputs).detach().double().cpu().numpy()
-        own = np.ones(len(f)) if weight is None else weight.cpu().numpy()
-        return np.asarray(own @ f / own.sum())
+        noise = float(np.linalg.norm(effect[a] - effect[b])) * deviation
+        return float(spread[j]), noise * float(np.linalg.norm(self.basis[j]))
 
 
 def sum_zero_basis(classes: int) -> Floats:

@@ -15,23 +15,20 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.privacy.accounting import UNITS_PER_MU2
+from isonomy.common.sums.oracle import Release
 from isonomy.company.gradient.fermi._ermi import Ermi
-from isonomy.company.gradient.fermi._sgda import Batch, shares_of
-from isonomy.company.gradient.per_sample.ghost import ChunkGradients
+from isonomy.company.gradient.fermi._sgda import Batch, moment_gradients, shares_of
 from isonomy.company.gradient.record.privacy import Part, RecordRun
-from isonomy.company.gradient.record.releases import Floats, Own, centred_sum, split
+from isonomy.company.gradient.record.releases import Floats, OwnTerms, centred_sum, split
 from isonomy.company.gradient.run.schedule import Schedule
-from isonomy.company.gradient.run.strategy import Run, logits_of, trainable
-
-_RAREST = 0.01  # a class predicted more rarely is taken as this rare where one divides by it
+from isonomy.company.gradient.run.strategy import Run, trainable
 
 
-def given_clip(clip: float | None) -> float:
+def required_clip(clip: float | None) -> float:
     """The bound on ∇h as a constant; the default, a quantile of own norms, is refused."""
     if clip is not None:
         return clip
@@ -45,20 +42,20 @@ def given_clip(clip: float | None) -> float:
 def parts(
     run: Run, record: RecordRun, schedule: Schedule, labels: Sequence[int | None]
 ) -> tuple[dict[str, Part], int]:
-    """What the oracle's releases cost a record (record_privacy's table), and how many totals.
+    """What the oracle's releases cost a record (record/privacy's table), and how many totals.
 
     Labels share one W step and one θ step, so a person of several labels pays no more.
     """
     moves = 1 if len(run.oracle.labels(run.attribute)) == 2 else 2
-    noise = {name: own.sigma(run.oracle) for name, own in vars(schedule).items()}
-    found = {
+    noise = {name: level.sigma(run.oracle) for name, level in vars(schedule).items()}
+    planned = {
         "counts": Part(noise["counts"] * math.sqrt(moves), 1),
         "dual": Part(noise["dual"] * math.sqrt(moves), run.rounds + 1),
         "primal": Part(
             2 * noise["primal"] / math.sqrt(times_of(run, labels)), record.steps, record.rate
         ),
     }
-    return found, run.rounds + 1 + any(label is not None for label in labels)
+    return planned, run.rounds + 1 + any(label is not None for label in labels)
 
 
 def times_of(run: Run, labels: Sequence[int | None]) -> int:
@@ -66,26 +63,30 @@ def times_of(run: Run, labels: Sequence[int | None]) -> int:
     return 1 if run.persons == len(run.people) else len(labels)
 
 
-def means(record: RecordRun, problems: Sequence[Ermi], rows: Floats, basis: Floats) -> list[Floats]:
-    """(l,) F̄ of each stratum, from one noised total of all people's h about the constant 1/l.
+def centre(
+    run: Run,
+    record: RecordRun,
+    strata: Sequence[tuple[Ermi, Batch]],
+    outputs: Sequence[Tensor],
+) -> None:
+    """Set each stratum's F̄, from one noised total of all people's h about the constant 1/l."""
+    people, person = np.unique(run.people, return_inverse=True)
+    classes, columns = strata[0][0].basis.shape
+    rows = np.zeros((len(people), len(strata), columns))  # 0 outside a person's strata
+    for number, (problem, batch) in enumerate(strata):
+        problem.mean = np.full(classes, 1.0 / classes)
+        h = problem.moments(outputs[number]).numpy() * batch.weight.numpy()[:, None]
+        np.add.at(rows[:, number], person[batch.rows.numpy()], h)
+    total = record.total(rows.reshape(len(people), -1), math.sqrt(1 - 1 / classes))
+    means = zip(strata, total.reshape(-1, columns), record.members, strict=True)
+    for (problem, _), sums, mass in means:
+        problem.mean = np.clip(1 / classes + problem.basis @ sums / mass, 0.0, 1.0)
 
-    `rows` (people, strata · columns) are those h, 0 outside a person's strata.
-    """
-    classes, columns = basis.shape
-    total = record.total(rows, math.sqrt(1 - 1 / classes)).reshape(len(problems), columns)
-    return [
-        np.clip(1 / classes + basis @ own / mass, 0.0, 1.0)
-        for own, mass in zip(total, record.members, strict=True)
-    ]
 
-
-def direction(problem: Ermi, sums: Floats, mass: float, *, newton: bool) -> Floats:
-    """W* − W, or ∇_W: as in `Ermi`, with the released mean in place of the exact one."""
-    joint = problem.joint(sums, mass) / np.sqrt(problem.shares)[:, None]
-    if newton:
-        mean = np.maximum(problem.mean, _RAREST)
-        return np.asarray((joint - problem.w * problem.mean) / mean)
-    return np.asarray(2.0 * (joint - problem.w * problem.mean))
+def released_sums(record: RecordRun, answers: Sequence[Release]) -> list[Floats]:
+    """(groups, columns) of each stratum; the last group is minus the others."""
+    released = record.released("dual", np.stack([answer.values[:-1] for answer in answers]))
+    return [np.concatenate([values, [-values.sum(axis=0)]]) for values in released]
 
 
 def descent(
@@ -99,16 +100,16 @@ def descent(
     strength: float,
 ) -> list[Tensor]:
     """λ/(q n) Σ_i (u − ū)_{A_i} ∇h_i + noise, over people drawn by chance."""
-    columns = sum(p.numel() for p in trainable(run.model))
-    flat = np.zeros(columns)
+    size = sum(p.numel() for p in trainable(run.model))
+    flat = np.zeros(size)
     cap = run.oracle.budget.cap_units / UNITS_PER_MU2
     for problem, batch in zip(problems, batches, strict=True):
         u = problem.coupling(problem.w)
         shares = shares_of(u.max(axis=0) - u.min(axis=0), share)
         for column in np.flatnonzero(shares):
-            rows = np.zeros((0, columns))
+            rows = np.zeros((0, size))
             if len(batch):
-                rows = _gradients(run, problem, batch, int(column)).rows().cpu().numpy()
+                rows = moment_gradients(problem, run, batch, int(column)).rows().cpu().numpy()
             flat += centred_sum(
                 run.oracle,
                 rows,
@@ -126,10 +127,10 @@ def descent(
     return split(run.model, scale * record.released("primal", flat))
 
 
-def own_terms(run: Run, problems: Sequence[Ermi], strength: float) -> Own:
+def own_terms(run: Run, problems: Sequence[Ermi], strength: float) -> OwnTerms:
     """(b,) λ(g_i + ⟨ū, h_i⟩) of the row's stratum."""
 
-    def own(logits: Tensor, rows: Tensor) -> Tensor:
+    def terms(logits: Tensor, rows: Tensor) -> Tensor:
         total = torch.zeros(len(rows), dtype=logits.dtype, device=logits.device)
         for problem in problems:
             u = problem.coupling(problem.w)
@@ -140,37 +141,15 @@ def own_terms(run: Run, problems: Sequence[Ermi], strength: float) -> Own:
             total = total + strength * value
         return total
 
-    return own
-
-
-def _gradients(run: Run, problem: Ermi, batch: Batch, column: int) -> ChunkGradients:
-    scale = batch.weight.to(run.device)
-
-    def scalar(outputs: Tensor) -> Tensor:
-        h = problem.moments(logits_of(outputs, run.classes))[:, column]
-        return h * scale.to(h.dtype)
-
-    inputs = run.inputs[batch.rows].to(run.device)
-    return ChunkGradients.of(run.model, scalar, inputs, people_of_row=batch.people)
-
-
-def folded(run: Run, values: Sequence[tuple[NDArray[np.int64], Floats]], columns: int) -> Floats:
-    """(people, strata · columns): each stratum's (row numbers, weighted h), added up by person."""
-    people, person = np.unique(run.people, return_inverse=True)
-    made = np.zeros((len(people), len(values) * columns))
-    for number, (rows, h) in enumerate(values):
-        part = made[:, number * columns : (number + 1) * columns]
-        np.add.at(part, person[rows], h)
-    return made
+    return terms
 
 
 __all__ = [
+    "centre",
     "descent",
-    "direction",
-    "folded",
-    "given_clip",
-    "means",
     "own_terms",
     "parts",
+    "released_sums",
+    "required_clip",
     "times_of",
 ]

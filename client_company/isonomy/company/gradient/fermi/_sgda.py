@@ -1,4 +1,4 @@
-"""DP-SGDA: noisy descent in θ and noisy projected ascent in w, over blind group sums.
+"""Noisy descent in θ and noisy projected ascent in w, over blind group sums (DP-SGDA).
 
     min_θ max_{w ∈ 𝒲}  F(θ, w) = 1/n Σ_i f(θ, w; z_i)                    Lowy et al. 2023, (7)
 
@@ -11,8 +11,10 @@ Only what depends on the attribute needs a release. A problem therefore says how
 
 g and all of its gradients are the company's own, free and exact. Of the coupling,
 
-    ∇_θ:  Σ_i Σ_c U(w)_{A_i c} ∇h_ic      one weighted blind sum per column c    `private_descent`
+    ∇_θ:  Σ_i Σ_c U(w)_{A_i c} ∇h_ic      one weighted blind sum per column c    `descent`
     ∇_w:  Σ_{i: A_i = a} h_i              one open sum                           `private_moments`
+
+`fermi` makes training strategies of them: DP-FERMI (Algorithm 1) and DP-SGDA (Algorithm 2).
 
 Guarantees (tests/company/gradient/fermi/test_fermi_traps.py)
   one_budget             both updates of all steps together stay within the oracle's cap
@@ -22,7 +24,7 @@ Guarantees (tests/company/gradient/fermi/test_fermi_traps.py)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,8 +33,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isonomy.common.base.errors import ConfigError
-from isonomy.common.sums.oracle import GroupOracle, Release
+from isonomy.common.sums.oracle import GroupOracle, NoiseLevel, Release
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
 from isonomy.company.gradient.run.strategy import Chunk, Run, logits_of, trainable
 from isonomy.company.gradient.sums.primal import CentredGradients, private_sum
@@ -41,15 +42,29 @@ Floats = NDArray[np.float64]
 
 
 class MinMax(Protocol):
-    """A min–max problem whose private part is the coupling ⟨U(w)_{A_i}, h_i⟩.
+    """A min–max problem, for one stratum of people, with the coupling ⟨U(w)_{A_i}, h_i⟩.
 
     `outputs` are logits (b, classes). Everything but `moments` and `public` sees released numbers
     only, so w never depends on an attribute beyond what was paid for.
     """
 
+    w: Floats
+    label: int | None  # the stratum: rows with this label; None: everybody
+
     @property
     def columns(self) -> int:
         """How many numbers h has."""
+
+    @property
+    def bound(self) -> float:
+        """No h is longer, so the open sum never clips."""
+
+    @property
+    def suffix(self) -> str:
+        """The stratum, as it is called in the ledger."""
+
+    def centre_on(self, outputs: Tensor, weight: Tensor) -> None:
+        """Look at a batch's outputs before its moments are released; they are the company's own."""
 
     def moments(self, outputs: Tensor) -> Tensor:
         """(b, columns) h: differentiable, each row a function of that row's output alone."""
@@ -60,14 +75,17 @@ class MinMax(Protocol):
     def coupling(self, w: Floats) -> Floats:
         """(groups, columns) U(w)."""
 
-    def ascent(self, w: Floats, sums: Floats, outputs: Tensor, mass: float) -> Floats:
+    def ascent(self, w: Floats, sums: Floats, mass: float) -> Floats:
         """(like w) the direction of ascent from `sums`, (groups, columns) released Σ h by group.
 
-        `mass` is the number of people that `sums` and `outputs` are about.
+        `mass` is the number of people that `sums` are about.
         """
 
     def project(self, w: Floats) -> Floats:
         """Π_𝒲(w)."""
+
+    def gap(self, sums: Floats, deviation: float, mass: float) -> tuple[float, float]:
+        """The violation that `sums` show, and the deviation of the noise in it."""
 
 
 def project_ball(w: Floats, centre: Floats, radius: float) -> Floats:
@@ -75,9 +93,6 @@ def project_ball(w: Floats, centre: Floats, radius: float) -> Floats:
     away = w - centre
     length = float(np.linalg.norm(away))
     return w if length <= radius else centre + away * (radius / length)
-
-
-# --- The two releases ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -89,12 +104,11 @@ class Batch:
     weight: Tensor  # (b,) float64
 
     @classmethod
-    def of(cls, run: Run, chunk: Chunk, keep: NDArray[np.bool_] | None = None) -> Batch:
-        """A chunk, or its rows where `keep` holds."""
-        rows, people = chunk.rows, chunk.people
-        if keep is not None:
-            rows, people = rows[torch.from_numpy(keep)], people[keep]
-        return cls(rows, people, run.weight[rows])
+    def of(cls, run: Run, chunk: Chunk, label: int | None = None) -> Batch:
+        """A chunk, or its rows with this label."""
+        inside = has_label(run, label)[chunk.rows.numpy()]
+        rows = chunk.rows[torch.from_numpy(inside)]
+        return cls(rows, chunk.people[inside], run.weight[rows])
 
     @property
     def mass(self) -> float:
@@ -105,6 +119,13 @@ class Batch:
         return len(self.rows)
 
 
+def has_label(run: Run, label: int | None) -> NDArray[np.bool_]:
+    """(n,) which rows are in the stratum of this label; None: all of them."""
+    if label is None:
+        return np.ones(len(run.target), dtype=np.bool_)
+    return np.asarray((run.target == label).cpu().numpy())
+
+
 def shares_of(ranges: Floats, share: float) -> Floats:
     """How columns share one budget: in proportion to the ranges r_c of their weights.
 
@@ -112,9 +133,9 @@ def shares_of(ranges: Floats, share: float) -> Floats:
     The ranges come from released numbers, so the split does not depend on an attribute otherwise.
     No column that is asked for gets less than a hundredth of the largest one's part.
     """
-    wanted = np.where(ranges > 0, np.maximum(ranges, ranges.max() / 100), 0.0)
-    total = float(wanted.sum())
-    return wanted if total == 0.0 else share * wanted / total
+    parts = np.where(ranges > 0, np.maximum(ranges, ranges.max() / 100), 0.0)
+    total = float(parts.sum())
+    return parts if total == 0.0 else share * parts / total
 
 
 @dataclass(frozen=True)
@@ -133,88 +154,89 @@ class Shape:
     quantile: float  # of the rows' lengths: the clipping bound
 
 
-def private_descent(
+def descent(
     problem: MinMax,
     run: Run,
     batch: Batch,
-    weights: Floats,
+    w: Floats,
     *,
     norm: float | Shape,
-    share: float,
+    noise: NoiseLevel,
     purpose: str,
 ) -> list[Tensor]:
-    """Σ_i Σ_c U_{A_i c} ∇h_ic plus noise, one tensor per parameter.
+    """Σ_i ∇_θ f(θ, w; z_i) plus noise, one tensor per parameter.
 
-    Each column is one weighted blind sum with sensitivity range(U_c)·norm; the columns share
-    `share`. A column whose weights are all equal needs no attribute and costs nothing. `norm`: the
-    clipping bound of plain rows under round noise, or a `Shape`.
+    Each column of the coupling is one weighted blind sum with sensitivity range(U_c)·norm. A column
+    whose weights are all equal needs no attribute and costs nothing. `norm`: the clipping bound of
+    plain rows under round noise, or a `Shape`. `noise`: share=… for all columns together, or
+    sigma=…, the deviation of the whole sum (plain rows only).
     """
-    ranges = weights.max(axis=0) - weights.min(axis=0)
-    parts = shares_of(ranges, share)
-    total = [torch.zeros_like(p) for p in trainable(run.model)]
-    scale = batch.weight.to(run.device)
-    for column in range(problem.columns):
-
-        def scalar(outputs: Tensor, c: int = column) -> Tensor:
-            h = problem.moments(logits_of(outputs, run.classes))[:, c]
-            return h * scale.to(h.dtype)
-
-        if parts[column] == 0.0:
-            value = float(weights[0, column])
-            if value != 0.0:
-                rows = run.outputs(batch.rows)
-                gradients = torch.autograd.grad(
-                    value * (problem.moments(rows)[:, column] * scale.to(rows.dtype)).sum(),
-                    trainable(run.model),
-                    materialize_grads=True,
-                )
-                total = [t + g for t, g in zip(total, gradients, strict=True)]
-            continue
-        gradients_of = ChunkGradients.of(
-            run.model, scalar, run.inputs[batch.rows].to(run.device), people_of_row=batch.people
-        )
-        asked = purpose if problem.columns == 1 else f"{purpose}, column {column}"
-        if isinstance(norm, Shape):
-            own = _shaped_sum(
-                run, gradients_of, batch, weights[:, column], norm, float(parts[column]), asked
-            )
+    weights = problem.coupling(w)
+    parts = shares_of(weights.max(axis=0) - weights.min(axis=0), noise.get("share", 1.0))
+    outputs = run.outputs(batch.rows)
+    free = torch.from_numpy(np.where(parts == 0.0, weights[0], 0.0)).to(outputs)
+    own = problem.public(outputs, w) + problem.moments(outputs) @ free
+    total = torch.autograd.grad(
+        (own * batch.weight.to(outputs)).sum(), trainable(run.model), materialize_grads=True
+    )
+    private = np.flatnonzero(parts)
+    for column in private:
+        name = purpose if problem.columns == 1 else f"{purpose}, column {column}"
+        if "share" in noise:
+            column_noise: NoiseLevel = {"share": float(parts[column])}
         else:
-            own = private_sum(
-                run.oracle,
-                CentredGradients(gradients_of, None),
-                weights[:, column].tolist(),
-                norm=norm,
-                attribute=run.attribute,
-                noise={"share": float(parts[column])},
-                label={"purpose": asked},
-            ).tensors()
-        total = [t + g.to(t) for t, g in zip(total, own, strict=True)]
-    return total
+            column_noise = {"sigma": noise["sigma"] / math.sqrt(len(private))}
+        sums = _column(problem, run, batch, int(column), weights, norm, column_noise, name)
+        total = tuple(t + s.to(t) for t, s in zip(total, sums, strict=True))
+    return list(total)
 
 
-def _shaped_sum(
+def _column(
+    problem: MinMax,
     run: Run,
-    gradients: ChunkGradients,
     batch: Batch,
+    column: int,
     weights: Floats,
-    shape: Shape,
-    share: float,
+    norm: float | Shape,
+    noise: NoiseLevel,
     purpose: str,
 ) -> list[Tensor]:
-    """One column of `private_descent` by `Shape`."""
-    centred = CentredGradients(gradients, gradients.fold(batch.weight), shape.kappa)
+    """Σ_i U_{A_i c} ∇h_ic plus noise, one tensor per parameter."""
+    grads, u = moment_gradients(problem, run, batch, column), weights[:, column]
+    if isinstance(norm, Shape):
+        centred = CentredGradients(grads, grads.fold(batch.weight), norm.kappa)
+        bound, part = None, norm.quantile
+    else:
+        centred = CentredGradients(grads, None)
+        bound, part = norm, 1.0
+        if "sigma" in noise:
+            noise = {"sigma": noise["sigma"] / norm}  # for rows of length 1
     answer = private_sum(
         run.oracle,
         centred,
-        weights.tolist(),
-        norm=None,
-        part=shape.quantile,
+        u.tolist(),
+        norm=bound,
+        part=part,
         attribute=run.attribute,
-        noise={"share": share},
+        noise=noise,
         label={"purpose": purpose},
-    )
-    common = gradients.combine(torch.full((len(gradients),), float(shape.groups @ weights)))
-    return [a + c.to(a) for a, c in zip(answer.tensors(), common, strict=True)]
+    ).tensors()
+    if not isinstance(norm, Shape):
+        return answer
+    common = grads.combine(torch.full((len(grads),), float(norm.groups @ u)))
+    return [a + c.to(a) for a, c in zip(answer, common, strict=True)]
+
+
+def moment_gradients(problem: MinMax, run: Run, batch: Batch, column: int) -> ChunkGradients:
+    """Per-person gradients of one column of h."""
+    scale = batch.weight.to(run.device)
+
+    def scalar(outputs: Tensor) -> Tensor:
+        h = problem.moments(logits_of(outputs, run.classes))[:, column]
+        return h * scale.to(h.dtype)
+
+    inputs = run.inputs[batch.rows].to(run.device)
+    return ChunkGradients.of(run.model, scalar, inputs, people_of_row=batch.people)
 
 
 def private_moments(
@@ -224,7 +246,7 @@ def private_moments(
     *,
     attribute: str,
     norm: float,
-    share: float,
+    noise: NoiseLevel,
     purpose: str,
 ) -> Release:
     """(groups, columns) Σ h by group plus noise, open: the regulator may see group rates."""
@@ -232,112 +254,17 @@ def private_moments(
     rows = np.zeros((len(people), moments.shape[1]))
     np.add.at(rows, person, moments * batch.weight.numpy()[:, None])
     return oracle.open_sum(
-        rows, norm=norm, attribute=attribute, people=people, share=share, purpose=purpose
+        rows, norm=norm, attribute=attribute, people=people, purpose=purpose, **noise
     )
-
-
-# --- Algorithm 2 --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Step sizes and bounds of Algorithm 2; `share_theta`, `share_w` are per step."""
-
-    eta_theta: float
-    eta_w: float
-    norm_theta: float
-    norm_w: float
-    share_theta: float
-    share_w: float
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not value > 0:
-                raise ConfigError(f"{name} must be above 0, got {value!r}")
-
-
-def dp_sgda(
-    problem: MinMax,
-    run: Run,
-    w: Floats,
-    steps: Steps,
-    *,
-    on_step: Callable[[int, Floats], None] | None = None,
-) -> Floats:
-    """Algorithm 2 on `run.model` (changed in place): `run.rounds` passes over the chunks.
-
-    Returns the last w; the last θ is in the model (the authors advise the last iterate as well).
-    Every step costs each person of its chunk share_theta + share_w of the plan's μ². Batches are
-    the run's fixed chunks in shuffled order, not fresh samples: the company knows whom it asks
-    about, so sampling would not amplify anything in its view (DESIGN.md §2).
-    """
-    worst = run.rounds * (steps.share_theta + steps.share_w)
-    if worst > run.oracle.budget.remaining_share * (1 + 1e-9):
-        raise ConfigError(
-            f"{run.rounds} rounds of both updates cost {worst:.4g} of the plan's budget, "
-            f"{run.oracle.budget.remaining_share:.4g} is left: both share one budget"
-        )
-    number = 0
-    for _ in range(run.rounds):
-        for chunk in _shuffled(run):
-            batch = Batch.of(run, chunk)
-            gradient = descent_direction(
-                problem, run, batch, w, norm=steps.norm_theta, share=steps.share_theta
-            )
-            with torch.no_grad():
-                outputs = run.outputs(batch.rows)
-                h = problem.moments(outputs).double().cpu().numpy()
-            sums = private_moments(
-                run.oracle,
-                h,
-                batch,
-                attribute=run.attribute,
-                norm=steps.norm_w,
-                share=steps.share_w,
-                purpose="sgda w",
-            )
-            direction = problem.ascent(w, sums.values, outputs, batch.mass)
-            _descend(run, gradient, steps.eta_theta)  # both updates are taken at (θ_t, w_t)
-            w = problem.project(w + steps.eta_w * direction)
-            if on_step is not None:
-                on_step(number, w)
-            number += 1
-    return w
-
-
-def descent_direction(
-    problem: MinMax, run: Run, batch: Batch, w: Floats, *, norm: float, share: float
-) -> list[Tensor]:
-    """1/m Σ ∇_θ f + noise: the company's part exactly, the coupling through the oracle."""
-    scale = batch.weight.to(run.device)
-    outputs = run.outputs(batch.rows)
-    own = (problem.public(outputs, w) * scale.to(outputs.dtype)).sum()
-    public = torch.autograd.grad(own, trainable(run.model), allow_unused=True)
-    coupled = private_descent(
-        problem, run, batch, problem.coupling(w), norm=norm, share=share, purpose="sgda θ"
-    )
-    return [(c if p is None else p + c) / batch.mass for p, c in zip(public, coupled, strict=True)]
-
-
-def _descend(run: Run, gradient: Iterable[Tensor], step: float) -> None:
-    with torch.no_grad():
-        for parameter, own in zip(trainable(run.model), gradient, strict=True):
-            parameter.sub_(step * own)
-
-
-def _shuffled(run: Run) -> list[Chunk]:
-    order = torch.randperm(len(run.chunks), generator=run.generator).tolist()
-    return [run.chunks[index] for index in order]
 
 
 __all__ = [
     "Batch",
     "MinMax",
     "Shape",
-    "Steps",
-    "descent_direction",
-    "dp_sgda",
-    "private_descent",
+    "descent",
+    "has_label",
+    "moment_gradients",
     "private_moments",
     "project_ball",
     "shares_of",

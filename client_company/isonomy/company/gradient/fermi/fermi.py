@@ -10,18 +10,18 @@ for l classes, k groups, F_ij = P(ŷ_i = j), is the min–max problem (Lowy et a
     ∇_W ψ_i = −2 W diag(F_i)      +  2 P^{-1/2} s_i F_iᵀ,      s_i the one-hot group of i
 
 The first terms do not depend on A: the company computes them exactly and for nothing. The second
-ones are a *weighted blind sum* of ∇F and an *open sum* of F. Since Σ_j F_ij = 1, both live in the
+ones are a *weighted blind sum* of ∇F and an *open sum* of F. Since Σ_j F_ij = 1, both lie in the
 l − 1 dimensions orthogonal to (1, …, 1): with an orthonormal basis B of them and the chunk's own
 mean F̄ (known to the company) as centre,
 
     h_i = Bᵀ(F_i − F̄),   U = 2 P^{-1/2} W B,   Σ_i s_i F_iᵀ = (Σ_i s_i h_iᵀ) Bᵀ + m P F̄ᵀ
 
 so two classes take one scalar per person, and an error in the released P only scales a difference
-instead of making one up. P is released once, with noise, and used everywhere.
+instead of inventing one. P is released once, with noise, and used everywhere.
 
 Equalized odds (App. B, F.2.4): D_R(Ŷ; S | Y) = Σ_y p(y) D_R(Ŷ; S | Y = y), one W and one P per
-label. Labels are the company's, so each label's people are asked about apart and a person pays for
-their own label's queries only.
+label. Labels are the company's, so there are separate queries about each label's people, and a
+person pays for their own label's queries only.
 
 Where this differs from Algorithm 1, and why
 - Both updates share one budget; in the authors' code each spends the whole ε.
@@ -31,7 +31,14 @@ Where this differs from Algorithm 1, and why
   the exact maximiser. `ascent="gradient"` takes the plain step of Algorithm 1.
 - The W step follows once a round over everybody (`w_update="round"`): one noise draw instead of
   one per chunk. `"chunk"` is Algorithm 1's; W moves first and θ uses the new W.
-- Chunks are fixed, not sampled: the company knows whom it asks about (DESIGN.md §2).
+- Chunks are fixed, not sampled: the company knows whom it asks about (docs/design.md §2).
+
+DP-SGDA (Algorithm 2, `DpSgda`) has the same objective, with both updates taken at the same point, W
+by plain gradient steps and θ by plain SGD.
+
+Noise. By default it is solved exactly from one budget. `noise="theorem"` adds the noise of Theorem
+3.3 instead, u ~ N(0, σ_θ²) and V ~ N(0, σ_w²) on the mean of ∇ψ (times λ, which the theorem leaves
+out), for comparison. The oracle charges what that noise costs: see `_theorem_noise`.
 """
 
 from __future__ import annotations
@@ -39,32 +46,38 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.sums.oracle import NoiseLevel
 from isonomy.company.gradient.fermi import _record as record_fermi
 from isonomy.company.gradient.fermi._ermi import Ermi, strata_of, sum_zero_basis
-from isonomy.company.gradient.fermi._sgda import Batch, Shape, private_descent, private_moments
-from isonomy.company.gradient.per_sample.ghost import ChunkGradients
-from isonomy.company.gradient.record.privacy import Part, RecordRun
-from isonomy.company.gradient.record.releases import Own
-from isonomy.company.gradient.run.schedule import Schedule, Weights, solve
-from isonomy.company.gradient.run.strategy import (
-    Chunk,
-    RoundRecord,
-    Run,
-    State,
-    logits_of,
-    trainable,
+from isonomy.company.gradient.fermi._sgda import (
+    Batch,
+    MinMax,
+    Shape,
+    descent,
+    has_label,
+    moment_gradients,
+    private_moments,
 )
+from isonomy.company.gradient.record.privacy import Part
+from isonomy.company.gradient.record.releases import OwnTerms
+from isonomy.company.gradient.run.paper_epsilon import theorem_3_3
+from isonomy.company.gradient.run.schedule import Schedule, Weights, solve
+from isonomy.company.gradient.run.strategy import Chunk, RoundRecord, Run, State, trainable
 
 _LEAST_CLIP = 1e-6
 _OUTPUT_ROWS = 8192  # rows per forward pass where no gradient is needed
+_CHOICES = {
+    "ascent": ("newton", "gradient"),
+    "w_update": ("round", "chunk"),
+    "noise": ("exact", "theorem"),
+}
 
 
 @dataclass
@@ -81,6 +94,7 @@ class DpFermi:
     | radius | D | of the ball that W is projected to |
     | ascent, ascent_step | η_w | "newton" (1: W* itself) or "gradient"; its step |
     | w_update | – | "round" (everybody at once) or "chunk" (Algorithm 1) |
+    | noise | σ_w, σ_θ | "exact": solved from the budget; "theorem": Theorem 3.3's |
     | weights | – | how the budget is split over counts, W (`dual`) and θ (`primal`) |
     | sharpness | – | β: F = softmax(β·logits), nearer to a decision |
     | epsilon | ε | part of the plan to use; None: all that is left |
@@ -95,6 +109,7 @@ class DpFermi:
     ascent: Literal["newton", "gradient"] = "newton"
     ascent_step: float = 1.0
     w_update: Literal["round", "chunk"] = "round"
+    noise: Literal["exact", "theorem"] = "exact"
     weights: Weights = field(default_factory=Weights)
     sharpness: float = 1.0
     epsilon: float | None = None
@@ -106,17 +121,18 @@ class DpFermi:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise ConfigError(f"{name} must be a positive number, got {value!r}")
-        if self.ascent not in ("newton", "gradient"):
-            raise ConfigError(f'ascent is "newton" or "gradient", got {self.ascent!r}')
-        if self.w_update not in ("round", "chunk"):
-            raise ConfigError(f'w_update is "round" or "chunk", got {self.w_update!r}')
+        for name, (first, second) in _CHOICES.items():
+            if getattr(self, name) not in (first, second):
+                raise ConfigError(f'{name} is "{first}" or "{second}", got {getattr(self, name)!r}')
         if self.clip is not None and not self.clip >= _LEAST_CLIP:
             raise ConfigError(f"clip must be at least {_LEAST_CLIP}, got {self.clip!r}")
         if not 0 < self.clip_quantile <= 1:
             raise ConfigError(f"clip_quantile lies in (0, 1], got {self.clip_quantile!r}")
         if self.noise_shape is not None and not 0 < self.noise_shape < math.inf:
             raise ConfigError(f"noise_shape is a positive number or None, got {self.noise_shape!r}")
-        self.problems: list[Ermi] = []
+        if self.noise == "theorem" and self.noise_shape is not None:
+            raise ConfigError('noise="theorem" is round noise: leave noise_shape out')
+        self.problems: list[Any] = []  # Ermi, or what `problems_of` makes
         self._gap = (float("nan"), float("nan"))
 
     # --- Before the first round ----------------------------------------------------------------
@@ -127,68 +143,35 @@ class DpFermi:
             raise ConfigError(
                 "DP-FERMI takes one attribute; write several as their intersection, 'sex*race'"
             )
-        labels = strata_of(self.notion, run.classes)
-        own = self._own_clip(run)  # also where it is given: a model without gradients shows here
+        quantile = self._clip_from_rows(run)  # always: a model without gradients shows here
         if run.record is not None:
-            self._norm = record_fermi.given_clip(self.clip)
+            self._norm = record_fermi.required_clip(self.clip)
         else:
-            self._norm = own if self.clip is None else self.clip
-        self._set_shares(run, labels)
-        self.problems = self._release_counts(run, labels)
+            self._norm = quantile if self.clip is None else self.clip
+        self._set_shares(run)
+        self.problems = list(self.problems_of(run))
         if self.w_update == "round":
             self._ascend(run, run.chunks)
 
-    def record_parts(self, run: Run) -> tuple[dict[str, Part], int]:
-        """What the planned queries cost records (record_fermi); nothing is asked."""
-        record_fermi.given_clip(self.clip)
-        if self.w_update == "chunk" or run.record is None:
-            raise ConfigError('under record privacy W steps are about everybody: w_update="round"')
-        self.problems = []
+    def problems_of(self, run: Run) -> Sequence[MinMax]:
+        """The min–max problems, one per stratum: ERMI from counts that are released here.
+
+        A subclass may train on another problem (sgda.MinMax) by overriding this.
+        """
         labels = strata_of(self.notion, run.classes)
-        return record_fermi.parts(run, run.record, self._set_shares(run, labels), labels)
-
-    def own_terms(self, run: Run) -> Own | None:
-        """The penalty without its coupling to groups, by row; nothing before the first W step."""
-        if not self.problems:
-            return None
-        return record_fermi.own_terms(run, self.problems, self.strength)
-
-    def _set_shares(self, run: Run, labels: tuple[int | None, ...]) -> Schedule:
-        """One budget for both updates. A person with rows of several labels is in several queries
-        of a kind, so each of these gets that part of the kind's share."""
-        record = run.record
-        times = _labels_per_person(run, labels)
-        if record is not None:
-            times = record_fermi.times_of(run, labels)
-        schedule = solve(
-            run.oracle,
-            rounds=run.rounds,
-            primal_per_round=times,
-            primal_queries=None if record is None else record.most * times,
-            weights=self.weights,
-            epsilon=self.epsilon,
-        )
-        self._counts = schedule.counts.arguments(1.0)
-        self._share_theta = schedule.primal.arguments(1.0)["share"]
-        self._share_w = schedule.dual.arguments(1.0)["share"] / times
-        return schedule
-
-    def _release_counts(self, run: Run, labels: tuple[int | None, ...]) -> list[Ermi]:
-        """P̂_S, or P̂_{S|y} for each label: one open sum of who has which label."""
         people, person = np.unique(run.people, return_inverse=True)
-        rows = np.zeros((len(people), len(labels)))
+        rows = np.zeros((len(people), len(labels)))  # who has which label, by part of their rows
         for column, label in enumerate(labels):
-            own = run.weight.numpy() * _has(run, label)
-            np.add.at(rows[:, column], person, own)
-        asked = rows.any(axis=1)  # chosen by label, never by attribute
+            np.add.at(rows[:, column], person, run.weight.numpy() * has_label(run, label))
+        inside = rows.any(axis=1)  # chosen by label, never by attribute
         mass = rows.sum(axis=0)
         if run.record is not None:
             mass = run.record.count_members(rows, [label is None for label in labels], 1.0)
         counts = run.oracle.open_sum(
-            rows[asked],
+            rows[inside],
             norm=1.0,
             attribute=run.attribute,
-            people=people[asked],
+            people=people[inside],
             purpose="fermi counts",
             **self._counts,
         )
@@ -204,34 +187,108 @@ class DpFermi:
                 classes=run.classes,
                 radius=self.radius,
                 sharpness=self.sharpness,
+                newton=self.ascent == "newton",
                 label=label,
             )
             for column, label in enumerate(labels)
         ]
 
-    def _norm_for(self, problem: Ermi) -> float | Shape:
+    def record_parts(self, run: Run) -> tuple[dict[str, Part], int]:
+        """What the planned queries cost records (fermi/record); nothing is asked."""
+        record_fermi.required_clip(self.clip)
+        if self.w_update == "chunk" or run.record is None:
+            raise ConfigError('under record privacy W steps are about everybody: w_update="round"')
+        if self.noise != "exact":
+            raise ConfigError('under record privacy the noise is solved exactly: noise="exact"')
+        self.problems = []
+        labels = strata_of(self.notion, run.classes)
+        return record_fermi.parts(run, run.record, self._set_shares(run), labels)
+
+    def own_terms(self, run: Run) -> OwnTerms | None:
+        """The penalty without its coupling to groups, by row; nothing before the first W step."""
+        if not self.problems:
+            return None
+        return record_fermi.own_terms(run, self.problems, self.strength)
+
+    def _set_shares(self, run: Run) -> Schedule:
+        """One budget for both updates. A person with rows of several labels is in several queries
+        of a kind, so each of these gets that part of the kind's share."""
+        labels, record = strata_of(self.notion, run.classes), run.record
+        if record is None:
+            _, person = np.unique(run.people, return_inverse=True)
+            inside = [np.bincount(person, weights=has_label(run, label)) > 0 for label in labels]
+            times = int(np.sum(inside, axis=0).max())  # the most strata that one person is in
+        else:
+            times = record_fermi.times_of(run, labels)
+        schedule = solve(
+            run.oracle,
+            rounds=run.rounds,
+            primal_per_round=times,
+            primal_queries=None if record is None else record.most * times,
+            weights=self.weights,
+            epsilon=self.epsilon if self.noise == "exact" else None,
+        )
+        self._counts = schedule.counts.arguments(1.0)
+        self._share_theta = schedule.primal.arguments(1.0)["share"]
+        self._share_w = schedule.dual.arguments(1.0)["share"] / times
+        return schedule
+
+    def _noise_of(self, run: Run, problem: MinMax, mass: float) -> tuple[NoiseLevel, NoiseLevel]:
+        """Arguments of the oracle for a θ step and a W step about `mass` people of a stratum."""
+        if self.noise == "exact":
+            return {"share": self._share_theta}, {"share": self._share_w}
+        return self._theorem_noise(run, problem, mass)
+
+    def _theorem_noise(
+        self, run: Run, problem: MinMax, mass: float
+    ) -> tuple[NoiseLevel, NoiseLevel]:
+        """Theorem 3.3's σ_θ and σ_w, as deviations of the sums that are released.
+
+            Σ_i u_{A_i} ∇h_i        m·σ_θ             since the mean of ∇_θ ψ is that sum over m
+            Σ_{A_i = a} h_i         m·σ_w·√ρ/2        since ∇_W has it times 2/(m √P_a), P_a ≥ ρ
+
+        for batches of m people; L is the clipping bound, D the largest entry that W can have, T
+        counts the first W step as well. Larger groups get less noise in ∇_W than σ_w: the noise is
+        in the sums, and the sensitivity of ∇_W is smaller by the same factor. ε is `epsilon`, or
+        the plan's. A run that costs more than the plan ends when the plan is spent.
+        """
+        if not isinstance(problem, Ermi):
+            raise ConfigError('noise="theorem" is for the ERMI penalty')
+        budget, rho = run.oracle.budget, float(problem.shares.min())
+        levels = theorem_3_3(
+            epsilon=self.epsilon or budget.cap_epsilon,
+            delta=budget.delta,
+            steps=run.rounds * len(run.chunks) + 1,
+            people=float(run.weight[torch.from_numpy(has_label(run, problem.label))].sum()),
+            rho=rho,
+            diameter=math.sqrt(float(problem.shares.max())) + self.radius,
+            lipschitz=self._norm,
+            classes=run.classes,
+            all_features=False,
+        )
+        return {"sigma": mass * levels.theta}, {"sigma": mass * levels.w * math.sqrt(rho) / 2}
+
+    def _norm_for(self, problem: Any) -> float | Shape:
         """A given bound is about plain rows; otherwise each query has its own (sgda.Shape)."""
         if self.clip is not None or self.noise_shape is None:
             return self._norm
         return Shape(problem.shares, self.noise_shape, self.clip_quantile)
 
-    def _own_clip(self, run: Run) -> float:
-        """The quantile of own |∇h| on some rows, to two digits; no attribute is involved."""
+    def _clip_from_rows(self, run: Run) -> float:
+        """The quantile of |∇h| on some rows, to two digits; no attribute is involved."""
         rows = run.chunks[0].rows[:2048]
-        own = Ermi(np.ones(1), sum_zero_basis(run.classes), self.radius, self.sharpness)
-        lengths = []
-        for column in range(own.columns):
-
-            def scalar(outputs: Tensor, c: int = column) -> Tensor:
-                return own.moments(logits_of(outputs, run.classes))[:, c]
-
-            try:
-                gradients = ChunkGradients.of(run.model, scalar, run.inputs[rows].to(run.device))
-                lengths.append(gradients.lengths)
-            except (RuntimeError, IndexError, TypeError, ValueError) as error:
-                raise ConfigError(
-                    f"the gradients of this model cannot be taken row by row: {error}"
-                ) from error
+        each = torch.ones(len(rows), dtype=torch.float64)
+        batch = Batch(rows, np.arange(len(rows)), each)  # every row by itself
+        problem = Ermi(np.ones(1), sum_zero_basis(run.classes), self.radius, self.sharpness)
+        try:
+            lengths = [
+                moment_gradients(problem, run, batch, column).lengths
+                for column in range(problem.columns)
+            ]
+        except (RuntimeError, IndexError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"the gradients of this model cannot be taken row by row: {error}"
+            ) from error
         bound = np.quantile(np.concatenate(lengths), self.clip_quantile)
         return max(float(f"{bound:.1e}"), _LEAST_CLIP)
 
@@ -239,40 +296,37 @@ class DpFermi:
 
     def constraint_gradient(self, run: Run, chunk: Chunk) -> list[Tensor] | None:
         """λ/m Σ_{i in chunk} ∇_θ ψ_i plus noise."""
+        if self.w_update == "chunk":
+            self._ascend(run, [chunk])
+        return self._descend(run, chunk)
+
+    def _descend(self, run: Run, chunk: Chunk) -> list[Tensor]:
+        """The θ step's gradient, from one weighted sum per label and free coordinate."""
+        batches = [Batch.of(run, chunk, problem.label) for problem in self.problems]
         if run.record is not None:
             return record_fermi.descent(
                 run,
                 run.record,
                 self.problems,
-                [
-                    Batch.of(run, chunk, _has(run, problem.label)[chunk.rows.numpy()])
-                    for problem in self.problems
-                ],
+                batches,
                 norm=self._norm,
                 share=self._share_theta,
                 strength=self.strength,
             )
-        if self.w_update == "chunk":
-            self._ascend(run, [chunk])
-        parameters = trainable(run.model)
-        total = [torch.zeros_like(p) for p in parameters]
-        for problem in self.problems:
-            batch = Batch.of(run, chunk, _has(run, problem.label)[chunk.rows.numpy()])
+        total = [torch.zeros_like(p) for p in trainable(run.model)]
+        for problem, batch in zip(self.problems, batches, strict=True):
             if not len(batch):
                 continue
-            outputs = run.outputs(batch.rows)
-            own = (problem.public(outputs, problem.w) * batch.weight.to(outputs)).sum()
-            public = torch.autograd.grad(own, parameters, materialize_grads=True)
-            private = private_descent(
+            gradient = descent(
                 problem,
                 run,
                 batch,
-                problem.coupling(problem.w),
+                problem.w,
                 norm=self._norm_for(problem),
-                share=self._share_theta,
+                noise=self._noise_of(run, problem, batch.mass)[0],
                 purpose=f"fermi θ{problem.suffix}",
             )
-            total = [t + p + q for t, p, q in zip(total, public, private, strict=True)]
+            total = [t + g for t, g in zip(total, gradient, strict=True)]
         scale = self.strength / float(run.weight[chunk.rows].sum())
         return [scale * t for t in total]
 
@@ -288,77 +342,40 @@ class DpFermi:
 
     def _ascend(self, run: Run, chunks: Sequence[Chunk]) -> None:
         """One step of every W, from one open sum per label."""
-        rows = torch.cat([chunk.rows for chunk in chunks])
+        record, rows = run.record, torch.cat([chunk.rows for chunk in chunks])
         whole = Chunk(-1, rows, np.concatenate([chunk.people for chunk in chunks]))
-        if run.record is not None:
-            self._ascend_privately(run, whole, run.record)
-            return
-        gaps = []  # none where nobody in the chunk has a label that the notion looks at
-        for problem in self.problems:
-            batch = Batch.of(run, whole, _has(run, problem.label)[rows.numpy()])
-            if not len(batch):
-                continue
-            outputs = _outputs(run, batch.rows)
-            problem.centre_on(outputs, batch.weight)
-            sums = private_moments(
-                run.oracle,
-                problem.moments(outputs).numpy(),
-                batch,
-                attribute=run.attribute,
-                norm=problem.bound,
-                share=self._share_w,
-                purpose=f"fermi W{problem.suffix}",
-            )
-            known = (problem.w, sums.values, outputs, batch.mass, batch.weight)
-            step = (
-                problem.newton(*known)
-                if self.ascent == "newton"
-                else self.strength * problem.ascent(*known)
-            )
-            problem.w = problem.project(problem.w + self.ascent_step * step)
-            gaps.append(problem.gap(sums.values, float(sums.deviation[0]), batch.mass))
-        self._gap = max(gaps, default=self._gap)
-
-    def _ascend_privately(self, run: Run, whole: Chunk, record: RecordRun) -> None:
-        """The same under record privacy: no exact mean, total or number of people."""
-        outputs = _outputs(run, whole.rows)
-        own, weight = self.problems, run.weight[whole.rows].numpy()[:, None]
-        inside = [_has(run, problem.label)[whole.rows.numpy()] for problem in own]
-        about, columns = [], own[0].columns
-        for problem, here in zip(own, inside, strict=True):
-            problem.mean = np.full(run.classes, 1.0 / run.classes)
-            h = problem.moments(outputs).numpy() * weight
-            about.append((whole.rows.numpy()[here], h[here]))
-        found = record_fermi.means(
-            record, own, record_fermi.folded(run, about, columns), own[0].basis
-        )
-        batches = [Batch.of(run, whole, here) for here in inside]
+        # In a chunk there may be nobody with a label that the notion looks at.
+        steps = [(p, batch) for p in self.problems if len(batch := Batch.of(run, whole, p.label))]
+        outputs = [_outputs(run, batch.rows) for _, batch in steps]
+        if record is not None:
+            record_fermi.centre(run, record, steps, outputs)
         answers = []
-        for problem, mean, here, batch in zip(own, found, inside, batches, strict=True):
-            problem.mean = mean
-            sums = private_moments(
-                run.oracle,
-                problem.moments(outputs).numpy()[here],
-                batch,
-                attribute=run.attribute,
-                norm=problem.bound,
-                share=self._share_w,
-                purpose=f"fermi W{problem.suffix}",
+        for (problem, batch), logits in zip(steps, outputs, strict=True):
+            if record is None:
+                problem.centre_on(logits, batch.weight)
+            answers.append(
+                private_moments(
+                    run.oracle,
+                    problem.moments(logits).numpy(),
+                    batch,
+                    attribute=run.attribute,
+                    norm=problem.bound,
+                    noise=self._noise_of(run, problem, batch.mass)[1],
+                    purpose=f"fermi W{problem.suffix}",
+                )
             )
-            answers.append((sums.values[:-1], float(sums.deviation[0])))
-        released = record.released("dual", np.stack([values for values, _ in answers]))
+        sums = [answer.values for answer in answers]
+        masses = [batch.mass for _, batch in steps]
+        if record is not None:  # no exact total and no exact number of people
+            sums = record_fermi.released_sums(record, answers)
+            masses = [float(members) for members in record.members]
         gaps = []
-        for number, problem in enumerate(own):
-            values, mass = released[number], float(record.members[number])
-            sums_by_group = np.concatenate([values, [-values.sum(axis=0)]])
-            step = record_fermi.direction(
-                problem, sums_by_group, mass, newton=self.ascent == "newton"
-            )
-            if self.ascent == "gradient":
-                step = self.strength * step
-            problem.w = problem.project(problem.w + self.ascent_step * step)
-            gaps.append(problem.gap(sums_by_group, answers[number][1], mass))
-        self._gap = max(gaps)
+        for (problem, _), answer, values, mass in zip(steps, answers, sums, masses, strict=True):
+            scale = self.ascent_step * (1.0 if self.ascent == "newton" else self.strength)
+            step = problem.ascent(problem.w, values, mass)
+            problem.w = problem.project(problem.w + scale * step)
+            gaps.append(problem.gap(values, float(answer.deviation[0]), mass))
+        self._gap = max(gaps, default=self._gap)
 
     # --- A break in between --------------------------------------------------------------------
 
@@ -372,53 +389,53 @@ class DpFermi:
         return run.oracle.labels(run.attribute), columns
 
     def state_dict(self) -> State:
-        state: State = {
+        return {
             "norm": self._norm,
             "share_theta": self._share_theta,
             "share_w": self._share_w,
-            "gap": self._gap[0],
-            "gap_deviation": self._gap[1],
-            "problems": len(self.problems),
+            "gap": list(self._gap),
+            "problems": [
+                {"label": p.label, "shares": p.shares.tolist(), "w": p.w.tolist()}
+                for p in self.problems
+            ],
         }
-        for number, problem in enumerate(self.problems):
-            state[f"w{number}"] = torch.from_numpy(problem.w.copy())
-            state[f"shares{number}"] = torch.from_numpy(problem.shares.copy())
-            state[f"label{number}"] = -1 if problem.label is None else problem.label
-        return state
 
     def load_state_dict(self, state: State) -> None:
         self._norm = float(state["norm"])
         self._share_theta, self._share_w = float(state["share_theta"]), float(state["share_w"])
-        self._gap = float(state["gap"]), float(state["gap_deviation"])
+        self._gap = (float(state["gap"][0]), float(state["gap"][1]))
         self.problems = []
-        for number in range(int(state["problems"])):
-            w, shares = state[f"w{number}"], state[f"shares{number}"]
-            label = int(state[f"label{number}"])
-            if not isinstance(w, Tensor) or not isinstance(shares, Tensor):
-                raise ConfigError("the checkpoint is not one of DP-FERMI: W is missing")
-            problem = Ermi(
-                shares.double().numpy().copy(),
-                sum_zero_basis(w.shape[1]),
-                self.radius,
-                self.sharpness,
-                None if label < 0 else label,
-            )
-            problem.w = w.double().numpy().copy()
+        for saved in state["problems"]:
+            w, shares = np.array(saved["w"]), np.array(saved["shares"])
+            basis = sum_zero_basis(w.shape[1])
+            newton = self.ascent == "newton"
+            problem = Ermi(shares, basis, self.radius, self.sharpness, saved["label"], newton)
+            problem.w = w
             self.problems.append(problem)
 
 
-def _has(run: Run, label: int | None) -> NDArray[np.bool_]:
-    """(n,) which rows are in the stratum of this label."""
-    if label is None:
-        return np.ones(len(run.target), dtype=np.bool_)
-    return np.asarray((run.target == label).cpu().numpy())
+@dataclass
+class DpSgda(DpFermi):
+    """DP-SGDA (Algorithm 2) on the same objective: θ and W step from the same point (θ_t, W_t).
 
+    Train θ by plain SGD with one step per release (`local_steps=1`); `ascent_step` is η_w. Other
+    parameters are those of `DpFermi`. Other problems: override `problems_of`.
+    """
 
-def _labels_per_person(run: Run, labels: tuple[int | None, ...]) -> int:
-    """The most strata that one person has rows in: 1 without repeated people."""
-    _, person = np.unique(run.people, return_inverse=True)
-    inside = [np.bincount(person, weights=_has(run, label)) > 0 for label in labels]
-    return int(np.sum(inside, axis=0).max())
+    radius: float = 0.5
+    ascent: Literal["newton", "gradient"] = field(default="gradient", init=False)
+    ascent_step: float = 0.02
+    w_update: Literal["round", "chunk"] = field(default="chunk", init=False)
+    name: str = field(default="dp_sgda", init=False)
+
+    def record_parts(self, run: Run) -> tuple[dict[str, Part], int]:
+        raise ConfigError("dp_sgda cannot run under record privacy; dp_fermi and pf_ld can")
+
+    def constraint_gradient(self, run: Run, chunk: Chunk) -> list[Tensor] | None:
+        """λ/m Σ_{i in chunk} ∇_θ ψ_i plus noise, at W_t; W_{t+1} follows from θ_t as well."""
+        gradient = self._descend(run, chunk)
+        self._ascend(run, [chunk])
+        return gradient
 
 
 def _outputs(run: Run, rows: Tensor) -> Tensor:
@@ -428,4 +445,4 @@ def _outputs(run: Run, rows: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-__all__ = ["DpFermi"]
+__all__ = ["DpFermi", "DpSgda"]

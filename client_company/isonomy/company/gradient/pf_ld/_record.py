@@ -23,7 +23,7 @@ from isonomy.common.privacy.dual import Multipliers
 from isonomy.common.sums.oracle import Label
 from isonomy.company.gradient.pf_ld._population import Population
 from isonomy.company.gradient.record.privacy import Part, RecordRun
-from isonomy.company.gradient.record.releases import Floats, Own, centred_sum, split
+from isonomy.company.gradient.record.releases import Floats, OwnTerms, centred_sum, split
 from isonomy.company.gradient.run.schedule import Schedule
 from isonomy.company.gradient.run.strategy import Chunk, Run, trainable
 
@@ -122,7 +122,7 @@ def gradient(
     return split(run.model, record.released("primal", flat) / record.rate)
 
 
-def own_terms(run: Run, people: Population, lam: Multipliers) -> Own:
+def own_terms(run: Run, people: Population, lam: Multipliers) -> OwnTerms:
     """(b,) n·Σ_e ū_e·h_e for the members of e."""
     middles = [
         sum((max(u) + min(u)) / 2 for u in (lam.weights(a, e) for a in range(len(people.sizes))))

@@ -30,11 +30,10 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -48,7 +47,7 @@ from isonomy.company.gradient.pf_ld import _record as record_pf_ld
 from isonomy.company.gradient.pf_ld._follow import Follower
 from isonomy.company.gradient.pf_ld._population import Population, record_of, released_integers
 from isonomy.company.gradient.record.privacy import Part
-from isonomy.company.gradient.record.releases import Own
+from isonomy.company.gradient.record.releases import OwnTerms
 from isonomy.company.gradient.run.bounds import subspace_tradeoff
 from isonomy.company.gradient.run.notions import Notion, notion_of
 from isonomy.company.gradient.run.schedule import Noise, Schedule, Weights, solve
@@ -225,7 +224,7 @@ class PFLD:
         people = self._bind(run)
         return record_pf_ld.parts(run, record, people, self._solved(run, people))
 
-    def own_terms(self, run: Run) -> Own | None:
+    def own_terms(self, run: Run) -> OwnTerms | None:
         """ū·h, by row; nothing before the first dual step."""
         return None if self._lam is None else record_pf_ld.own_terms(run, *self._ready(run)[:2])
 
@@ -347,48 +346,16 @@ class PFLD:
     def state_dict(self) -> State:
         if self._lam is None or self._schedule is None:
             return {}
-        lam = self._lam
-        state: State = {
-            "lam": torch.tensor(lam.lam, dtype=torch.int64),
-            "violation": torch.tensor(lam.violation, dtype=torch.int64),
-            "counts": torch.tensor(lam.counts, dtype=torch.int64),
-            "totals": torch.tensor(lam.totals, dtype=torch.int64),
-            "sizes": torch.tensor(lam.rule.sizes, dtype=torch.int64),
-            "row_bound": lam.row_bound,
-            "least": lam.rule.least,
-        }
-        for name, noise in vars(self._schedule).items():
-            kind = "share" if noise.multiplier is None else "multiplier"
-            state[f"{kind}_{name}"] = getattr(noise, kind)
-        return state
+        return {"multipliers": asdict(self._lam), "schedule": asdict(self._schedule)}
 
     def load_state_dict(self, state: State) -> None:
         if not state:
             raise DataError("the checkpoint holds no state of pf_ld")
-        own: dict[str, Any] = dict(state)
-        tables = {
-            name: tuple(map(tuple, own[name].tolist())) for name in ("lam", "violation", "counts")
-        }
-        rule = DualRule.of(
-            own["sizes"].tolist(),
-            own["counts"].shape[1],
-            step=self.step,
-            bound=self.bound,
-            signed=self.signed,
-            damping=self.damping,
-            least=int(own["least"]),
-        )
-        self._lam = Multipliers(
-            rule, int(own["row_bound"]), tuple(own["totals"].tolist()), **tables
-        )
-        self._schedule = Schedule(
-            **{
-                name: Noise(
-                    share=own.get(f"share_{name}"), multiplier=own.get(f"multiplier_{name}")
-                )
-                for name in ("counts", "dual", "primal")
-            }
-        )
+        saved = {name: _as_tuples(value) for name, value in state["multipliers"].items()}
+        rule = {name: _as_tuples(value) for name, value in saved.pop("rule").items()}
+        self._lam = Multipliers(rule=DualRule(**rule), **saved)
+        levels = state["schedule"].items()
+        self._schedule = Schedule(**{name: Noise(**noise) for name, noise in levels})
 
     def _label(self, purpose: str, content: Content) -> Label:
         """What a query is, for people and for the regulator, who recomputes λ."""
@@ -404,6 +371,11 @@ class PFLD:
         if self._population is None or self._population.run is not run:
             self._population = Population.of(run, self._notion)
         return self._population
+
+
+def _as_tuples(value: Any) -> Any:
+    """Lists as JSON gives them, as the tuples that they were."""
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _add(

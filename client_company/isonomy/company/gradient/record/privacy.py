@@ -63,7 +63,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -71,14 +71,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
+from isonomy.common.base.errors import BudgetExceeded, ConfigError
 from isonomy.common.privacy.accounting import UNITS_PER_MU2, units_for
 from isonomy.company.gradient.record.releases import (
     SPARE_DELTA,
     Expanded,
     Floats,
     Ints,
-    Own,
+    OwnTerms,
     blocks_of_people,
     most_often,
     person_gradients,
@@ -148,7 +148,7 @@ class RecordStrategy(Protocol):
         Raises ConfigError for settings that look at records (bounds from quantiles).
         """
 
-    def own_terms(self, run: Run) -> Own | None:
+    def own_terms(self, run: Run) -> OwnTerms | None:
         """The per-row part of the constraint that needs no attribute, in units of the mean loss."""
 
 
@@ -270,7 +270,7 @@ class RecordRun:
         self.members = np.maximum(found, 1.0)
         return self.members
 
-    def loss_gradient(self, run: Run, loss: Loss, own: Own | None) -> list[Tensor]:
+    def loss_gradient(self, run: Run, loss: Loss, own: OwnTerms | None) -> list[Tensor]:
         """1/(q n) (Σ_i clip(∇(ℓ_i + own_i)) + noise) over a fresh Poisson sample: DP-SGD."""
         number, part = self.used["loss"], self.parts["loss"]
         drawn = poisson(len(self.people), part.rate, Expanded(self.seed, "draw loss", number))
@@ -306,38 +306,20 @@ class RecordRun:
     # --- A break in between --------------------------------------------------------------------
 
     def state_dict(self) -> State:
-        state: State = {
-            "seed": torch.frombuffer(bytearray(self.seed), dtype=torch.uint8),
+        return {
+            "seed": self.seed.hex(),
             "times": torch.from_numpy(self.times),
-            "members": torch.from_numpy(self.members),
+            "members": self.members.tolist(),
+            "parts": {name: asdict(part) for name, part in self.parts.items()},
+            "used": dict(self.used),
         }
-        for name, part in self.parts.items():
-            state |= {
-                f"multiplier_{name}": part.multiplier if math.isfinite(part.multiplier) else -1.0,
-                f"planned_{name}": part.times,
-                f"rate_{name}": part.rate,
-                f"used_{name}": self.used[name],
-            }
-        return state
 
     def load_state_dict(self, state: State) -> None:
-        seed, times, members = (state.get(name) for name in ("seed", "times", "members"))
-        if not (isinstance(seed, Tensor) and isinstance(times, Tensor)):
-            raise DataError("the checkpoint holds no state of record privacy")
-        self.seed = bytes(seed.to(torch.uint8).tolist())
-        self.times = times.long().numpy().copy()
-        self.members = (
-            members.double().numpy().copy() if isinstance(members, Tensor) else self.members
-        )
-        names = [name.removeprefix("planned_") for name in state if name.startswith("planned_")]
-        for name in names:
-            z = float(state[f"multiplier_{name}"])
-            self.parts[name] = Part(
-                z if z > 0 else math.inf,
-                int(state[f"planned_{name}"]),
-                float(state[f"rate_{name}"]),
-            )
-            self.used[name] = int(state[f"used_{name}"])
+        self.seed = bytes.fromhex(state["seed"])
+        self.times = state["times"].long().numpy().copy()
+        self.members = np.array(state["members"], np.float64)
+        self.parts = {name: Part(**part) for name, part in state["parts"].items()}
+        self.used = Counter(state["used"])
 
 
 __all__ = ["Part", "RecordPrivacy", "RecordRun", "RecordStrategy"]

@@ -25,7 +25,7 @@ from isonomy.company.gradient.run.strategy import Loss, Run, logits_of, trainabl
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Own = Callable[[Tensor, Tensor], Tensor]  # (logits (b, classes), row numbers (b,)) -> (b,)
+OwnTerms = Callable[[Tensor, Tensor], Tensor]  # (logits (b, classes), row numbers (b,)) -> (b,)
 BOUND = 1 << 20  # integer steps of a clipping bound
 SPARE_DELTA = 1e-3  # of δ: for people who would be drawn more than M times
 BLOCK_CELLS = 1 << 24  # of per-person gradients held at once: 128 MB
@@ -124,7 +124,7 @@ def split(model: nn.Module, flat: Floats) -> list[Tensor]:
     return [v.reshape(p.shape).to(p.device, p.dtype) for v, p in zip(parts, own, strict=True)]
 
 
-def person_gradients(run: Run, rows: Tensor, loss: Loss, own: Own | None) -> ChunkGradients:
+def person_gradients(run: Run, rows: Tensor, loss: Loss, own: OwnTerms | None) -> ChunkGradients:
     """Per-person gradients of the mean of their rows' ℓ + own."""
     target, weight = run.target[rows].to(run.device), run.weight[rows]
 
@@ -153,7 +153,7 @@ __all__ = [
     "Expanded",
     "Floats",
     "Ints",
-    "Own",
+    "OwnTerms",
     "blocks_of_people",
     "centred_sum",
     "most_often",

@@ -141,7 +141,7 @@ def theorem_3_3(
     epsilon: float,
     delta: float,
     steps: int,
-    people: int,
+    people: float,
     rho: float,
     diameter: float,
     lipschitz: float,
@@ -154,8 +154,9 @@ def theorem_3_3(
         all features:  σ_w² = 32 T ln(1/δ)/(ε²n²)·(1/ρ + D²),
                        σ_θ² = 64 L²D² ln(1/δ) T/(ε²n²ρ) + 32 D⁴L²l² T ln(1/δ)/(ε²n²)
 
-    For comparison only. Each of the two makes its own update (ε, δ)-DP; a run of both with these
-    levels costs more than ε, and ρ, the smallest group's share, is taken as public.
+    For comparison (`DpFermi(noise="theorem")`). Each of the two makes its own update (ε, δ)-DP; a
+    run of both with these levels costs more than ε, and ρ, the smallest group's share, is taken as
+    public. The theorem counts on amplification by sampling, which is none against the company.
     """
     t = steps * math.log(1 / delta) / (epsilon * people) ** 2
     ld = (lipschitz * diameter) ** 2

@@ -19,7 +19,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from isonomy.common.sums.oracle import GroupOracle
 if TYPE_CHECKING:
     from isonomy.company.gradient.record.privacy import RecordRun
 
-State = dict[str, Tensor | float | int]
+State = dict[str, Any]  # tensors, and whatever JSON can hold
 Loss = Callable[[Tensor, Tensor], Tensor]  # (logits (b, classes), target (b,)) -> mean loss
 # Layers whose outputs are the same in training and in evaluation.
 _MODELESS: frozenset[type[nn.Module]] = frozenset(
@@ -173,7 +173,7 @@ class Strategy(Protocol):
         """The dual (or W) step, and what it released."""
 
     def state_dict(self) -> State:
-        """All that is needed to go on after a break: tensors and numbers only."""
+        """All that is needed to go on after a break: tensors, and what JSON can hold."""
 
     def load_state_dict(self, state: State) -> None: ...
 

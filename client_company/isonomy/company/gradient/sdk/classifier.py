@@ -40,6 +40,9 @@ from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.fair.inputs.checks import checked_oracle, class_numbers, warn_of_attributes
 from isonomy.company.fair.inputs.columns import ColumnCoder
+from isonomy.company.gradient.fermi.fermi import DpFermi, DpSgda
+from isonomy.company.gradient.pf_ld.f_ld import FLD
+from isonomy.company.gradient.pf_ld.pf_ld import PFLD
 from isonomy.company.gradient.record.privacy import RecordPrivacy
 from isonomy.company.gradient.run.notions import Notion
 from isonomy.company.gradient.run.strategy import Strategy, logits_of
@@ -72,8 +75,12 @@ _TRAINER: dict[str, dict[str, Any]] = {
     "mlp": {"rounds": 15, "local_steps": 1, "warmup_steps": 200, "average": 0.3},
 }
 _STEP = 1.5  # dual, "logistic": with 1 multipliers do not arrive in 15 rounds (docs/gradient.md)
-_FREE = {"rounds": 150, "local_steps": 1}  # F-LD asks nobody: many short rounds
+_LOOPS: dict[str, dict[str, Any]] = {  # where a strategy needs another loop
+    "f_ld": {"rounds": 150, "local_steps": 1},  # asks nobody: many short rounds
+    "dp_sgda": {"rounds": 60, "local_steps": 1},  # Algorithm 2: one step per release
+}
 _RATES = {"logistic": 0.02, "mlp": 2e-3}
+_SGD_RATES = {"logistic": 0.5, "mlp": 0.1}
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,30 +105,11 @@ class WeightedLoss:
         return (each * self.weights.to(each)[target]).mean()
 
 
-def _pf_ld(notion: str | Notion, options: Mapping[str, Any]) -> Strategy:
-    from isonomy.company.gradient.pf_ld.pf_ld import PFLD
-
-    return PFLD(notion, **options)
-
-
-def _f_ld(notion: str | Notion, options: Mapping[str, Any]) -> Strategy:
-    from isonomy.company.gradient.pf_ld.f_ld import FLD
-
-    return FLD(notion, **options)
-
-
-def _dp_fermi(notion: str | Notion, options: Mapping[str, Any]) -> Strategy:
-    from isonomy.company.gradient.fermi.fermi import DpFermi
-
-    if not isinstance(notion, str):
-        raise ConfigError("DP-FERMI takes a notion by name")
-    return DpFermi(notion, **options)
-
-
-GRADIENT_STRATEGIES: dict[str, Callable[[str | Notion, Mapping[str, Any]], Strategy]] = {
-    "pf_ld": _pf_ld,
-    "f_ld": _f_ld,
-    "dp_fermi": _dp_fermi,
+GRADIENT_STRATEGIES: dict[str, type[Any]] = {
+    "pf_ld": PFLD,
+    "f_ld": FLD,
+    "dp_fermi": DpFermi,
+    "dp_sgda": DpSgda,
 }
 
 
@@ -134,7 +122,7 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     | strategy | a name (GRADIENT_STRATEGIES), or a `Strategy` |
     | notion | a name of notions.NAMES, or your own `Notion` |
     | oracle, attribute | the handle to the regulator's attributes, and which |
-    | learning_rate, weight_decay | of Adam; None: by module |
+    | learning_rate, weight_decay | of Adam (dp_sgda: of SGD); None: by module |
     | class_weight | what a row of a class counts in the loss, {class: weight}; others count 1 |
     | encoder | None: `ColumnCoder`; "passthrough"; a ready `ColumnCoder`; or a transformer |
     | record_privacy | `RecordPrivacy(epsilon=…)`: protect whole records from who sees the model |
@@ -206,13 +194,16 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             self.module_ = self._module(self.n_features_in_)
         kind = self.module if isinstance(self.module, str) else "mlp"
         settings = {**_TRAINER[kind], "seed": self.random_state}
-        settings |= (_FREE if strategy.name == "f_ld" else {}) | dict(self.trainer_options or {})
+        settings |= _LOOPS.get(strategy.name, {}) | dict(self.trainer_options or {})
         unknown = set(settings) - set(inspect.signature(Trainer).parameters)
         if unknown:
             raise ConfigError(f"the trainer has no option {', '.join(sorted(unknown))}")
-        rate = _RATES[kind] if self.learning_rate is None else self.learning_rate
+        plain = strategy.name == "dp_sgda"
+        optimiser = torch.optim.SGD if plain else torch.optim.Adam
+        rates = _SGD_RATES if plain else _RATES
+        rate = rates[kind] if self.learning_rate is None else self.learning_rate
         settings.setdefault(
-            "optimiser", partial(torch.optim.Adam, lr=rate, weight_decay=self.weight_decay)
+            "optimiser", partial(optimiser, lr=rate, weight_decay=self.weight_decay)
         )
         if self.class_weight is not None:
             settings.setdefault("loss", WeightedLoss.of(self.class_weight, self.classes_))
@@ -254,7 +245,8 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if (self.strategy, self.module) == ("pf_ld", "logistic"):
             options.setdefault("step", _STEP)
         try:
-            return GRADIENT_STRATEGIES[self.strategy](self.notion, options)
+            strategy: Strategy = GRADIENT_STRATEGIES[self.strategy](self.notion, **options)
+            return strategy
         except TypeError as error:
             raise ConfigError(f"{self.strategy} does not take these options: {error}") from None
 

@@ -37,16 +37,15 @@ from isonomy.company.gradient.run.strategy import Run, State
 if TYPE_CHECKING:
     from isonomy.company.gradient.training.trainer import Trainer
 
-SCHEMA = 2
+SCHEMA = 3
 STATE = "state.json"
-_SINCE_LATER = ("optimiser", "loss", "data")
 
 
 def save(
     folder: Path, trainer: Trainer, run: Run, optimiser: Optimizer, averaged: dict[str, Tensor]
 ) -> None:
     """Write the run's state after a round (or after `prepare`)."""
-    asked, spent = run.oracle.position
+    queries, spent = run.oracle.position
     strategy, numbers = _split(trainer.strategy.state_dict())
     optimiser_tensors, optimiser_json = _pack_optimiser(optimiser)
     record, record_numbers = _split({} if run.record is None else run.record.state_dict())
@@ -61,14 +60,14 @@ def save(
         "spent": torch.from_numpy(spent),
         "log": torch.from_numpy(run.oracle.log.pools),
     }
-    own = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     name = f"round-{run.round:06d}.safetensors"
-    blob = to_bytes(own)
+    blob = to_bytes(plain)
     state = {
         "schema": SCHEMA,
         "settings": _settings(trainer, run, optimiser),
         "round": run.round,
-        "asked": asked,
+        "queries": queries,
         "tensors": name,
         "sha256": hashlib.sha256(blob).hexdigest(),
         "strategy": numbers,
@@ -108,12 +107,12 @@ def restore(
 ) -> History:
     """Put everything back where it was; the settings must be those of the checkpoint's run."""
     state, tensors = _read(folder)
-    found, wanted = state.get("settings"), _settings(trainer, run, optimiser)
-    known = found if isinstance(found, dict) else {}
-    for key in _SINCE_LATER:  # older checkpoints do not say
-        known.setdefault(key, wanted[key])
-    differ = [key for key in wanted if known.get(key) != wanted[key]]
-    if differ or not known.keys() <= wanted.keys():
+    saved, settings = state.get("settings"), _settings(trainer, run, optimiser)
+    if not isinstance(saved, dict):
+        raise DataError(f"{folder / STATE} lacks the settings of its run")
+    both = settings | saved
+    differ = [key for key in both if key not in saved or settings.get(key) != saved[key]]
+    if differ:
         raise ConfigError(f"the checkpoint is of another run: {', '.join(differ)} differ")
     try:
         trainer.model.load_state_dict(_under(tensors, "model/"))
@@ -125,12 +124,12 @@ def restore(
         _unpack_optimiser(optimiser, tensors, state["optimiser"])
         run.generator.set_state(tensors["generator"])
         torch.set_rng_state(tensors["torch_generator"])
-        run.oracle.go_on_from(int(state["asked"]), tensors["spent"].numpy().astype(np.int64))
+        run.oracle.go_on_from(int(state["queries"]), tensors["spent"].numpy().astype(np.int64))
         run.oracle.log.restore(state["log"], tensors["log"].numpy())
         run.oracle.accounts.drops[:] = [Drops(**drops) for drops in state["drops"]]
         run.round = int(state["round"])
         history = History.from_json(state["history"], state["groups"], state["events"])
-        history.symbol = str(state.get("symbol", history.symbol))
+        history.symbol = str(state["symbol"])
         return history
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{folder / STATE} lacks or garbles a field: {error}") from error
@@ -177,8 +176,8 @@ def _plain_fields(strategy: object) -> dict[str, Any]:
     """A strategy's numbers and names as it was made; objects (your own notion) are left out."""
     if not is_dataclass(strategy):
         return {}
-    own = {f.name: getattr(strategy, f.name) for f in fields(strategy) if f.init}
-    return {k: v for k, v in own.items() if v is None or isinstance(v, int | float | str | bool)}
+    values = {f.name: getattr(strategy, f.name) for f in fields(strategy) if f.init}
+    return {k: v for k, v in values.items() if v is None or isinstance(v, int | float | str | bool)}
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -209,7 +208,7 @@ def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
-def _split(state: State) -> tuple[dict[str, Tensor], dict[str, float | int]]:
+def _split(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     return tensors, {n: v for n, v in state.items() if not isinstance(v, Tensor)}
 
@@ -229,13 +228,15 @@ def _pack_optimiser(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, 
 
 
 def _unpack_optimiser(
-    optimiser: Optimizer, tensors: dict[str, Tensor], kept: dict[str, Any]
+    optimiser: Optimizer, tensors: dict[str, Tensor], saved: dict[str, Any]
 ) -> None:
-    state: dict[int, dict[str, Any]] = {int(i): dict(own) for i, own in kept["state"].items()}
+    state: dict[int, dict[str, Any]] = {
+        int(index): dict(entries) for index, entries in saved["state"].items()
+    }
     for name, value in _under(tensors, "optimiser/").items():
         index, entry = name.split("/", 1)
         state.setdefault(int(index), {})[entry] = value
-    optimiser.load_state_dict({"state": state, "param_groups": kept["groups"]})
+    optimiser.load_state_dict({"state": state, "param_groups": saved["groups"]})
 
 
 __all__ = ["SCHEMA", "check_folder", "restore", "save"]
