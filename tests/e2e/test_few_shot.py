@@ -62,7 +62,7 @@ import sys
 sys.path[:0] = sys.argv[2].split(":")
 import torch
 torch.set_num_threads(1)
-from isonomy.regulator.serving import few_shot
+from isonomy.regulator.serving import _few_shot as few_shot
 from isonomy.regulator.cli import app
 from few_shot_kit import save_pool
 from round_noise import PerRound

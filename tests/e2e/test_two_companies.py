@@ -56,7 +56,7 @@ import sys
 sys.path[:0] = sys.argv[2].split(":")
 from federation import CountedNoise
 from isonomy.common.sums.custodian import Custodian
-from isonomy.regulator.serving import plan_desks
+from isonomy.regulator.serving import _plan_desks as plan_desks
 from isonomy.regulator.cli import app
 def counted(*given, **options):
     return Custodian._with_noise(*given, **options, source=CountedNoise(1))
