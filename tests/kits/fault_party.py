@@ -23,12 +23,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pooled_kit import pooled_oracle
 from session_kit import FAST, Federation
 
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.pooled._masks import company_index, share_slices
-from isonomy.common.pooled.channel import pooled_oracle
 from isonomy.common.pooled.half import PooledHalf
 from isonomy.common.pooled.serving import serve_pooled
 from isonomy.common.remote.remote import remote_oracle, serve_queries

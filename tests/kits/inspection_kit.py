@@ -93,8 +93,8 @@ class World:
             self.regulator_keys,
             self.folder / "inspections",
             policy_millionths=self.rate or 0,
-            verdict_wait_s=self.wait_s,
         )
+        desk.verdict_wait_s = self.wait_s
         return RegulatorHalf(custodian, self.regulator_keys.identity, desk)
 
     def restart_regulator(self) -> None:

@@ -17,7 +17,7 @@ from session_kit import FAST, Federation, attributes, split
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.pooled._masks import share_slices
-from isonomy.common.pooled.channel import PooledChannel, pooled_oracle
+from isonomy.common.pooled.channel import PooledChannel, pooled_channel
 from isonomy.common.pooled.half import PooledHalf
 from isonomy.common.pooled.serving import serve_pooled
 from isonomy.common.pooled.store import PooledStore
@@ -98,6 +98,12 @@ class Table:
         with ThreadPoolExecutor(len(self.names)) as pool:
             jobs = [pool.submit(self.company, name, script) for name in self.names]
             return [job.result(60) for job in jobs]
+
+
+def pooled_oracle(
+    session: Session, cohort: Cohort, *, openings: OpeningStore | None = None
+) -> GroupOracle:
+    return GroupOracle(pooled_channel(session, cohort, openings=openings))
 
 
 @contextmanager

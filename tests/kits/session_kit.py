@@ -21,7 +21,6 @@ from isonomy.common.keys.identity import Identity
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
-from isonomy.common.pooled._masks import share_fields
 from isonomy.common.pooled.half import PooledHalf
 from isonomy.common.pooled.store import PooledStore
 from isonomy.common.remote.remote import serve_queries
@@ -52,6 +51,13 @@ def split(cohort: Cohort, companies: Sequence[str]) -> dict[str, Cohort]:
         name: Cohort(cohort.ids[start:stop])
         for name, start, stop in zip(companies, cuts, cuts[1:], strict=False)
     }
+
+
+def share_fields(cohorts: dict[str, Cohort]) -> dict[str, Any]:
+    """A plan's fields about people, for these companies in this order."""
+    joint = Cohort(tuple(person for cohort in cohorts.values() for person in cohort.ids))
+    shares = [{"people": len(c), "cohort_root": c.root.hex()} for c in cohorts.values()]
+    return {"cohort_root": joint.root.hex(), "cohort_size": len(joint), "shares": shares}
 
 
 def attributes(cohort: Cohort) -> AttributeTable:

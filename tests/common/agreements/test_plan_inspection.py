@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from session_kit import plan_fields, split
+from session_kit import plan_fields, share_fields, split
 
 from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.people.cohort import Cohort
-from isonomy.common.pooled._masks import share_fields
 
 COMPANY = PartyKeys.generate("acme", "company")
 REGULATOR = PartyKeys.generate("bureau", "regulator")

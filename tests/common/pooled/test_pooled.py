@@ -10,29 +10,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pooled_kit import ROWS, SHARE, SIZE, Table, alone, channel_of, table
+from pooled_kit import ROWS, SHARE, SIZE, Table, alone, channel_of, pooled_oracle, table
 from session_kit import FAST, Federation, people
 
 from isonomy.common.base.errors import (
     ConfigError,
     IsonomyError,
-    OverlappingPeople,
     PartyTimeout,
     ProtocolError,
     SessionClosed,
 )
 from isonomy.common.ledger.ledger import verify_ledger
-from isonomy.common.people.cohort import Cohort
 from isonomy.common.pooled._masks import (
     MaskKey,
     PooledReply,
     PooledTotals,
     add_masked,
-    join_cohorts,
     pair_key,
     share_slices,
 )
-from isonomy.common.pooled.channel import pooled_oracle
 from isonomy.common.sums.openings import MemoryOpenings
 from isonomy.common.sums.oracle import GroupOracle, Release
 
@@ -79,7 +75,7 @@ def test_weighted_sum(tmp_path: Path) -> None:
     linked = threading.Barrier(2)
 
     def equal(oracle: GroupOracle, own: slice) -> list[Release]:
-        channel_of(oracle)._port._remote.session.generation("regulator")
+        channel_of(oracle)._port.session.generation("regulator")
         linked.wait(10)
         return [oracle.weighted_sum(ROWS[own], [1.0, 1.0], norm=2.0, share=SHARE)]
 
@@ -213,16 +209,6 @@ def test_companies_that_ask_different_things(tmp_path: Path) -> None:
     errors = [job.exception(60) for job in jobs]
     assert all(isinstance(error, ProtocolError | SessionClosed) for error in errors)
     assert any("ask different things" in str(error) for error in errors)
-
-
-def test_two_companies_claim_one_person() -> None:
-    one, two = Cohort.of(["a", "b", "c"]), Cohort.of(["d", "b"])
-    with pytest.raises(
-        OverlappingPeople, match=r"^1 people are claimed .* first, second"
-    ) as caught:
-        join_cohorts({"first": one, "second": two})
-    assert "'b'" not in str(caught.value), "how many, never who"
-    assert join_cohorts({"first": one, "second": Cohort.of(["d"])}).ids == ("a", "b", "c", "d")
 
 
 def test_shared_key_is_the_companies_own(tmp_path: Path) -> None:

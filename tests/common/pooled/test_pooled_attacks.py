@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pooled_kit import ROWS, SHARE, SIZE, Table, channel_of, table
+from pooled_kit import ROWS, SHARE, SIZE, Table, channel_of, pooled_oracle, table
 from session_kit import FAST, Federation
 
 from isonomy.common.base.errors import (
@@ -35,7 +35,6 @@ from isonomy.common.pooled._masks import (
     pair_key,
 )
 from isonomy.common.pooled._requests import Reply
-from isonomy.common.pooled.channel import pooled_oracle
 from isonomy.common.pooled.half import MAX_WAITING
 from isonomy.common.pooled.serving import _Table
 from isonomy.common.pooled.store import PooledStore
@@ -71,9 +70,9 @@ def crossed(
     """Both companies ask once; `change` sends the second one's request. What each of them got."""
 
     def cheat(oracle: GroupOracle, own: slice) -> list[Release]:
-        port = channel_of(oracle)._port
-        send = port.answer
-        port.answer = lambda totals, frames: change(send, totals, frames)  # type: ignore[method-assign]
+        channel = channel_of(oracle)
+        send = channel._ask
+        channel._ask = lambda totals, frames: change(send, totals, frames)  # type: ignore[method-assign]
         return once(oracle, own)
 
     with ThreadPoolExecutor(2) as pool:

@@ -47,31 +47,32 @@ class Cheat:
             return honest.exception(60), cheat.exception(60)
 
     def _honest(self, oracle: GroupOracle, own: slice) -> list[Release]:
-        port = channel_of(oracle)._port
-        answer = port.answer
+        channel = channel_of(oracle)
+        answer = channel._ask
 
         def later(totals: PooledTotals, frames: Sequence[bytes]) -> Any:
             assert self._sent.wait(20)
             return answer(totals, frames)
 
-        port.answer = later  # type: ignore[method-assign]
+        channel._ask = later  # type: ignore[method-assign]
         (release,) = once(oracle, own)
         self.receipt = release.receipt.query_id
         return [release]
 
     def _cheat(self, oracle: GroupOracle, own: slice) -> list[Release]:
-        port = channel_of(oracle)._port
+        channel = channel_of(oracle)
+        port = channel._port
 
         def crafted(totals: PooledTotals, frames: Sequence[bytes]) -> Any:
             request = [("joint", totals.query_id, totals.dump())]
             request += [("sum", totals.query_id, frame) for frame in frames]
-            self._send(port._remote, request)
+            self._send(port, request)
             self._sent.set()
-            generation = port._remote.session.generation("regulator")
-            reply = port._remote._receive(1000, generation).payload
+            generation = port.session.generation("regulator")
+            reply = port._receive(1000, generation).payload
             raise PermissionError(decode_any(reply))  # once is enough
 
-        port.answer = crafted  # type: ignore[method-assign]
+        channel._ask = crafted  # type: ignore[method-assign]
         return once(oracle, own)
 
 

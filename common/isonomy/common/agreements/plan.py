@@ -10,7 +10,14 @@ from datetime import date
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from isonomy.common.agreements.agreement import Agreement, Word
 from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS
@@ -22,6 +29,14 @@ from isonomy.common.privacy.accounting import units_for
 SCHEMA: Literal[1] = 1
 MILLION = 1_000_000
 
+
+def _public_key(key: str) -> str:
+    if key and (len(key) != 64 or set(key) - set("0123456789abcdef")):
+        raise ValueError("must be a public key in 64 hexadecimal digits, or empty")
+    return key
+
+
+Key = Annotated[str, AfterValidator(_public_key)]
 Millionths = Annotated[int, Field(ge=0, le=MILLION)]
 
 
@@ -47,8 +62,8 @@ class Plan(Agreement):
     tolerance_millionths: Millionths
     epsilon_millionths: Annotated[int, Field(ge=1, le=1000 * MILLION)]
     delta: Word
-    auditor: str = ""  # X25519: openings are sealed to it
-    auditor_signing: str = ""  # Ed25519: verdicts are signed with it, if the auditor is no party
+    auditor: Key = ""  # X25519: openings are sealed to it
+    auditor_signing: Key = ""  # Ed25519: verdicts are signed with it, if the auditor is no party
     inspection_millionths: Millionths = 0
     inspection_waits: bool = True  # does an inspected query get no answer before its verdict?
     inspection_deadline: Word
@@ -68,11 +83,7 @@ class Plan(Agreement):
     @field_validator("delta")
     @classmethod
     def _delta_is_a_probability(cls, text: str) -> str:
-        try:
-            value = float(text)
-        except ValueError:
-            value = 0.0
-        if not 0.0 < value < 1.0:
+        if not 0.0 < float(text) < 1.0:
             raise ValueError("delta must be a decimal number between 0 and 1, such as 1e-6")
         return text
 
@@ -105,9 +116,6 @@ class Plan(Agreement):
     @model_validator(mode="after")
     def _inspection_fits(self) -> Plan:
         """Return the plan if somebody can do what it promises about inspections."""
-        for name, key in (("auditor", self.auditor), ("auditor_signing", self.auditor_signing)):
-            if key and (len(key) != 64 or set(key) - set("0123456789abcdef")):
-                raise ValueError(f"{name} must be a public key in 64 hexadecimal digits, or empty")
         company_keys = {key for card in self.companies for key in (card.ed25519, card.x25519)}
         if company_keys & {self.auditor, self.auditor_signing}:
             raise ValueError("a company of the plan cannot be its auditor")

@@ -17,9 +17,12 @@ rows: the files are the owner's, and go with `forget`.
 
 from __future__ import annotations
 
-import struct
+import io
+import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,58 +37,34 @@ from isonomy.common.privacy.filters import IndividualFilter
 from isonomy.common.privacy.quantise import integer_norms_squared
 from isonomy.common.privacy.queries import Query, cost_of
 from isonomy.common.sums.custodian import Custodian
-from isonomy.common.sums.openings import cut_chunks, join_chunks
 from isonomy.common.sums.sealed_opening import Shown
 from isonomy.common.wire.messages import decode, frame_hash
 
 
 @dataclass(frozen=True, repr=False)  # no repr: norms must not reach logs
 class Charge:
-    """What one request costs whom: ‖v_i‖² in integers, c² and σ."""
+    """What one request costs whom: ‖v_i‖² in integers, of whom, and (c², σ)."""
 
-    query_id: str
-    request_hash: bytes
     norms_squared: NDArray[np.int64]
-    positions: NDArray[np.int64]
-    factor_squared: int
-    sigma: int
+    people: NDArray[np.int64]
+    price: NDArray[np.int64]
 
     @classmethod
     def of(cls, plan: Plan, shown: Shown) -> Charge:
         """From an opening that went through checks (0) to (6)."""
         query = decode(shown.opening.query_frame, Query)
         # For weighted sums the largest change that replacing the person's attribute can make.
-        own = np.stack([integer_norms_squared(each) for each in differences(shown.opening.rows)])
+        norms = np.stack([integer_norms_squared(each) for each in differences(shown.opening.rows)])
         counts = tuple(group_count(name, plan.groups) for name in query.attributes)
-        cost = cost_of(query.shape, counts, query.params)
-        return cls(
-            query.query_id,
-            frame_hash(shown.header_frame),
-            own.max(axis=0),
-            query.position_array(plan.cohort_size),
-            cost.squared_l2 // query.params.row_bound**2,
-            query.noise,
-        )
+        factor_squared = cost_of(query.shape, counts, query.params).squared_l2
+        price = np.array([factor_squared // query.params.row_bound**2, query.noise])
+        return cls(norms.max(axis=0), query.position_array(plan.cohort_size), price)
 
-    def dump(self) -> bytes:
-        numbers = struct.pack("<2Q", self.factor_squared, self.sigma)
-        arrays = (
-            self.norms_squared.astype("<i8").tobytes(),
-            self.positions.astype("<i8").tobytes(),
-        )
-        return join_chunks([self.query_id.encode(), self.request_hash, numbers, *arrays])
-
-    @classmethod
-    def parse(cls, raw: bytes) -> Charge:
-        query_id, request_hash, numbers, norms, positions = cut_chunks(raw)
-        factor_squared, sigma = struct.unpack("<2Q", numbers)
-        return cls(
-            query_id.decode(),
-            request_hash,
-            np.frombuffer(norms, "<i8").astype(np.int64),
-            np.frombuffer(positions, "<i8").astype(np.int64),
-            factor_squared,
-            sigma,
+    def apply(self, account: Callable[..., Any]) -> Any:
+        """Call a method of the filter with this charge."""
+        factor_squared, sigma = self.price.tolist()
+        return account(
+            self.norms_squared, factor_squared=factor_squared, sigma=sigma, people=self.people
         )
 
 
@@ -102,52 +81,37 @@ class PeopleAccounts:
         for each in self._custodian.inspections():
             answered = self._custodian.answered_request(each.query_id) == each.request_hash
             if answered and each.query_id not in self._charged:
-                self._charge(self._load(each.query_id, each.request_hash))
+                self._load(each.query_id, each.request_hash).apply(self._filter.charge)
+                self._charged.add(each.query_id)
         if len(self._charged) != self._custodian.answers():
             raise StorageError("an answer of this plan was not inspected; nothing more is answered")
 
     def check(self, shown: Shown) -> None:
         """(7), for a request that is not answered yet."""
-        charge = Charge.of(self._plan, shown)
-        admitted = self._filter.admit(
-            charge.norms_squared,
-            factor_squared=charge.factor_squared,
-            sigma=charge.sigma,
-            people=charge.positions,
-        )
-        if not admitted.all():
+        if not Charge.of(self._plan, shown).apply(self._filter.admit).all():
             raise VerificationError("(7) a person's own rows cost more than the plan's budget")
 
-    def keep(self, shown: Shown) -> None:
+    def keep(self, query_id: str, shown: Shown) -> None:
         """On disk when this returns: the request may now count as passed."""
-        charge = Charge.of(self._plan, shown)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_private(self._path(charge.query_id, charge.request_hash), charge.dump())
-
-    def _charge(self, charge: Charge) -> None:
-        self._filter.charge(
-            charge.norms_squared,
-            factor_squared=charge.factor_squared,
-            sigma=charge.sigma,
-            people=charge.positions,
-        )
-        self._charged.add(charge.query_id)
+        path, buffer = self._path(query_id, frame_hash(shown.header_frame)), io.BytesIO()
+        arrays = {**vars(Charge.of(self._plan, shown)), "name": np.array(path.name)}
+        np.savez(buffer, allow_pickle=False, **arrays)
+        write_private(path, buffer.getvalue())
 
     def _load(self, query_id: str, request_hash: bytes) -> Charge:
+        path = self._path(query_id, request_hash)
         try:
-            charge = Charge.parse(self._path(query_id, request_hash).read_bytes())
-        except (OSError, ValueError, struct.error):
-            raise self._missing(query_id) from None
-        if (charge.query_id, charge.request_hash) != (query_id, request_hash):
-            raise self._missing(query_id)
-        return charge
-
-    @staticmethod
-    def _missing(query_id: str) -> StorageError:
-        return StorageError(
-            f"what people spent in query {query_id!r} is missing or damaged on disk; restore the "
-            "state folder from a backup. Nothing more is answered under this plan"
-        )
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+                arrays = dict(file)
+            if str(arrays.pop("name")) != path.name:
+                raise ValueError("of another request")
+            return Charge(**arrays)
+        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
+            raise StorageError(
+                f"what people spent in query {query_id!r} is missing or damaged on disk; restore "
+                "the state folder from a backup. Nothing more is answered under this plan"
+            ) from None
 
     def _path(self, query_id: str, request_hash: bytes) -> Path:
         return self._folder / file_name(query_id, request_hash, "norms")

@@ -52,11 +52,12 @@ from isonomy.common.sums.sealed_opening import (
 from isonomy.common.wire.messages import OpeningDemand, OpeningHeader, encode
 
 POLL_S = 0.2
-VERDICT_WAIT_S = 30.0
 
 
 class InspectionDesk:
     """Decides about inspections (regulator_half.Inspector). Its memory is the ledger."""
+
+    verdict_wait_s = 30.0
 
     def __init__(
         self,
@@ -66,7 +67,6 @@ class InspectionDesk:
         folder: Path,
         *,
         policy_millionths: int = 0,
-        verdict_wait_s: float = VERDICT_WAIT_S,
         log: Any = None,
     ) -> None:
         if not plan.auditor or len(plan.companies) != 1:
@@ -80,7 +80,6 @@ class InspectionDesk:
         agreed = plan.inspection_millionths
         self._rate = max(agreed, policy_millionths) if agreed else 0
         self._waits = plan.regulator_audits or plan.inspection_waits
-        self._verdict_wait_s = verdict_wait_s
         log = log or logger("regulator", least="warning")
         self._log = log.bind(plan=plan.hash.hex()[:16])
         self._today: Callable[[], date] = lambda: datetime.now(UTC).date()
@@ -157,7 +156,7 @@ class InspectionDesk:
             also = accounts.check
         verdict = audit(self._plan, sealed, self._keys, also=also)
         if accounts is not None and verdict.passed:
-            accounts.keep(sealed.open(self._keys.sealing))
+            accounts.keep(sealed.query_id, sealed.open(self._keys.sealing))
         self._note(verdict.query_id, verdict.request_hash, verdict.step)
         if not verdict.passed:
             raise InspectionFailed(
@@ -166,7 +165,7 @@ class InspectionDesk:
             )
 
     def _await_verdict(self) -> None:
-        deadline = time.monotonic() + self._verdict_wait_s
+        deadline = time.monotonic() + self.verdict_wait_s
         while (standing := self._standing()) is not None:
             if time.monotonic() > deadline:
                 raise _pending(standing)

@@ -17,7 +17,7 @@ numbers, the relay ciphertexts.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +29,8 @@ from numpy.typing import NDArray
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.canonical import HASH_BYTES, hash_bytes
-from isonomy.common.base.errors import ConfigError, OverlappingPeople, ProtocolError
+from isonomy.common.base.errors import ConfigError, ProtocolError
 from isonomy.common.keys.party import PartyKeys
-from isonomy.common.people.cohort import Cohort
 from isonomy.common.session.connection import Session
 from isonomy.common.session.links import Parcel
 from isonomy.common.wire.envelopes import payload_digest
@@ -44,26 +43,6 @@ WORD = 8
 
 
 # --- Whose people --------------------------------------------------------------------------------
-
-
-def join_cohorts(cohorts: Mapping[str, Cohort]) -> Cohort:
-    """All companies' people, in the plan's order; OverlappingPeople if two claim one person."""
-    everybody = [person for cohort in cohorts.values() for person in cohort.ids]
-    shared = len(everybody) - len(set(everybody))
-    if shared:
-        # How many, never who: that somebody is another company's customer is nobody's business.
-        raise OverlappingPeople(
-            f"{shared} people are claimed by more than one of {', '.join(cohorts)}; align the "
-            "records again so that each person belongs to one company"
-        )
-    return Cohort(tuple(everybody))
-
-
-def share_fields(cohorts: Mapping[str, Cohort]) -> dict[str, Any]:
-    """The plan's fields about people, for these companies in this order."""
-    joint = join_cohorts(cohorts)
-    shares = [{"people": len(c), "cohort_root": c.root.hex()} for c in cohorts.values()]
-    return {"cohort_root": joint.root.hex(), "cohort_size": len(joint), "shares": shares}
 
 
 def share_slices(plan: Plan) -> list[slice]:
@@ -162,16 +141,11 @@ def pair_key(keys: PartyKeys, plan: Plan, other: int) -> bytes:
 # --- What crosses --------------------------------------------------------------------------------
 
 
-def pooled_parts_hash(totals: bytes, parts: Iterable[bytes]) -> bytes:
-    """SumHeader.parts_hash of a joint request: over its totals' frame and its ciphertexts."""
-    return pooled_digests_hash(totals, map(payload_digest, parts))
-
-
 def pooled_digests_hash(totals: bytes, digests: Iterable[bytes]) -> bytes:
-    """The same, of the digests that travel, signed, with each ciphertext.
+    """SumHeader.parts_hash of a joint request: over its totals' frame and its parts' digests.
 
-    The relay takes the ciphertexts themselves out, so these are all that the regulator can compare
-    with the header. The totals are sealed and bear no signature; the header that binds them does.
+    The relay takes the ciphertexts themselves out; each leaves its signed digest, which is all that
+    the regulator can compare with the header. The totals bear no signature; the header does.
     """
     return frames_hash((payload_digest(totals), *digests), hashed=True)
 

@@ -10,15 +10,9 @@ the rows' norm per company of what one company would have computed.)
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from isonomy.common.base.errors import (
-    AttemptLost,
-    CapacityError,
-    ConfigError,
-    ProtocolError,
-    VerificationError,
-)
+from isonomy.common.base.errors import CapacityError, ConfigError, ProtocolError
 from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
 from isonomy.common.crypto.packing import MIN_BLOCK, Layout
 from isonomy.common.people.cohort import Cohort
@@ -28,7 +22,7 @@ from isonomy.common.pooled._masks import (
     PooledTotals,
     agree_mask_key,
     company_index,
-    pooled_parts_hash,
+    pooled_digests_hash,
 )
 from isonomy.common.privacy.queries import MAX_ANSWERS, Query, Shapes
 from isonomy.common.remote.remote import RemoteRegulator, Retrying
@@ -37,29 +31,8 @@ from isonomy.common.sums.channel import Capabilities, Channel, Prepared, Release
 from isonomy.common.sums.company_half import CompanyHalf, mask_values
 from isonomy.common.sums.encrypted import Reply, read_reply
 from isonomy.common.sums.openings import MemoryOpenings, OpeningStore, StoredRequest
-from isonomy.common.sums.oracle import GroupOracle
-from isonomy.common.wire.envelopes import Purpose
-from isonomy.common.wire.messages import Answer, encode, frame_hash
-
-
-class PooledRegulator:
-    """The regulator's port with a totals frame before, and the companies' reply after."""
-
-    def __init__(self, session: Session) -> None:
-        self._remote = RemoteRegulator(session)
-
-    def columns(self, query_id: str, query_frame: bytes) -> Iterator[bytes]:
-        return self._remote.columns(query_id, query_frame)
-
-    def answer(self, totals: PooledTotals, frames: Sequence[bytes]) -> tuple[Reply, PooledReply]:
-        """The signed answer, and what belongs to it; a refusal is raised."""
-        request: list[tuple[Purpose, bytes]] = [("joint", totals.dump())]
-        request += [("sum", frame) for frame in frames]
-        replies = list(self._remote.exchange(totals.query_id, request, "answer"))
-        reply = read_reply(replies[0])
-        if len(replies) != 2:
-            raise ProtocolError("a joint answer is two frames")
-        return reply, PooledReply.parse(replies[1])
+from isonomy.common.wire.envelopes import Purpose, payload_digest
+from isonomy.common.wire.messages import Answer, frame_hash
 
 
 class PooledChannel:
@@ -77,25 +50,14 @@ class PooledChannel:
             raise ConfigError("these people, in this order, are not this company's in the plan")
         self.terms = Terms(cohort, plan.groups, plan.hash, plan.cap_units, plan.delta_value)
         self.capabilities = Capabilities("pooled", plan.record_privacy, plan.individual_filter)
-        self._port = PooledRegulator(session)
+        self._port = RemoteRegulator(session)
         store = openings if openings is not None else MemoryOpenings()
         self.half = CompanyHalf(self.terms, plan.regulator.signing_key, store)
         self._masks: MaskKey = agree_mask_key(session)
 
     def exchange(self, prepared: Prepared) -> Released:
         """Ask, or ask again: a stored request gets the answer that it had."""
-        query_id, query_frame = prepared.query.query_id, encode(prepared.query)
-        request = self.half.stored(prepared, query_frame)
-        if request is not None:
-            try:
-                return self._send(prepared, request)
-            except AttemptLost:
-                if request.answer is not None:
-                    raise VerificationError(
-                        f"the regulator answered query {query_id!r} before and now has no record "
-                        "of it: its ledger went back. Stop, and compare ledger heads."
-                    ) from None
-        return self._send(prepared, self._attempt(prepared, query_frame))
+        return self.half.exchange(prepared, self._attempt, self._send)
 
     def _attempt(self, prepared: Prepared, query_frame: bytes) -> StoredRequest:
         query = prepared.query
@@ -110,13 +72,13 @@ class PooledChannel:
             query_frame,
             product,
             Seeds(os.urandom(SEED_BYTES), mask),
-            lambda parts: pooled_parts_hash(totals, parts),
+            lambda parts: pooled_digests_hash(totals, map(payload_digest, parts)),
         )
 
     def _send(self, prepared: Prepared, request: StoredRequest) -> Released:
         query, attempt = prepared.query, request.header.attempt
         totals = self._totals(prepared, attempt)
-        reply, joint = self._port.answer(totals, request.frames)
+        reply, joint = self._ask(totals, request.frames)
         answer = reply.message
         if not isinstance(answer, Answer):
             raise ProtocolError("queries of several companies are not inspected while they run")
@@ -137,6 +99,16 @@ class PooledChannel:
         total = self._masks.unmask_totals(joint.masked_total, query.query_id, attempt)
         receipt = self.half.settle(request, answer, reply.frame)
         return Released(values, total, receipt)
+
+    def _ask(self, totals: PooledTotals, frames: Sequence[bytes]) -> tuple[Reply, PooledReply]:
+        """The signed answer, and what belongs to it; a refusal is raised."""
+        request: list[tuple[Purpose, bytes]] = [("joint", totals.dump())]
+        request += [("sum", frame) for frame in frames]
+        replies = list(self._port.exchange(totals.query_id, request, "answer"))
+        reply = read_reply(replies[0])
+        if len(replies) != 2:
+            raise ProtocolError("a joint answer is two frames")
+        return reply, PooledReply.parse(replies[1])
 
     def _totals(self, prepared: Prepared, attempt: bytes) -> PooledTotals:
         """Our public totals under the mask of this attempt; the same each time."""
@@ -174,13 +146,6 @@ class PooledChannel:
 
     def close(self, error: BaseException | None = None) -> None:
         """Nothing is open here: a session has its own end (federation.joining)."""
-
-
-def pooled_oracle(
-    session: Session, cohort: Cohort, *, openings: OpeningStore | None = None
-) -> GroupOracle:
-    """The oracle of one of several companies: answers are about all companies' people."""
-    return GroupOracle(pooled_channel(session, cohort, openings=openings))
 
 
 def pooled_channel(

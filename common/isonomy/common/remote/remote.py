@@ -238,9 +238,9 @@ def _serve_one(
         pass
     _send(session, first, "answer", [encode(reply)], generation)
     if isinstance(reply, Refusal):
-        if reply.code == InspectionFailed.__name__:
-            # The company has heard so; the session is over.
-            raise InspectionFailed(reply.text)
+        error = reply.error()
+        if isinstance(error, InspectionFailed):
+            raise error  # the company has heard so; the session is over
         return "refusal", reply.text
     if isinstance(reply, OpeningDemand):
         return "demand", ""

@@ -19,11 +19,7 @@ from isonomy.common.keys.identity import verify_signature
 from isonomy.common.keys.party import Card, Hex32, PartyKeys
 from isonomy.common.report.schema import ReportFile
 
-Domain = Literal["isonomy/report/v1", "isonomy/report-countersigned/v1"]
-SIGNED: Domain = "isonomy/report/v1"
-COUNTERSIGNED: Domain = "isonomy/report-countersigned/v1"
-
-_Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
+SIGNED, COUNTERSIGNED = "isonomy/report/v1", "isonomy/report-countersigned/v1"
 
 
 class Signature(BaseModel):
@@ -31,10 +27,9 @@ class Signature(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    domain: Domain
     name: str
     ed25519: Hex32
-    signature: _Hex64
+    signature: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
 
 
 class Signatures(Document):
@@ -87,17 +82,15 @@ def check_companies(report: ReportFile, signatures: Signatures) -> list[str]:
     return names
 
 
-def _sign(report: bytes, keys: PartyKeys, domain: Domain) -> Signature:
+def _sign(report: bytes, keys: PartyKeys, domain: str) -> Signature:
     return Signature(
-        domain=domain,
         name=keys.name,
         ed25519=keys.identity.public.hex(),
         signature=keys.identity.sign(domain, report).hex(),
     )
 
 
-def _check(report: bytes, signature: Signature, domain: Domain, card: Card) -> None:
-    named = (signature.domain, signature.name, signature.ed25519)
-    if named != (domain, card.name, card.ed25519):
+def _check(report: bytes, signature: Signature, domain: str, card: Card) -> None:
+    if (signature.name, signature.ed25519) != (card.name, card.ed25519):
         raise VerificationError(f"a signature names another party or key than {card.name}'s card")
     verify_signature(card.signing_key, domain, report, bytes.fromhex(signature.signature))

@@ -17,7 +17,7 @@ or comparing the fingerprint by telephone can tell.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -99,27 +99,26 @@ class Verification:
 
     def run(self) -> list[Check]:
         """All checks. Nothing is raised for a bad report: look at the states."""
-        return list(self._run())
-
-    def _run(self) -> Iterator[Check]:
-        first = self._check(1, "report.json is a report in canonical form", self._read)
-        yield first
-        if first.state == "failed":
-            return
-        yield self._check(2, "the regulator signed exactly this report", self._signed)
-        yield self._check(3, "countersignatures are those of the plan's companies", self._counter)
-        yield self._check(4, "report.html is the page that was signed", self._page)
-        yield self._check(5, "rates and intervals follow from the counts", self._arithmetic)
-        yield self._check(6, "the privacy account adds up", self._account)
-        yield self._check(7, "the key is the regulator's (card)", self._key)
-        yield self._check(8, "the plan is the one agreed on", self._named_plan)
-        yield self._check(9, "the ledger gives the same numbers", self._history)
-
-    def _check(self, number: int, what: str, run: Callable[[], Outcome]) -> Check:
-        try:
-            return Check(number, what, *run())
-        except IsonomyError as error:
-            return Check(number, what, "failed", str(error))
+        checks: tuple[tuple[str, Callable[[], Outcome]], ...] = (
+            ("report.json is a report in canonical form", self._read),
+            ("the regulator signed exactly this report", self._signed),
+            ("countersignatures are those of the plan's companies", self._counter),
+            ("report.html is the page that was signed", self._page),
+            ("rates and intervals follow from the counts", self._arithmetic),
+            ("the privacy account adds up", self._account),
+            ("the key is the regulator's (card)", self._key),
+            ("the plan is the one agreed on", self._named_plan),
+            ("the ledger gives the same numbers", self._history),
+        )
+        outcomes: list[Check] = []
+        for number, (what, check) in enumerate(checks, start=1):
+            try:
+                outcomes.append(Check(number, what, *check()))
+            except IsonomyError as error:
+                outcomes.append(Check(number, what, "failed", str(error)))
+            if outcomes[0].state == "failed":
+                break  # there is nothing to check the rest of
+        return outcomes
 
     # --- The checks ----------------------------------------------------------------------------
 

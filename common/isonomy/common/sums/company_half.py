@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import (
+    AttemptLost,
     BudgetExceeded,
     ProtocolError,
     ReplayRefused,
@@ -29,7 +30,7 @@ from isonomy.common.crypto.ciphertexts import Seeded
 from isonomy.common.crypto.he import SumBuilder
 from isonomy.common.keys.identity import verify_signature
 from isonomy.common.privacy.queries import Query, Shapes, cost_of, shapes_of
-from isonomy.common.sums.channel import Prepared, Receipt, Terms
+from isonomy.common.sums.channel import Prepared, Receipt, Released, Terms
 from isonomy.common.sums.openings import NONCE_BYTES, Opening, OpeningStore, StoredRequest
 from isonomy.common.wire.messages import (
     ANSWER_DOMAIN,
@@ -66,6 +67,27 @@ class CompanyHalf:
         """Blocks and ciphertexts of a query about this company's people."""
         counts = self.terms.group_counts(query.attributes)
         return shapes_of(query, counts, len(self.terms.cohort))
+
+    def exchange(
+        self,
+        prepared: Prepared,
+        attempt: Callable[[Prepared, bytes], StoredRequest],
+        send: Callable[[Prepared, StoredRequest], Released],
+    ) -> Released:
+        """Ask, or ask again: a stored request gets the answer that it had. Returns that answer."""
+        query_frame = encode(prepared.query)
+        request = self.stored(prepared, query_frame)
+        if request is not None:
+            try:
+                return send(prepared, request)
+            except AttemptLost:
+                if request.answer is not None:
+                    raise VerificationError(
+                        f"the regulator answered query {prepared.query.query_id!r} before and now "
+                        "has no record of it: its ledger went back. Stop, and compare ledger heads."
+                    ) from None
+                # No record and no key any more: nothing was answered, so a new attempt is free.
+        return send(prepared, attempt(prepared, query_frame))
 
     def stored(self, prepared: Prepared, query_frame: bytes) -> StoredRequest | None:
         """A request that was stored under this id before a break, if it asked the same."""

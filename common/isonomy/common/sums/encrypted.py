@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from isonomy.common.base.errors import AttemptLost, ConfigError, ProtocolError, VerificationError
+from isonomy.common.base.errors import ConfigError, ProtocolError
 from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
 from isonomy.common.keys.identity import Identity, verify_signature
 from isonomy.common.privacy.queries import Query
@@ -27,7 +27,6 @@ from isonomy.common.wire.messages import (
     OpeningDemand,
     Refusal,
     decode_any,
-    encode,
     frame_hash,
     frames_hash,
 )
@@ -92,19 +91,7 @@ class EncryptedChannel:
 
     def exchange(self, prepared: Prepared) -> Released:
         """Ask, or ask again: a stored request gets the answer that it had."""
-        query, query_frame = prepared.query, encode(prepared.query)
-        request = self.half.stored(prepared, query_frame)
-        if request is not None:
-            try:
-                return self._send(prepared, request)
-            except AttemptLost:
-                if request.answer is not None:
-                    raise VerificationError(
-                        f"the regulator answered query {query.query_id!r} before and now has no "
-                        "record of it: its ledger went back. Stop, and compare ledger heads."
-                    ) from None
-                # No record and no key any more: nothing was answered, so a new attempt is free.
-        return self._send(prepared, self._attempt(prepared, query_frame))
+        return self.half.exchange(prepared, self._attempt, self._send)
 
     def _attempt(self, prepared: Prepared, query_frame: bytes) -> StoredRequest:
         query = prepared.query
