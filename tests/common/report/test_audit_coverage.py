@@ -142,3 +142,52 @@ def test_tables_by_one_attribute_of_a_crossed_release_cover_too() -> None:
             tally[f"difference by {table.attribute}"].append(covered)
     for kind, own_tally in tally.items():
         assert 0.925 <= np.mean(own_tally) <= 0.975, (kind, np.mean(own_tally))
+
+
+# --- Small groups -------------------------------------------------------------------------------
+
+SMALL, RATES = (5, 10, 20, 40, 80), (0.0, 0.05, 0.5, 1.0)
+SIGMA = {0.1: 34.0, 0.5: 7.03, 1.0: 3.73, 5.0: 0.89}  # people per cell, by ε, for a whole plan
+
+
+def small_group(people: int, rate: float, sigma: float, audits: int) -> tuple[float, float, float]:
+    """A small group beside 8,000 people of whom half are selected: (shown, true, true if shown)."""
+    rng = np.random.default_rng([people, int(1000 * rate), int(1000 * sigma)])
+    covariance, right = noise_covariance([(0,), (1,)], 2), []
+    for _ in range(audits):
+        hits = rng.binomial([people, 8000], [rate, 0.5])
+        noise = rng.normal(0.0, sigma, 2)
+        counts = np.column_stack([[people, 8000] - hits, hits]) + np.vstack([noise, -noise])
+        results = findings_of(GroupCounts("d", counts, covariance, sigma))
+        shown, ratio = results.rates["selection_rate"][0], results.impact_ratios[0]
+        gap = results.differences["demographic_parity"]
+        if shown is None:
+            assert gap is None
+            assert ratio is None
+            continue
+        truths = [(shown, rate), (gap, abs(rate - 0.5)), (ratio, min(1.0, rate / 0.5))]
+        right.append([each.low - 1e-9 <= true <= each.high + 1e-9 for each, true in truths if each])
+    worst = min(map(np.mean, zip(*right, strict=True))) if right else 1.0
+    share = len(right) / audits
+    return share, 1 - share * (1 - float(worst)), float(worst)
+
+
+def check_small(people: int, rate: float, sigma: float, audits: int, least: float) -> None:
+    shown, true, true_if_shown = small_group(people, rate, sigma, audits)
+    assert true >= least
+    if shown > 0.1:  # seldom shown: only by unusual noise, and then seldom right
+        assert true_if_shown >= least, (shown, true_if_shown)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_intervals_cover_for_a_small_group_in_a_few_audits(rate: float) -> None:
+    check_small(40, rate, SIGMA[1.0], 300, 0.90)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", SIGMA)
+@pytest.mark.parametrize("people", SMALL)
+def test_intervals_cover_93_percent_for_small_groups(people: int, epsilon: float) -> None:
+    for rate in RATES:
+        for share in (0.05, 0.5, 1.0):
+            check_small(people, rate, SIGMA[epsilon] / share**0.5, 2000, 0.93)

@@ -28,7 +28,7 @@ from isonomy.common.report.audit_intervals import (
     Estimate,
     NoisedRate,
     difference,
-    rate_interval,
+    rate_limits,
     ratio,
 )
 
@@ -36,6 +36,7 @@ Floats = NDArray[np.float64]
 
 TAIL = 0.025  # on either side: 95 %
 NOISE_FLOOR = 6.0  # a rate needs a denominator of at least this many noise deviations
+NEAR_FLOOR, NEAR_TAIL = 9.0, 0.4  # below so many deviations the tail shrinks to this part
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Rates:
 
     def __init__(self, measure: Measure, groups: GroupCounts) -> None:
         self.measure, self._groups = measure, groups
-        self._estimates: dict[float, list[Estimate | None]] = {}  # by tail
+        self._limits: dict[float, list[Estimate | None]] = {}  # by tail
         hits, among = list(measure.hits), list(measure.among)
         self._rates = [
             self._noised(float(cells[hits].sum()), float(cells[among].sum()), group)
@@ -78,14 +79,22 @@ class Rates:
             return None
         return NoisedRate(x, n, hits * scale, hits * scale, among * scale)  # hits ⊂ among
 
-    def estimates(self, tail: float = TAIL) -> list[Estimate | None]:
-        """Each group's rate; `tail` is the error probability on either side."""
-        if tail not in self._estimates:
-            z = float(-ndtri(tail))
-            self._estimates[tail] = [
-                None if rate is None else rate_interval(rate, z) for rate in self._rates
+    def estimates(self) -> list[Estimate | None]:
+        """Each group's rate with its 95 % interval."""
+        return [None if limits is None else limits.within_unit() for limits in self.limits()]
+
+    def limits(self, tail: float = TAIL) -> list[Estimate | None]:
+        """Each group's rate and limits, not cut to [0, 1]; `tail` is the error on either side."""
+        if tail not in self._limits:
+            self._limits[tail] = [
+                None if rate is None else rate_limits(rate, float(-ndtri(self._share(rate, tail))))
+                for rate in self._rates
             ]
-        return self._estimates[tail]
+        return self._limits[tail]
+
+    def _share(self, rate: NoisedRate, tail: float) -> float:
+        """`tail`, or a part of it near the noise floor: there only lucky noise shows a rate."""
+        return tail * NEAR_TAIL if rate.n < NEAR_FLOOR * math.sqrt(rate.v_nn) else tail
 
     def correlation(self, g: int, h: int) -> float:
         """Between two groups' rates: their people are different, their noise is not always.
@@ -107,14 +116,14 @@ class Rates:
 
     def difference(self, g: int, h: int, tail: float = TAIL) -> Estimate | None:
         """p_g − p_h for two groups that were named beforehand."""
-        one, two = self.estimates(tail)[g], self.estimates(tail)[h]
+        one, two = self.limits(tail)[g], self.limits(tail)[h]
         if one is None or two is None:
             return None
         return difference(one, two, self.correlation(g, h))
 
     def ratio(self, g: int, h: int, tail: float = TAIL) -> Estimate | None:
         """p_g / p_h for two groups that were named beforehand."""
-        one, two = self.estimates(tail)[g], self.estimates(tail)[h]
+        one, two = self.limits(tail)[g], self.limits(tail)[h]
         if one is None or two is None:
             return None
         return ratio(one, two, self.correlation(g, h))

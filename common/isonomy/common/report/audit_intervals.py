@@ -7,7 +7,7 @@ A rate of a group is estimated from two noised counts, x of n. With E the noise 
 
 | interval | of | how |
 |---|---|---|
-| `rate_interval` | p | all p with (x − p·n)² ≤ z²·V(p), N by its estimate n: a quadratic in p. Without noise it is Wilson's score interval, without sampling Fieller's; small counts are no special case |
+| `rate_limits` | p | all p with (x − p·n)² ≤ z²·V(p), N by its estimate n: a quadratic in p. Without noise it is Wilson's score interval, without sampling Fieller's; small counts are no special case |
 | `difference` | p₁ − p₂ | MOVER (Zou & Donner 2008, Newcombe 1998): the two rates' own limits, joined by their correlation ρ |
 | `ratio` | p₁ / p₂ | the R with (p₁ − R·p₂)² ≤ MOVER variance: again a quadratic (Donner & Zou 2012) |
 
@@ -29,6 +29,10 @@ class Estimate:
     value: float
     low: float
     high: float
+
+    def within_unit(self) -> Estimate:
+        """The same with limits of at least 0 and at most 1."""
+        return Estimate(self.value, max(self.low, 0.0), min(self.high, 1.0))
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,13 @@ class NoisedRate:
         return (self.n * p * (1 - p) + noise) / self.n**2
 
 
-def rate_interval(rate: NoisedRate, z: float = Z_95) -> Estimate | None:
+def rate_limits(rate: NoisedRate, z: float = Z_95) -> Estimate | None:
     """Limits of p; None where the noise drowns the denominator (every p is possible).
 
         p²(n² + z²n − z²v_nn) − p(2xn + z²n − 2z²v_xn) + x² − z²v_xx ≤ 0
 
-    Guarantees: 0 ≤ low ≤ value ≤ high ≤ 1.
+    They may lie below 0 or above 1: `difference` and `ratio` need the whole distance to them.
+    Were they cut, the interval of a difference would be too narrow where a true rate is 0 or 1.
     """
     n, zz = rate.n, z * z
     if n <= 0:
@@ -71,13 +76,17 @@ def rate_interval(rate: NoisedRate, z: float = Z_95) -> Estimate | None:
         return None
     root = math.sqrt(max(b * b - 4 * a * c, 0.0))
     value = x / n
-    low = min(max((b - root) / (2 * a), 0.0), value)
-    high = max(min((b + root) / (2 * a), 1.0), value)
-    return Estimate(value, low, high)
+    return Estimate(value, min((b - root) / (2 * a), value), max((b + root) / (2 * a), value))
+
+
+def rate_interval(rate: NoisedRate, z: float = Z_95) -> Estimate | None:
+    """`rate_limits` as they are shown: 0 ≤ low ≤ value ≤ high ≤ 1."""
+    limits = rate_limits(rate, z)
+    return None if limits is None else limits.within_unit()
 
 
 def difference(one: Estimate, two: Estimate, rho: float) -> Estimate:
-    """Limits of p₁ − p₂ from the limits of both and their correlation."""
+    """Limits of p₁ − p₂ from the `rate_limits` of both and their correlation."""
     value = one.value - two.value
     below = _joined(one.value - one.low, two.high - two.value, rho)
     above = _joined(one.high - one.value, two.value - two.low, rho)
