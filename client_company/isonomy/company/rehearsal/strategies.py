@@ -137,46 +137,37 @@ def unconstrained(rehearsal: Rehearsal) -> Trained:
     return Trained(decider(model), decider(model), "base")
 
 
-def _lazy(
-    module: str, function: str, *arguments: str, rival: str = "", private: bool = False
-) -> Strategy:
-    """A strategy whose module is loaded when it runs. `rival`: it is there for comparison only.
+def _lazy(module: str, *arguments: str, needs: Needs | None = None) -> Strategy:
+    """`train` of a module that is loaded when it runs. `needs`: of a rival, for comparison only.
 
     Torch takes seconds to load, and `compare` is the room above, which this one may not import.
     """
 
     def train(rehearsal: Rehearsal) -> Trained:
-        if rival:  # those that are not private read the true attributes
-            needs = Needs(rival, true_attributes=not private)
+        if needs is not None:
             check_needs(needs, rehearsal.oracle.capabilities)
         room = import_module(f"isonomy.company.{module}")
-        trained: Trained = getattr(room, function)(*arguments, rehearsal)
+        trained: Trained = room.train(*arguments, rehearsal)
         return trained
 
     return train
 
 
+def _rival(name: str, module: str, *, private: bool = False) -> dict[str, Strategy]:
+    """A method of `compare`; those that are not private read the true attributes."""
+    return {name: _lazy(f"compare.{module}", needs=Needs(name, true_attributes=not private))}
+
+
 STRATEGIES: dict[str, Strategy] = {
     "tilt": tilt,
-    "pf_ld": _lazy("rehearsal.gradient", "train", "pf_ld"),
-    "f_ld": _lazy("rehearsal.gradient", "train", "f_ld"),
-    "dp_fermi": _lazy("rehearsal.gradient", "train", "dp_fermi"),
-    "dp_sgda": _lazy("rehearsal.gradient", "train", "dp_sgda"),
-    "dp_postprocess": _lazy(
-        "compare.jagielski.rehearse", "postprocess", rival="dp_postprocess", private=True
-    ),
-    "dp_oracle": _lazy(
-        "compare.jagielski.rehearse", "oracle_learner", rival="dp_oracle", private=True
-    ),
+    **{name: _lazy("rehearsal.gradient", name) for name in GRADIENT},
+    **_rival("dp_postprocess", "jagielski.postprocess", private=True),
+    **_rival("dp_oracle", "jagielski.oracle_learner", private=True),
     "unconstrained": unconstrained,
-    "exponentiated_gradient": _lazy(
-        "compare.baselines.fairlearn_reductions", "train", rival="exponentiated_gradient"
-    ),
-    "zafar": _lazy("compare.baselines.zafar", "train", rival="zafar"),
-    "randomised_response": _lazy(
-        "compare.baselines.randomised", "train", rival="randomised_response"
-    ),
-    "dp_sgd_penalty": _lazy("compare.baselines.dp_sgd", "train", rival="dp_sgd_penalty"),
+    **_rival("exponentiated_gradient", "baselines.fairlearn_reductions"),
+    **_rival("zafar", "baselines.zafar"),
+    **_rival("randomised_response", "baselines.randomised"),
+    **_rival("dp_sgd_penalty", "baselines.dp_sgd"),
 }
 
 _ODDS = ("equalized_odds", "equal_fpr", "equal_opportunity")

@@ -1,5 +1,5 @@
 """The two algorithms of Jagielski et al. (ICML 2019), with noise wherever the attribute is used.
 
-`_postprocess.PostprocessedClassifier` and `_oracle_learner.OracleLearner` are the public face;
-`rehearse` hands both to a rehearsal.
+`postprocess` and `oracle_learner` each have a `train` for a rehearsal; `game` has the auditor of
+the second, which the reductions use too.
 """

@@ -47,18 +47,3 @@ class Auditor:
         difference = rates[:, 1:] - rates[:, :1]
         violation = np.stack([difference, -difference], axis=-1) - self._gamma
         self.theta = self.theta + self._step * factor * violation
-
-
-def paper_rounds(
-    people: int, groups: int, features: int, *, epsilon: float, delta: float, bound: float
-) -> int:
-    """T of Algorithm 3 for linear threshold functions (VC dimension = features + 1), β = 0.05."""
-    dimension = (features + 1) * math.log(people) + math.log(2 / 0.05)
-    above = bound * math.sqrt(math.log(4 * groups - 3)) * people * epsilon
-    below = 2 * (2 * groups * bound + 1) * math.sqrt(math.log(1 / delta)) * dimension
-    return max(1, round(above / below))
-
-
-def paper_step(rounds: int, groups: int) -> float:
-    """η of Algorithm 3."""
-    return 0.5 * math.sqrt(math.log(4 * groups - 3) / rounds)
