@@ -28,8 +28,8 @@ test: $(STAMP)   ## all tests but the slow campaigns
 test-slow: $(STAMP) ## the long campaigns: a million people, thousands of kills
 	$(BIN)/python -m pytest -m slow -n 1
 
-test-faults: $(STAMP) ## kill each party at each step of the protocol, in turn
-	$(BIN)/python -m pytest -m 'slow or not slow' -n 1 tests/common/session/test_session_faults.py tests/common/ledger/test_ledger_kill.py
+test-faults: $(STAMP) ## kill each party at each step, exhaust the relay
+	$(BIN)/python -m pytest -m 'slow or not slow' -n 1 tests/common/session/test_session_faults.py tests/common/ledger/test_ledger_kill.py tests/server/relay/test_relay_exhaustion.py
 
 matrix: $(STAMP) ## every combination at tiny size; writes docs/matrix.md
 	OMP_NUM_THREADS=1 $(BIN)/python tests/matrix/run.py

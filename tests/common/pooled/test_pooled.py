@@ -195,6 +195,19 @@ def test_company_that_never_comes_back(tmp_path: Path) -> None:
         joint.company("first", script)
 
 
+def test_company_that_is_there_and_silent(tmp_path: Path) -> None:
+    """It does not hold the others for ever."""
+    impatient = replace(FAST, absence_s=1.0)
+    with (
+        table(tmp_path, "first", "second") as joint,
+        pytest.raises(PartyTimeout, match="the others wait for second"),
+        joint.federation.session(joint.relay.issue_ticket("company", "second")),
+        joint.regulator(tmp_path, impatient),
+        pytest.raises(SessionClosed, match="PartyTimeout: the others wait for second"),
+    ):
+        joint.company("first", script)
+
+
 def test_companies_that_ask_different_things(tmp_path: Path) -> None:
     def different(oracle: GroupOracle, own: slice) -> list[Release]:
         return [oracle.counts(share=0.1 if own.start else 0.2)]

@@ -217,14 +217,14 @@ def test_who_is_done_and_comes_back_is_waited_for(tmp_path: Path) -> None:
         (refusal,) = half.departed("second")
         assert (refusal.company, refusal.exchange, refusal.purpose) == ("first", 1, "columns")
         assert "second has ended" in text_of(refusal)
-        assert not half.busy
+        assert not half.awaited
         assert "second has ended" in text_of(*half.on_query("first", 2, frame))
         half.restarted("second")
         assert list(half.on_query("first", 3, frame)) == []
         assert {reply.company for reply in half.on_query("second", 1, frame)} == {"first", "second"}
-        assert half.busy
+        assert half.awaited
         assert list(half.departed("second")) == [], "nobody had sent a request yet"
-        assert not half.busy
+        assert not half.awaited
 
 
 # --- Limits --------------------------------------------------------------------------------------
@@ -505,4 +505,4 @@ def test_request_for_an_attempt_that_is_gone(tmp_path: Path) -> None:
         (refusal,) = half.on_request("first", frames)
         (frame,) = refusal.frames
         assert decode(frame, Refusal).code == AttemptLost.__name__
-        assert half.busy, "the newer attempt is still open"
+        assert half.awaited, "the newer attempt is still open"

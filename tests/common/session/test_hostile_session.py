@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -34,7 +35,7 @@ from isonomy.common.session.links import Parcel
 from isonomy.common.session.stream import RelayStream, channel_options
 from isonomy.common.session.tickets import Ticket, TicketLine
 from isonomy.common.session.tls_channels import client_credentials
-from isonomy.common.wire.envelopes import SERVICE_METHOD, Close
+from isonomy.common.wire.envelopes import SERVER, SERVICE_METHOD, Close, Envelope, Hello, dump
 from isonomy.common.wire.messages import Refusal
 from isonomy.server.relay import relay as relay_module
 from isonomy.server.relay.relay import RelayServer
@@ -261,7 +262,7 @@ def test_silent_streams_lock_nobody_else_out(federation: Federation, relay: Rela
     begun = time.monotonic()
     with federation.session(relay.issue_ticket("regulator", "regulator")) as session:
         assert session.reconnects == 0
-        assert time.monotonic() - begun < relay_module.HELLO_S / 2
+        assert time.monotonic() - begun < relay_module.HANDSHAKE_S / 2
     hold.set()
     channel.close()
 
@@ -270,7 +271,7 @@ def test_a_stream_without_hello_ends_and_its_party_comes_in(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The party itself is turned away at first, because its places are taken, and tries again."""
-    monkeypatch.setattr(relay_module, "HELLO_S", 1.0)
+    monkeypatch.setattr(relay_module, "HANDSHAKE_S", 1.0)
     with federation.relay() as relay:
         hold, (channel, *_) = silent_streams(federation, relay.address, 8)
         assert until(lambda: len(relay._streams) == relay_module.MAX_STREAMS_OF_ONE)
@@ -280,6 +281,48 @@ def test_a_stream_without_hello_ends_and_its_party_comes_in(
             assert time.monotonic() - begun > 0.3
         hold.set()
         channel.close()
+
+
+def test_a_party_that_sends_no_sign_of_life_is_not_there(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection lives, and it does not read either: the others must not wait for it."""
+    monkeypatch.setattr(relay_module, "SILENCE_S", 1.0)
+    with federation.relay() as relay:
+        ticket = relay.issue_ticket("company", "company")
+        hello = Hello("company", ticket.token, bytes(32))
+        credentials = client_credentials(federation.tls("company"))
+        with (
+            grpc.secure_channel(relay.address, credentials, channel_options(RELAY_NAME)) as channel,
+            federation.session(relay.issue_ticket("regulator", "regulator")),
+        ):
+            hold = threading.Event()
+
+            def quiet() -> Iterator[bytes]:
+                yield dump(Envelope("company", SERVER, federation.plan.hash, hello))
+                hold.wait(20)
+
+            call = channel.stream_stream(SERVICE_METHOD)(quiet())
+            assert until(lambda: "company" in relay.summary()["present"])
+            assert until(lambda: relay.summary()["present"] == ["regulator"])
+            assert relay.unattended_s == 0
+            hold.set()
+            call.cancel()
+        assert until(lambda: relay.unattended_s > 0.2)
+
+
+def test_a_full_queue_is_blamed_on_who_filled_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_module, "MAX_QUEUED_BYTES", 100)
+    context = Mock(**{"auth_context.return_value": {}, "peer.return_value": "ipv4:127.0.0.1:1"})
+    stream = relay_module._Stream(context)
+    stream.put(bytes(101), "greedy")
+    stream.put(b"1", "honest")
+    with pytest.raises(OversizedMessage, match="more was sent than the window allows"):
+        stream.put(b"2", "greedy")
+    stream.put(b"3", "honest")
+    stream.end()
+    assert list(stream.drain(1.0)) == [bytes(101), b"1", b"3"]
+    stream.put(b"4", "greedy")  # what was read makes room
 
 
 class _Full(grpc.RpcError):

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from session_kit import CuttableProxy, Federation
+from session_kit import FAST, CuttableProxy, Federation
 
+from isonomy.common.base.errors import PartyTimeout
 from isonomy.common.session import _mailbox as mailbox
 from isonomy.common.session import links
 from isonomy.common.session.connection import Session
@@ -74,6 +75,19 @@ def test_inbox_stays_bounded_over_many_reconnections(
         proxy.close()
 
 
-def send_all(regulator: Session) -> None:
-    for number in range(FRAMES):
+def test_a_party_that_takes_nothing_does_not_hold_the_other_for_ever(tmp_path: Path) -> None:
+    federation = Federation.create(tmp_path)
+    with federation.relay() as relay:
+        tickets = [relay.issue_ticket(role, role) for role in ("regulator", "company")]
+        impatient = replace(FAST, absence_s=1.0)
+        with (
+            federation.session(tickets[1]),
+            federation.session(tickets[0], timing=impatient) as regulator,
+            pytest.raises(PartyTimeout, match="nothing came from company for 1 s"),
+        ):
+            send_all(regulator, 400)
+
+
+def send_all(regulator: Session, frames: int = FRAMES) -> None:
+    for number in range(frames):
         regulator.send("company", frame(number, "company"))

@@ -14,6 +14,7 @@ import pytest
 
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.errors import PartyTimeout
+from isonomy.common.base.exit_codes import code_of
 from isonomy.common.base.logs import logger
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.party import PartyKeys
@@ -71,6 +72,7 @@ class FakeGrid:
 class FakeRelay:
     def __init__(self) -> None:
         self.now_closed: dict[str, str] = {}
+        self.unattended_s = 0.0
 
     def issue_ticket(self, role: SessionRole, party: str) -> Ticket:
         return Ticket("127.0.0.1:1", "localhost", b"t", PLAN.hash, role, party, 1)
@@ -305,3 +307,18 @@ class TestNode:
         seen = self.outcome({"isonomy-socket": "/x"}, monkeypatch)
         assert seen["code"] == 1
         assert "secret" not in seen["text"]
+
+
+def test_a_session_that_nobody_attends_ends(clock: Clock) -> None:
+    """Nodes that vanish with their machines never reply; the relay knows that nobody is here."""
+    relay = FakeRelay()
+    table = conductor(FakeGrid(BOTH), clock, relay)
+    table.gather()
+    clock.now, relay.unattended_s = clock.now + 99, 1e6
+    assert table.step(), "a party has time to join"
+    clock.now += 2
+    relay.unattended_s = 50.0
+    assert table.step(), "somebody was here a while ago"
+    relay.unattended_s = 101.0
+    assert not table.step()
+    assert [party.code for party in table.failed] == [code_of(PartyTimeout(""))] * 2

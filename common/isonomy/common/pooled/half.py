@@ -280,9 +280,11 @@ class PooledHalf:
             joint.requests.pop(company, None)
 
     @property
-    def busy(self) -> bool:
-        """Does a company wait for another one?"""
-        return bool(self._waiting or self._open)
+    def awaited(self) -> set[str]:
+        """The companies that others wait for."""
+        sent = [set(by_company) for by_company in self._waiting.values()]
+        sent += [set(attempt.requests) for attempt in self._open.values()]
+        return {name for names in sent for name in self._companies if name not in names}
 
     def departed(self, company: str) -> Iterator[Reply]:
         """A company is done: whoever waits for it would wait for ever, and is refused instead."""

@@ -52,6 +52,7 @@ class _Table:
         self._session, self._half = session, half
         self._total_bytes = parameter_set(session.plan.parameters).answer_bytes + MAX_PLACE_BYTES
         self.generations = session.incarnations()
+        self._awaited: dict[str, float] = {}  # companies that others wait for, since when
         self._partial: dict[str, list[Parcel]] = {card.name: [] for card in session.plan.companies}
         for name in self._partial:
             half.restarted(name)  # exchanges of an earlier session mean nothing in this one
@@ -59,13 +60,25 @@ class _Table:
     def next_replies(self) -> Iterable[Reply]:
         """What the next frame brings about; if none comes, the departure of a company."""
         began = time.monotonic()
+        self._check_awaited(began)
         try:
             return self._on_frame(self._session.receive(timeout_s=POLL_S))
         except PartyTimeout:
             # The limit above passes later than that; what comes earlier is about an absent party.
             if time.monotonic() - began <= POLL_S:
                 raise
-        return self._departures() if self._half.busy else ()
+        return self._departures() if self._awaited else ()
+
+    def _check_awaited(self, now: float) -> None:
+        """Raise if a company is connected, and keeps the others waiting all the same."""
+        self._awaited = {name: self._awaited.get(name, now) for name in self._half.awaited}
+        limit_s = self._session.timing.absence_s
+        silent = sorted(name for name, since in self._awaited.items() if now - since > limit_s)
+        if silent:
+            raise PartyTimeout(
+                f"the others wait for {' and '.join(silent)}, without whose part of a question "
+                f"{limit_s:g} s have passed. State is kept; run again to resume"
+            )
 
     def _departures(self) -> Iterator[Reply]:
         for name in self._partial:
@@ -90,6 +103,7 @@ class _Table:
         if frame.purpose == "query":
             yield from self._half.on_query(frame.sender, frame.exchange, frame.payload)
         elif frame.purpose in ("joint", "sum"):
+            self._awaited.pop(frame.sender, None)  # it takes its time to send, and gets it
             request = self._collect(frame)
             if request:
                 yield from self._half.on_request(frame.sender, request)

@@ -186,11 +186,19 @@ class Session:
             self._mailbox.greet(recipient, parcel)
 
     def send(self, recipient: str, parcel: Parcel, *, generation: int | None = None) -> None:
-        """Queue a parcel, sealed or signed by its purpose; blocks while the window is full."""
+        """Queue a parcel, sealed or signed by its purpose; blocks while the window is full.
+
+        PartyTimeout if the other party takes nothing for as long as it may stay away.
+        """
         peer = self._mailbox.peer(recipient)
         for chunk in range(chunk_count(len(parcel.payload))):
             with self._changed:
-                self._wait(lambda: peer.has_room, recipient, generation)
+                self._wait(
+                    lambda: peer.has_room,
+                    recipient,
+                    generation,
+                    timeout_s=self.timing.absence_s,
+                )
                 self._mailbox.send_chunk(recipient, parcel, chunk)
         self.log.debug(
             "frame sent",

@@ -109,6 +109,10 @@ class Conductor:
             if party is not None:
                 self._take(party, reply)
         self._send_again()
+        waited_s = self._clock() - max(party.sent_at for party in self.parties)
+        if min(waited_s, self._relay.unattended_s) > self._join_s:  # nobody replies, nobody is here
+            for party in self.parties:
+                party.code = code_of(PartyTimeout("")) if party.code is None else party.code
         return any(party.code is None for party in self.parties)
 
     def completed(self) -> bool:

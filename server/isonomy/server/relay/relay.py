@@ -5,6 +5,10 @@ queued for the party. One more keeps the chain and the checkpoints, in the order
 passed, so that nobody waits for a hash or a disk. A party that breaks a rule gets a typed ErrorNote
 and loses its stream; the others hear that it did, and why.
 
+Trouble passes. Without a checkpoint nobody is let in, and the party tries again. Sessions go on;
+what is not on disk yet is written as soon as that works (by the thread `relay-keeper`, which also
+ends silent streams and hangs up on strangers).
+
 The log names streams, parties, plans and queries, and never holds a payload, a token or a secret.
 """
 
@@ -13,6 +17,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -32,6 +37,7 @@ from isonomy.common.base.errors import (
     OversizedMessage,
     PortInUse,
     SessionClosed,
+    StorageError,
     wire_code,
     wire_text,
 )
@@ -40,6 +46,7 @@ from isonomy.common.base.malloc import reuse_freed_memory
 from isonomy.common.keys.certificates import TlsFiles, key_fingerprint
 from isonomy.common.keys.identity import Identity
 from isonomy.common.node.node import free_port
+from isonomy.common.session.links import WINDOW_BYTES
 from isonomy.common.session.tickets import SessionRole, Ticket, is_address, sign_token
 from isonomy.common.session.tls_channels import server_credentials
 from isonomy.common.wire.envelopes import (
@@ -55,19 +62,31 @@ from isonomy.common.wire.envelopes import (
     parse,
 )
 from isonomy.server.config import ServerConfig
-from isonomy.server.relay._state import Outgoing, RelayState, chain_digest
+from isonomy.server.relay._state import RelayState, chain_digest
 from isonomy.server.relay._store import RelayStore
+from isonomy.server.relay.connections import (
+    HANDSHAKE_S,
+    MAX_CONNECTIONS,
+    Strangers,
+    peer_of,
+    reserve_descriptors,
+)
 
 TICKET_LIFE_S = 600
 GRACE_S = 0.5  # for streams to end by themselves when the relay stops
-MAX_QUEUED_BYTES = 1 << 27  # for one party: several senders' windows
+# Of one sender, for one party. Who keeps to the window stays below it, even if it came back and
+# sends its window again: nobody is blamed for another sender, nor for a reader that is slow.
+MAX_QUEUED_BYTES = 2 * WINDOW_BYTES + 2 * MAX_ENVELOPE_BYTES
 MAX_STREAMS = 32
 MAX_STREAMS_OF_ONE = 4  # by the name in the certificate: a new one, and old ones about to end
-HELLO_S = 10.0  # a stream without a Hello loses its place after this long
+SILENCE_S = 60.0  # a party that sends nothing, not even a sign of life, is not there
+LOOK_S = 0.25  # between two looks at connections, streams and an unwritten checkpoint
+MAX_PAUSE_S = 30.0  # between two tries to write it
 _END = b""
 
 OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second relay on the port must fail, not share it
+    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
     ("grpc.max_receive_message_length", 2 * MAX_ENVELOPE_BYTES),
     ("grpc.max_send_message_length", 2 * MAX_ENVELOPE_BYTES),
     ("grpc.http2.lookahead_bytes", 1 << 23),
@@ -81,23 +100,33 @@ OPTIONS = (
 class _Stream:
     """What is queued for one stream."""
 
-    def __init__(self, certificate: str) -> None:
-        self.certificate = certificate
-        self.queue: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self.queued = 0  # approximate: counted up under the lock, down by the writer
+    def __init__(self, context: Any) -> None:
+        self.certificate, self.peer = _certificate_name(context), peer_of(context.peer())
+        self.cancel, self.heard_at = context.cancel, time.monotonic()
+        self._queue: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+        self._queued: Counter[str] = Counter()  # bytes, by sender
+        self._lock = threading.Lock()
 
-    def put(self, raw: bytes) -> None:
-        self.queued += len(raw)
-        self.queue.put(raw)
+    def put(self, raw: bytes, sender: str = SERVER) -> None:
+        with self._lock:
+            if self._queued[sender] > MAX_QUEUED_BYTES:
+                raise OversizedMessage("more was sent than the window allows; wait for the other")
+            self._queued[sender] += len(raw)
+        self._queue.put((sender, raw))
+
+    def end(self) -> None:
+        self._queue.put(("", _END))
 
     def drain(self, first_s: float) -> Iterator[bytes]:
         """Yield what is queued, until the end; nothing if nothing comes within `first_s`."""
         timeout_s: float | None = first_s
         with suppress(queue.Empty):
-            while (raw := self.queue.get(timeout=timeout_s)) != _END:
+            while (item := self._queue.get(timeout=timeout_s))[1] != _END:
                 timeout_s = None
+                sender, raw = item
                 yield raw
-                self.queued -= len(raw)
+                with self._lock:
+                    self._queued[sender] -= len(raw)
 
 
 class RelayServer:
@@ -133,8 +162,10 @@ class RelayServer:
         self._numbers = count(1)
         self._passed: queue.SimpleQueue[tuple[Envelope, int] | None] = queue.SimpleQueue()
         self._chain = threading.Thread(target=self._keep_chain, name="relay-chain", daemon=True)
-        self._failure: IsonomyError | None = None
-        self._started = time.monotonic()
+        self._stopped = threading.Event()
+        self._keeper = threading.Thread(target=self._keep_order, name="relay-keeper", daemon=True)
+        self._unsaved = False  # the last checkpoint could not be written
+        self._started = self._attended_at = time.monotonic()
         self._server: Any = None
         self.port = 0
 
@@ -155,7 +186,8 @@ class RelayServer:
     # --- Life ------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Listen. PortInUse if somebody else does."""
+        """Listen. PortInUse if somebody else does, ConfigError if too few files may be open."""
+        reserve_descriptors()
         pool = ThreadPoolExecutor(MAX_STREAMS, thread_name_prefix="relay")
         self._server = grpc.server(pool, options=OPTIONS, maximum_concurrent_rpcs=MAX_STREAMS)
         handler = grpc.stream_stream_rpc_method_handler(self._session)  # bytes in, bytes out
@@ -174,6 +206,7 @@ class RelayServer:
         reuse_freed_memory()
         self._chain.start()
         self._server.start()
+        self._keeper.start()
         self._log.info("relay listens", port=self.port)
         return self
 
@@ -181,14 +214,15 @@ class RelayServer:
         """End all streams and write a last checkpoint."""
         with self._lock:
             for stream in self._streams.values():
-                stream.queue.put(_END)
+                stream.end()
+        self._stopped.set()
         if self._server is not None:
             self._server.stop(GRACE_S).wait()
         if self._chain.is_alive():
             self._passed.put(None)
             self._chain.join()
         with self._lock:
-            self._save(sync=True)
+            self._checkpoint(sync=True)
         self._log.info("relay stopped")
 
     def end(self, reason: str) -> None:
@@ -238,6 +272,12 @@ class RelayServer:
         with self._lock:
             return dict(self._state.closed)
 
+    @property
+    def unattended_s(self) -> float:
+        """How long no party has been connected."""
+        with self._lock:
+            return 0.0 if self._state.present() else time.monotonic() - self._attended_at
+
     def summary(self) -> dict[str, Any]:
         """Return what passed so far: sizes and counts, and the head of the chain."""
         with self._lock:
@@ -256,41 +296,44 @@ class RelayServer:
     # --- One stream ------------------------------------------------------------------------------
 
     def _session(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        certificate = _certificate_name(context)
-        number, stream = next(self._numbers), _Stream(certificate)
-        reader = threading.Thread(
-            target=self._read, args=(number, stream, requests, certificate), daemon=True
-        )
+        number, stream = next(self._numbers), _Stream(context)
+        name = stream.certificate
         with self._lock:
-            same = sum(other.certificate == certificate for other in self._streams.values())
+            same = sum(other.certificate == name for other in self._streams.values())
             if same < MAX_STREAMS_OF_ONE:
                 self._streams[number] = stream
         if same >= MAX_STREAMS_OF_ONE:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams of one party")
-        # However the stream ends, the writer must wake up and end, too.
-        if not context.add_callback(lambda: stream.queue.put(_END)):
-            stream.queue.put(_END)
-        reader.start()
-        yield from stream.drain(HELLO_S)  # every Hello is answered, so nothing means no Hello
-        self._leave(number)
+        try:
+            # However the stream ends, the writer must wake up and end, too.
+            if not context.add_callback(stream.end):
+                stream.end()
+            reader = threading.Thread(
+                target=self._read, args=(number, stream, requests), daemon=True
+            )
+            reader.start()
+            yield from stream.drain(HANDSHAKE_S)  # every Hello is answered: nothing means no Hello
+        finally:
+            self._leave(number)
 
-    def _read(
-        self, number: int, stream: _Stream, requests: Iterator[bytes], certificate: str
-    ) -> None:
+    def _read(self, number: int, stream: _Stream, requests: Iterator[bytes]) -> None:
         party = ""
         try:
-            party = self._admit(number, stream, parse(next(requests, b"")), certificate)
+            party = self._admit(number, stream, parse(next(requests, b"")))
             for raw in requests:
                 envelope = parse(raw)
                 with self._lock:
-                    if self._failure is not None:
-                        raise self._failure
+                    stream.heard_at = time.monotonic()
                     outgoing = self._state.pass_on(number, envelope, raw)
                     if outgoing is None:
                         continue
-                    self._send(outgoing)
+                    target = self._streams.get(outgoing.stream)
+                    if target is not None:
+                        target.put(outgoing.raw, party)
                     if isinstance(envelope.body, SEQUENCED):
                         self._passed.put((envelope, len(outgoing.raw)))
+        except StorageError as error:  # not let in: nothing may be lost, so the party comes back
+            self._log.error("not admitted", stream=number, reason=str(error))
         except IsonomyError as error:
             self._refuse(number, stream, party, error)
         except grpc.RpcError:
@@ -301,7 +344,7 @@ class RelayServer:
             self._refuse(number, stream, party, IsonomyError("the relay failed; see its log"))
         finally:
             self._leave(number)
-            stream.queue.put(_END)
+            stream.end()
 
     def _keep_chain(self) -> None:
         while (item := self._passed.get()) is not None:
@@ -310,12 +353,46 @@ class RelayServer:
             self._log_passed(envelope, size)
             with self._lock:
                 self._state.note(envelope, size, digest)
-                try:
-                    if isinstance(body, Close) or _ends_exchange(envelope):
-                        self._save(sync=isinstance(body, Close))
-                except IsonomyError as error:  # a full disk: the next message of anybody is refused
-                    self._log.error("checkpoint failed", reason=str(error))
-                    self._failure = error
+                if isinstance(body, Close) or _ends_exchange(envelope):
+                    self._checkpoint(sync=isinstance(body, Close))
+
+    def _checkpoint(self, *, sync: bool) -> None:
+        """Write what passed, or have it written later: it is for our own records. Holds the lock.
+
+        Who was admitted is on disk already, so nothing depends on it that a party relies on.
+        """
+        try:
+            self._save(sync=sync)
+        except StorageError as error:
+            if not self._unsaved:
+                self._log.error("checkpoint failed; will be tried again", reason=str(error))
+            self._unsaved = True
+
+    def _keep_order(self) -> None:
+        """Look after what no message of a party brings about, until the relay stops."""
+        strangers, pause_s, next_try = Strangers(self.port), LOOK_S, 0.0
+        while not self._stopped.wait(LOOK_S):
+            now = time.monotonic()
+            with self._lock:
+                peers = {stream.peer for stream in self._streams.values()}
+                self._end_silent(now)
+                if self._state.present():
+                    self._attended_at = now
+                if not self._unsaved:
+                    pause_s = LOOK_S
+                elif now >= next_try:
+                    pause_s = min(2 * pause_s, MAX_PAUSE_S)
+                    next_try = now + pause_s
+                    self._checkpoint(sync=True)
+            with suppress(OSError):  # no descriptor is left to look at them
+                if many := strangers.hang_up(peers, now):
+                    self._log.warning("hung up on strangers", connections=many)
+
+    def _end_silent(self, now: float) -> None:
+        for number, stream in self._streams.items():
+            if now - stream.heard_at > SILENCE_S:
+                self._log.warning("silent stream ended", stream=number)
+                stream.cancel()  # it may be stuck with what its party does not read
 
     def _log_passed(self, envelope: Envelope, size: int) -> None:
         if isinstance(envelope.body, Close):
@@ -331,31 +408,24 @@ class RelayServer:
             bytes=size,
         )
 
-    def _admit(self, number: int, stream: _Stream, hello: Envelope, certificate: str) -> str:
+    def _admit(self, number: int, stream: _Stream, hello: Envelope) -> str:
         with self._lock:
             older = self._state.stream_of(hello.sender)
             resumed = self._state.has_session(hello.sender)
-            reply = self._state.admit(number, hello, certificate, int(time.time()))
-            # On disk before the party hears of it: a used token stays used.
-            self._save(sync=True)
-            stream.put(reply)
+            reply = self._state.admit(number, hello, stream.certificate, int(time.time()))
             if older is not None and older in self._streams:
                 # If a broken stream's process came back, nobody reads this any more. If a second
                 # process took the place of a living one, the first must not come back for ever.
                 text = "another process of this party joined the session; only one can"
                 note = self._note(hello.sender, "AdmissionRefused", text, fatal=True)
                 self._streams[older].put(note)
-                self._streams[older].queue.put(_END)
+                self._streams[older].end()
+            # On disk before the party hears of it: a used token stays used.
+            self._save(sync=True)
+            stream.put(reply)
         event = "session resumed" if resumed else "session opened"
         self._log.info(event, party=hello.sender, stream=number)
         return hello.sender
-
-    def _send(self, outgoing: Outgoing) -> None:
-        target = self._streams.get(outgoing.stream)
-        if target is not None:
-            if target.queued > MAX_QUEUED_BYTES:
-                raise OversizedMessage("more was sent than the window allows; wait for the other")
-            target.put(outgoing.raw)
 
     def _refuse(self, number: int, stream: _Stream, party: str, error: IsonomyError) -> None:
         """Tell the party why, and the others that it was cut off."""
@@ -387,6 +457,9 @@ class RelayServer:
 
     def _save(self, *, sync: bool) -> None:
         self._store.save(self._state.checkpoint(), sync=sync)
+        if self._unsaved:
+            self._unsaved = False
+            self._log.info("checkpoint is written again")
 
 
 def _ends_exchange(envelope: Envelope) -> bool:
