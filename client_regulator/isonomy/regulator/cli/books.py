@@ -67,8 +67,8 @@ def ledger(
     fields = _summary(summary)
     if not verify:
         plans = {entry.plan: plan_status(config, entry, summary.delta) for entry in summary.plans()}
-        companies = {key: status.companies for key, status in plans.items()}
-        fields["plans"] = [asdict(status) for status in plans.values()]
+        companies = {key: status["companies"] for key, status in plans.items()}
+        fields["plans"] = list(plans.values())
         fields["entries"] = [_entry(entry, companies, summary.delta) for entry in entries]
     emit("ledger", fields, _for_people(summary, fields), as_json=as_json)
 

@@ -13,14 +13,14 @@ from typing import Annotated, Any
 import typer
 
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.base.errors import ConfigError, InspectionFailed
+from isonomy.common.base.errors import InspectionFailed
 from isonomy.common.base.private_files import write_private
 from isonomy.common.inspection.verdict import InspectionFolder, Verdict
 from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.sums.sealed_opening import SealedOpening
 from isonomy.regulator.cli.output import Home, Json, emit
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.plans.plan_files import find_plan, inspections_folder, ledger_state
+from isonomy.regulator.plans.plan_files import inspections_folder, ledger_state, named_plan
 from isonomy.regulator.serving.officer import ask
 
 CHECKS = (
@@ -74,15 +74,17 @@ def inspect(
         _show_run(RegulatorConfig.load(home), what, query, as_json=as_json)
         return
     sealed = SealedOpening.load(Path(what))
-    config = RegulatorConfig.load(home) if plan is None or keys is None else None
-    terms = Plan.load(plan) if plan else _known_plan(config, sealed)
-    auditor = PartyKeys.load(keys or _home(config).keys_folder)
-    answered = _answered(ledger or (config.ledger_path if config else None), sealed.query_id)
-    result = audit(terms, sealed, auditor, answered=answered)
+    if plan is not None and keys is not None:  # an auditor, who has no home
+        terms, auditor, books = Plan.load(plan), PartyKeys.load(keys), ledger
+    else:
+        config = RegulatorConfig.load(home)
+        terms = Plan.load(plan) if plan else named_plan(config, sealed.plan.hex())
+        auditor, books = PartyKeys.load(keys or config.keys_folder), ledger or config.ledger_path
+    result = audit(terms, sealed, auditor, answered=_answered(books, sealed.query_id))
     if out is not None:
         write_private(out, result.to_json())
     if keys is None:
-        _file(_home(config), result)
+        _file(config, result)
     if not result.passed:
         raise InspectionFailed(f"query {sealed.query_id!r} does not hold: {result.reason}")
     fields = {
@@ -144,9 +146,7 @@ def _file(config: RegulatorConfig, verdict: Verdict) -> None:
 
 def _show_run(config: RegulatorConfig, text: str, query: str, *, as_json: bool) -> None:
     """Print the inspections of a run, and which openings wait for the auditor."""
-    plan = find_plan(config, text)
-    if plan is None:
-        raise ConfigError(f"{text!r} is neither an opening file nor a run of this regulator")
+    plan = named_plan(config, text)
     steps = ledger_state(config.ledger_path).inspections(plan.hash)
     inspections = [step for step in steps if query in ("", step.query_id)]
     counts = Counter(inspection.step for inspection in inspections)
@@ -168,19 +168,6 @@ def _show_run(config: RegulatorConfig, text: str, query: str, *, as_json: bool) 
         *(f"  waits for the auditor: {path}" for path in waiting),
     ]
     emit("inspect-run", fields, "\n".join(lines), as_json=as_json)
-
-
-def _home(config: RegulatorConfig | None) -> RegulatorConfig:
-    if config is None:
-        raise ConfigError("name --plan and --keys, or the regulator's --home")
-    return config
-
-
-def _known_plan(config: RegulatorConfig | None, sealed: SealedOpening) -> Plan:
-    plan = find_plan(_home(config), sealed.plan.hex())
-    if plan is None:
-        raise ConfigError("the opening's plan is not known here; name its file with --plan")
-    return plan
 
 
 def _answered(ledger: Path | None, query_id: str) -> bytes:

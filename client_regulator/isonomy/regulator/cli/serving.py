@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 
 from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, moment, open_vault
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.serving.status import Status, read_status
+from isonomy.regulator.serving.status import read_status
 
 
 def serve(
@@ -51,34 +51,34 @@ def status(home: Home = Path(), as_json: Json = False) -> None:
     isonomy-regulator status --home /srv/regulator
     """
     current = read_status(RegulatorConfig.load(home))
-    emit("status", asdict(current), _for_people(current), as_json=as_json)
+    emit("status", current, _for_people(current), as_json=as_json)
 
 
-def _for_people(status: Status) -> str:
+def _for_people(status: Mapping[str, Any]) -> str:
     """Return the status in lines of text."""
-    daemon = status.daemon
+    daemon = status["daemon"]
     lines = [
-        f"{status.name}: {status.enrolled:,} people enrolled, {status.aligned:,} in open plans"
+        f"{status['name']}: {status['enrolled']:,} people enrolled, {status['aligned']:,} in open "
+        "plans"
     ]
     if daemon is None:
         lines.append("  daemon       not running (isonomy-regulator serve)")
     else:
-        sessions: Any = daemon["sessions"]
-        since = moment(int(str(daemon["since"])))
-        lines.append(f"  daemon       process {daemon['pid']}, since {since}")
+        lines.append(f"  daemon       process {daemon['pid']}, since {moment(daemon['since'])}")
         lines += [
             f"  session      plan {session['plan'][:12]}…, {session['answered']} answers so far"
-            for session in sessions
+            for session in daemon["sessions"]
         ]
     lines.append(
-        f"  budget       ε = {status.epsilon_cap:g} per person at δ = {status.delta}; the one with "
-        f"least left has {status.epsilon_left:.4g}"
+        f"  budget       ε = {status['epsilon_cap']:g} per person at δ = {status['delta']}; the "
+        f"one with least left has {status['epsilon_left']:.4g}"
     )
-    for plan in status.plans:
-        state = "open" if plan.is_open else "closed"
+    for plan in status["plans"]:
+        state = "open" if plan["is_open"] else "closed"
         lines.append(
-            f"  plan {plan.hash[:12]}…  {state}, {', '.join(plan.companies) or 'unknown company'}: "
-            f"{plan.people:,} people, {plan.answers} answers, ε = {plan.epsilon_spent:.4g} spent "
-            f"of {plan.epsilon_reserved:.4g}"
+            f"  plan {plan['hash'][:12]}…  {state}, "
+            f"{', '.join(plan['companies']) or 'unknown company'}: {plan['people']:,} people, "
+            f"{plan['answers']} answers, ε = {plan['epsilon_spent']:.4g} spent of "
+            f"{plan['epsilon_reserved']:.4g}"
         )
     return "\n".join(lines)

@@ -11,7 +11,6 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from isonomy.common.agreements.agreement import Agreement
@@ -41,14 +40,6 @@ _EVENTS = {
 }
 
 
-@dataclass
-class Progress:
-    """A session that is open now."""
-
-    since: int
-    answered: set[str] = field(default_factory=set)  # ids: several companies share one query
-
-
 class SessionBoard:
     """The sessions that are open, for the officer's `status`.
 
@@ -57,13 +48,13 @@ class SessionBoard:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: dict[bytes, Progress] = {}
+        self._open: dict[bytes, tuple[int, set[str]]] = {}  # since when, and which answers
 
     @contextlib.contextmanager
     def entry(self, plan_hash: bytes) -> Iterator[None]:
         """List a session while the block lasts."""
         with self._lock:
-            self._open[plan_hash] = Progress(int(time.time()))
+            self._open[plan_hash] = int(time.time()), set()
         try:
             yield
         finally:
@@ -73,16 +64,16 @@ class SessionBoard:
     def count(self, plan_hash: bytes, query_id: str) -> int:
         """Note an answer. Returns how many there are in this session."""
         with self._lock:
-            answered = self._open[plan_hash].answered
-            answered.add(query_id)
+            answered = self._open[plan_hash][1]
+            answered.add(query_id)  # several companies share one query
             return len(answered)
 
     def rows(self) -> list[Message]:
         """Return the open sessions as `status` shows them."""
         with self._lock:
             return [
-                {"plan": plan.hex(), "since": progress.since, "answered": len(progress.answered)}
-                for plan, progress in self._open.items()
+                {"plan": plan.hex(), "since": since, "answered": len(answered)}
+                for plan, (since, answered) in self._open.items()
             ]
 
 
@@ -104,7 +95,7 @@ class Sessions:
             agreement,
             self._config.state_folder / agreement.hash.hex(),
             timing=Timing(absence_s=REJOIN_S),
-            log=self._office.log.bind(plan=_short(agreement), session=secrets.token_hex(4)),
+            log=self._office.log.bind(plan=agreement.hash.hex()[:16], session=secrets.token_hex(4)),
         )
 
     def serve(self, session: Session) -> Message:
@@ -182,7 +173,3 @@ class Sessions:
                 yield
         finally:
             self._office.write_witness()
-
-
-def _short(agreement: Agreement) -> str:
-    return agreement.hash.hex()[:16]

@@ -7,8 +7,9 @@ if one runs, else directly.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.approvals import Approvals
@@ -86,14 +87,18 @@ def reject(config: RegulatorConfig, plan: Agreement, reason: str) -> Path:
     if len(reason) > MAX_REASON_CHARS or not reason.isprintable():
         raise DataError(f"a reason is one line of at most {MAX_REASON_CHARS:,} characters")
     withdraw(config, plan)
-    identity = Identity.load(config.keys_folder / "identity.key")
     record = {"schema": 1, "plan": plan.hash.hex(), "reason": reason, "time": int(time.time())}
-    signature = identity.sign(REJECTION_DOMAIN, canonical_json(dict(record))).hex()
-    signed = {**record, "signer": identity.public.hex(), "signature": signature}
     path = rejection_path(config, plan)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(path, canonical_json(signed) + b"\n")
+    write_private(path, signed_record(config, REJECTION_DOMAIN, record))
     return path
+
+
+def signed_record(config: RegulatorConfig, domain: str, record: Mapping[str, Any]) -> bytes:
+    """Return a record as this regulator hands it out: canonical JSON with signer and signature."""
+    identity = Identity.load(config.keys_folder / "identity.key")
+    signature = identity.sign(domain, canonical_json(dict(record))).hex()
+    return canonical_json({**record, "signer": identity.public.hex(), "signature": signature})
 
 
 def _folder(config: RegulatorConfig, plan: Agreement) -> Path:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -54,18 +55,7 @@ class Finding:
 
 
 Findings = Iterator[Finding]
-
-
-def _ok(text: str) -> Finding:
-    return Finding("ok", text)
-
-
-def _warn(text: str, fix: str) -> Finding:
-    return Finding("warn", text, fix)
-
-
-def _fail(text: str, fix: str) -> Finding:
-    return Finding("fail", text, fix)
+_ok, _warn, _fail = (partial(Finding, level) for level in ("ok", "warn", "fail"))
 
 
 def examine(config: RegulatorConfig, *, port: int = NODE_PORT) -> list[Finding]:

@@ -25,21 +25,20 @@ that they had left (tests/regulator/upkeep/test_forget.py).
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.base.canonical import canonical_json
+from isonomy.common.base.documents import Document
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_private
-from isonomy.common.keys.identity import Identity
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.serving.approving import withdraw
+from isonomy.regulator.serving.approving import signed_record, withdraw
 from isonomy.regulator.serving.officer import ask
 from isonomy.regulator.upkeep._remains import shred_ended, shred_folder, shred_halves, shred_lists
 from isonomy.regulator.upkeep.backup import backups_made
@@ -71,9 +70,10 @@ class DeletionResult:
     backups: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Pending:
+class Pending(Document):
     """A deletion that has begun and has no record yet."""
+
+    word: ClassVar[str] = "note of a deletion that began (remove it, and forget again)"
 
     target: str
     people: int
@@ -118,7 +118,7 @@ def forget_cohort(config: RegulatorConfig, name: str, vault: Vault) -> DeletionR
 
 def unfinished(config: RegulatorConfig) -> list[Pending]:
     """Return the deletions that were cut short."""
-    return [_read(path) for path in sorted(config.deletions_folder.glob(f"*{_SUFFIX}"))]
+    return [Pending.load(path) for path in sorted(config.deletions_folder.glob(f"*{_SUFFIX}"))]
 
 
 def _refuse_tasks(names: list[str]) -> None:
@@ -138,10 +138,10 @@ def _end(config: RegulatorConfig, plan: Plan) -> None:
 def _begin(config: RegulatorConfig, target: str, people: int, plans: Iterable[str]) -> Pending:
     earlier = _pending(config, target)
     closed = earlier.plans_closed if earlier else ()  # by the attempt that was cut short
-    pending = Pending(target, people, tuple(dict.fromkeys([*closed, *plans])))
+    plans_closed = tuple(dict.fromkeys([*closed, *plans]))
+    pending = Pending(target=target, people=people, plans_closed=plans_closed)
     config.deletions_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    note = {**asdict(pending), "plans_closed": list(pending.plans_closed)}
-    write_private(_note_path(config, target), canonical_json(note) + b"\n")
+    write_private(_note_path(config, target), pending.to_json())
     return pending
 
 
@@ -151,42 +151,27 @@ def _note_path(config: RegulatorConfig, target: str) -> Path:
 
 def _pending(config: RegulatorConfig, target: str) -> Pending | None:
     path = _note_path(config, target)
-    return _read(path) if path.exists() else None
-
-
-def _read(path: Path) -> Pending:
-    try:
-        raw = json.loads(path.read_bytes())
-        return Pending(str(raw["target"]), int(raw["people"]), tuple(map(str, raw["plans_closed"])))
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ConfigError(
-            f"{path} says that a deletion began, and cannot be read; remove it, and forget the "
-            "cohort or run again"
-        ) from None
+    return Pending.load(path) if path.exists() else None
 
 
 def _record(config: RegulatorConfig, pending: Pending, what: dict[str, str]) -> DeletionResult:
     """Write the signed record and note its hash in the ledger. Returns what the deletion did."""
-    identity = Identity.load(config.keys_folder / "identity.key")
     now = int(time.time())
     backups = backups_made(config)
     record = {
         "schema": 1,
         "kind": "deletion",
         "by": config.name,
-        "target": pending.target,
-        "people": pending.people,
-        "plans_closed": list(pending.plans_closed),
+        **pending.model_dump(mode="json"),
         **what,
         "backups_made_before": backups,
         "time": now,
     }
-    signature = identity.sign(DOMAIN, canonical_json(dict(record))).hex()
-    raw = canonical_json({**record, "signer": identity.public.hex(), "signature": signature})
+    raw = signed_record(config, DOMAIN, record)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     digest = hashlib.sha256(raw).hexdigest()
     path = config.deletions_folder / f"{stamp}-{digest[:8]}.json"
-    write_private(path, raw + b"\n")
+    write_private(path, raw)
     if config.ledger_path.exists():
         event = {"target": pending.target, "record_sha256": digest}
         ask(config, {"type": "note", "kind": "deletion", "event": event})
