@@ -55,17 +55,18 @@ def test_a_backup_shows_nothing(regulator: Regulator) -> None:
     assert regulator.config.unlock_file.read_bytes().strip() not in raw
 
 
-def test_a_lost_home_comes_back_against_a_known_head(regulator: Regulator) -> None:
+def test_a_lost_home_comes_back_against_its_witness(regulator: Regulator) -> None:
     file, head = back_up(regulator), head_of(regulator)
+    witness = shutil.copy(regulator.config.witness, regulator.folder / "witness.json")
     before = {
         path.relative_to(regulator.home): path.read_bytes()
         for path in regulator.home.rglob("*")
         if path.is_file() and path.suffix != ".lock" and path.name != "backups.jsonl"
     }
     lose(regulator)
-    done = restore(regulator, file, "--head", head)
+    done = restore(regulator, file, "--head", head, "--witness", witness)
     assert done.code == 0, done.stderr
-    assert done.json["ledger_from"] == "backup"
+    assert (done.json["ledger_from"], done.json["plans_spent"]) == ("backup", 0)
     for name, content in before.items():
         found = (regulator.home / name).read_bytes()
         if name.name not in ("ledger.jsonl", "witness.json"):  # these note the restore
@@ -81,8 +82,57 @@ def test_without_any_word_from_elsewhere_nothing_is_restored(regulator: Regulato
     lose(regulator)
     done = restore(regulator, file)
     assert done.code == 43
-    assert "--head" in done.json["error"]["text"]
+    assert "--assume-spent" in done.json["error"]["text"]
     assert not regulator.home.exists()
+
+
+def spent(regulator: Regulator) -> list[tuple[bool, bool]]:
+    """Of each plan: is it open, and did somebody spend all of it?"""
+    plans = verify_ledger(regulator.config.ledger_path).plans()
+    return [(plan.is_open, plan.spent_units == plan.units) for plan in plans]
+
+
+def test_a_company_cannot_vouch_for_an_old_backup(regulator: Regulator) -> None:
+    """It gains from a rollback, and an old head of it is as well signed as the newest."""
+    stale = head_of(regulator)
+    file = back_up(regulator)
+    regulator.approve(regulator.plan_file(name="second", epsilon="0.3"))
+    lose(regulator)
+    assert restore(regulator, file, "--head", stale).code == 43
+    assert not regulator.home.exists()
+
+
+def test_without_a_witness_open_plans_end_and_count_as_spent(regulator: Regulator) -> None:
+    ask(regulator.config, {"type": "note", "kind": "test", "event": {}})
+    file = back_up(regulator)
+    lose(regulator)
+    done = restore(regulator, file, "--assume-spent")
+    assert (done.code, done.json["plans_spent"]) == (0, 1), done.stderr
+    assert spent(regulator) == [(False, True)]
+    state = verify_ledger(regulator.config.ledger_path)
+    assert state.max_held_units == state.max_person_units == state.plans()[0].units
+    assert not list(regulator.config.plans_folder.glob("*.people"))
+    again = regulator.run("approve", regulator.folder / "first.json", "--yes")
+    assert again.code == 10  # it was closed, and does not come back
+    notes = [found.text for found in examine(regulator.config, port=0) if found.level == "warn"]
+    assert any("nothing showed to be the newest" in text for text in notes)
+    regulator.approve(regulator.plan_file(name="second", epsilon="0.3"))  # what is left can be used
+
+
+def test_a_witness_that_ends_before_the_backup_proves_nothing(regulator: Regulator) -> None:
+    witness = shutil.copy(regulator.config.witness, regulator.folder / "witness.json")
+    regulator.approve(regulator.plan_file(name="second", epsilon="0.3"))
+    file = back_up(regulator)
+    lose(regulator)
+    assert restore(regulator, file, "--witness", witness).code == 43
+
+
+def test_a_newer_head_is_heeded_even_so(regulator: Regulator) -> None:
+    file = back_up(regulator)
+    regulator.approve(regulator.plan_file(name="second", epsilon="0.3"))
+    newest = head_of(regulator)
+    lose(regulator)
+    assert restore(regulator, file, "--assume-spent", "--head", newest).code == 43
 
 
 def test_a_backup_older_than_what_was_signed_is_refused(regulator: Regulator) -> None:
@@ -131,8 +181,7 @@ def test_ledgers_that_went_different_ways_are_refused(regulator: Regulator) -> N
     regulator.approve(regulator.plan_file(name="second", epsilon="0.3"))
     ahead = back_up(regulator, "ahead")
     lose(regulator)
-    first = verify_ledger_head(file, regulator)
-    assert restore(regulator, file, "--head", first).code == 0
+    assert restore(regulator, file, "--assume-spent").code == 0
     done = restore(regulator, ahead)  # the restored home went on another way
     assert done.code == 43
     assert "different ways" in done.json["error"]["text"]
@@ -223,7 +272,7 @@ class TestWitness:
         """It was backed up with the ledger, so it is always as old as that."""
         copy = regulator.home / "copies" / "witness.json"
         named = copy if absolute else "copies/witness.json"
-        regulator.change('name = "regulator"', f'name = "regulator"\nwitness_copies = ["{named}"]')
+        regulator.change("witness_copies = []", f'witness_copies = ["{named}"]')
         ask(regulator.config, {"type": "witness"})
         assert copy.exists()
         told = [own.text for own in examine(regulator.config, port=0) if own.level == "warn"]
@@ -233,12 +282,12 @@ class TestWitness:
         lose(regulator)
         done = restore(regulator, file)
         assert done.code == 43
-        assert "--head" in done.json["error"]["text"]
+        assert "--assume-spent" in done.json["error"]["text"]
         assert not regulator.home.exists()
 
     def test_a_copy_elsewhere_does(self, regulator: Regulator, tmp_path: Path) -> None:
         copy = tmp_path / "elsewhere" / "witness.json"
-        regulator.change('name = "regulator"', f'name = "regulator"\nwitness_copies = ["{copy}"]')
+        regulator.change("witness_copies = []", f'witness_copies = ["{copy}"]')
         ask(regulator.config, {"type": "witness"})
         old = back_up(regulator, "old")
         regulator.approve(regulator.plan_file(name="second", epsilon="0.3"))
@@ -283,7 +332,7 @@ class TestWitness:
 
     def test_copies_are_kept_and_heeded(self, regulator: Regulator, tmp_path: Path) -> None:
         copy = tmp_path / "elsewhere" / "witness.json"
-        regulator.change('name = "regulator"', f'name = "regulator"\nwitness_copies = ["{copy}"]')
+        regulator.change("witness_copies = []", f'witness_copies = ["{copy}"]')
         snapshot = shutil.copytree(regulator.home, tmp_path / "snapshot")
         regulator.approve(regulator.plan_file(name="second", epsilon="0.3"))
         assert copy.exists()

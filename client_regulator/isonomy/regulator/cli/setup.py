@@ -41,6 +41,10 @@ def init(
             help="Unlock the vault by this file (made if it does not exist), not by a passphrase.",
         ),
     ] = None,
+    witness: Annotated[
+        list[Path] | None,
+        typer.Option(help="Keep a copy of witness.json here, on another disk; repeatable."),
+    ] = None,
     tls_request: Annotated[
         bool, typer.Option(help="Make a TLS key and a request for the server's operator.")
     ] = True,
@@ -55,6 +59,10 @@ def init(
     Examples:
     isonomy-regulator init /srv/regulator --groups sex=female,male --epsilon 2
     """
+    if not witness and unlock_file is None and sys.stdin.isatty():
+        question = "A file on another disk for a copy of the ledger's witness (empty: none)"
+        path = typer.prompt(question, default="", show_default=False, err=True)
+        witness = [Path(path)] if path else []
     files = make_home(
         home,
         name=name,
@@ -64,7 +72,13 @@ def init(
         group=group,
         unlock_file=unlock_file,
         tls_request=tls_request,
+        witness_copies=witness or (),
     )
+    if not witness:
+        say(
+            "No copy of the ledger's witness is kept elsewhere. If this disk is lost, every open "
+            "plan counts as spent: name a path on another disk (witness_copies in regulator.toml)."
+        )
     lines = [
         f"Made {files.home}.",
         f"  policy           {files.policy}   (read it, change it)",

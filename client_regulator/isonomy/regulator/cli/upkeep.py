@@ -99,23 +99,32 @@ def restore(
     witness: Annotated[
         list[Path] | None, typer.Option(help="A copy of witness.json from elsewhere.")
     ] = None,
+    assume_spent: Annotated[
+        bool,
+        typer.Option("--assume-spent", help="No newer witness is left: open plans end, spent."),
+    ] = False,
     unlock_file: UnlockFile = None,
     as_json: Json = False,
 ) -> None:
     """Put a backup in place, unless that would roll anybody's budget back.
 
-    The newer of the home's ledger and the backup's counts. If no ledger is left, a --head from each
-    company (or a --witness) must prove that the backup is the newest state.
+    The newer of the home's ledger and the backup's counts. If no ledger is left, a witness must
+    prove that the backup is the newest state; without one, --assume-spent ends every open plan and
+    counts its whole budget as spent. A company's --head can show that a backup is too old, no more.
 
     \b
     Examples:
-    isonomy-regulator restore regulator.backup /srv/regulator --head 5d41…
+    isonomy-regulator restore regulator.backup /srv/regulator --witness /mnt/other/witness.json
     """
     heads = [head_bytes(text) for text in head or []]
     secret = read_secret(unlock_file)
-    done = restore_home(file, home, secret, heads=heads, witnesses=witness or [])
+    done = restore_home(
+        file, home, secret, heads=heads, witnesses=witness or [], assume_spent=assume_spent
+    )
     if done.before is not None:
         say(f"What was there before lies in {done.before}; remove it when all is well.")
+    if done.plans_spent:
+        say(f"{done.plans_spent} open plan(s) were closed; all of their budgets counts as spent.")
     text = (
         f"Restored {done.home}: ledger ({done.records} records) from the {done.ledger_from}, vault "
         f"from the {done.vault_from}. The unlock file is not part of a backup.\n"

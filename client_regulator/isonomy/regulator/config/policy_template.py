@@ -18,6 +18,7 @@ def policy_text(
     groups: Mapping[str, Sequence[str]],
     group: str | None = None,
     unlock_file: str | None = None,
+    witness_copies: Sequence[str] = (),
 ) -> str:
     """Return the file for these answers of the officer; everything else has its default."""
     declared = "\n".join(f"{_key(key)} = {_list(labels)}" for key, labels in groups.items())
@@ -27,6 +28,7 @@ def policy_text(
         group=f"group = {_quoted(group)}"
         if group
         else '# group = "isonomy"           # a group that the Flower node\'s user shares',
+        witness=_list(witness_copies),
         epsilon=_quoted(epsilon),
         delta=_quoted(delta),
         groups=declared or '# sex = ["female", "male"]',

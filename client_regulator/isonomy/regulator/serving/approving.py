@@ -76,6 +76,11 @@ def withdraw(config: RegulatorConfig, plan: Agreement) -> None:
     """
     if config.ledger_path.exists() and not isinstance(plan, AlignmentPlan):
         ask(config, {"type": "close", "plan": plan.hash.hex()})
+    file_away(config, plan)
+
+
+def file_away(config: RegulatorConfig, plan: Agreement) -> None:
+    """Move a plan that ended in the ledger to the closed ones, and destroy its list of people."""
     if isinstance(plan, Plan):
         config.closed_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(config.closed_folder / f"{plan.hash.hex()}.json", plan.to_json())

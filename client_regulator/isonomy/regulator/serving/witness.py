@@ -7,8 +7,9 @@ it had got:
     {"ledger_id", "records", "head", "vault_generation", "time", "signer", "signature"}
 
 A ledger that lacks the witnessed head, or a vault of an older generation, is refused. Copies on
-another disk, and the heads in the companies' signed answers, protect against a whole home that is
-put back to an older state.
+another disk protect against a whole home that is put back to an older state. The heads in a
+company's signed answers can show that a ledger is too old, never that it is new enough: the company
+chooses which one it shows.
 """
 
 from __future__ import annotations
@@ -108,21 +109,17 @@ def open_ledger(config: RegulatorConfig) -> Ledger:
     ledger = Ledger.open(path, on_record=lambda sealed, state: heads.add(sealed.hash))
     try:
         for witness in witnesses:
-            check_heads(path, heads, ledger.ledger_id, witness)
+            if ledger.ledger_id != witness.ledger_id or witness.head not in heads:
+                raise RollbackRefused(
+                    f"{path} is older than the state of {_day(witness.time)} that was witnessed "
+                    f"({witness.records} records): budgets would be spent twice. Put the newest "
+                    "copy back"
+                )
             check_vault(config, witness)
     except BaseException:
         ledger.close()
         raise
     return ledger
-
-
-def check_heads(path: Path, heads: set[bytes], ledger_id: bytes, witness: Witness) -> None:
-    """Raise RollbackRefused unless these are the heads of the ledger that the witness saw."""
-    if ledger_id != witness.ledger_id or witness.head not in heads:
-        raise RollbackRefused(
-            f"{path} is older than the state of {_day(witness.time)} that was witnessed "
-            f"({witness.records} records): budgets would be spent twice. Put the newest copy back"
-        )
 
 
 def check_vault(config: RegulatorConfig, witness: Witness) -> None:

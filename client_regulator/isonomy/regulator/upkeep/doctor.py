@@ -25,7 +25,10 @@ from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.base.errors import IsonomyError
 from isonomy.common.keys.party import PartyKeys, fingerprint
+from isonomy.common.ledger.file import read_ledger
 from isonomy.common.ledger.ledger import CLOCK_TOLERANCE_S, verify_ledger
+from isonomy.common.ledger.records import Note, Sealed
+from isonomy.common.ledger.state import LedgerState
 from isonomy.common.node.bridge_server import MAX_PATH_BYTES
 from isonomy.common.node.node import check_port
 from isonomy.regulator.config.config import RegulatorConfig
@@ -156,19 +159,42 @@ def _vault(config: RegulatorConfig) -> Findings:
 
 def _ledger(config: RegulatorConfig) -> Findings:
     """Yield what is wrong with the ledger, or with the vault as the witness saw it."""
-    path = config.ledger_path
-    for copy in config.witness_paths[1:]:
-        if config.home.resolve() in copy.resolve().parents:
-            text = f"the witness copy {copy} lies in the home, and is lost with it"
-            yield _warn(text, "name a path on another disk (witness_copies)")
+    path, unproved = config.ledger_path, list[int]()
+    copies = config.witness_paths[1:]
+    inside = [copy for copy in copies if config.home.resolve() in copy.resolve().parents]
+    for copy in inside:
+        text = f"the witness copy {copy} lies in the home, and is lost with it"
+        yield _warn(text, "name a path on another disk (witness_copies)")
+    if len(inside) == len(copies):
+        text = (
+            "no copy of witness.json lies elsewhere: if this disk is lost, no backup can be shown "
+        )
+        text += "to be the newest, and every open plan will count as spent"
+        yield _warn(text, "name a path on another disk (witness_copies in regulator.toml)")
     if not path.exists():
         if known_witnesses(config):
             yield _fail("the ledger is gone, its witness is not", "restore the newest backup")
         yield _ok("none yet: the first approval opens it")
         return
-    ledger = verify_ledger(path)
+
+    def on_record(sealed: Sealed, state: LedgerState) -> None:
+        heads.add(sealed.hash)
+        match sealed.body:
+            case Note(kind="restore", event=event) if not event.get("newest"):
+                unproved.append(sealed.time)
+
+    heads: set[bytes] = set()
+    ledger = read_ledger(path, on_record)
+    for time in unproved:
+        text = (
+            f"on {datetime.fromtimestamp(time, UTC):%Y-%m-%d} a backup was restored that nothing "
+        )
+        text += "showed to be the newest. Plans that were approved after it are not in this ledger"
+        fix = "ask the companies for such plans; lower the total (epsilon) by what they could spend"
+        yield _warn(text, fix)
     for witness in known_witnesses(config):
-        verify_ledger(path, known_head=witness.head)
+        if witness.head not in heads:
+            yield _fail("the ledger is older than its witness", "put the newest copy back")
         if vault_generation(config) < witness.vault_generation:
             text = "the vault is older than the one that was witnessed"
             yield _fail(text, "put the newest vault back")

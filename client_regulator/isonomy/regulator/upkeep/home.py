@@ -12,7 +12,7 @@ tasks/           few-shot samples, sealed few-shot/      approved few-shot plans
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +50,7 @@ def make_home(
     group: str | None = None,
     unlock_file: Path | None = None,
     tls_request: bool = True,
+    witness_copies: Sequence[Path] = (),
 ) -> HomeFiles:
     """Make everything that a regulator needs before it enrolls people. Returns where it lies."""
     folder = folder.resolve()
@@ -64,6 +65,7 @@ def make_home(
         groups=groups,
         group=group,
         unlock_file=_relative(unlock, folder) if unlock else None,
+        witness_copies=[str(copy.absolute()) for copy in witness_copies],
     )
     # Checked before anything is made, and before a passphrase is asked for.
     config = RegulatorConfig.parse(text, folder)

@@ -5,9 +5,12 @@ Rules, in order:
     (2) of the home's own ledger (if there is one) and the backup's, the longer one counts, and it
         must contain the shorter: two ledgers that went different ways are refused;
     (3) it contains every head that is known from elsewhere: heads from signed answers (--head) and
-        head witnesses (--witness, the home's own, its copies elsewhere). If there is none and no
-        ledger is left, nobody can tell how old the backup is, and nothing is restored. A copy below
-        the home is part of the backup, so it proves nothing;
+        head witnesses (--witness, the home's own, its copies elsewhere). A copy below the home is
+        part of the backup, so it proves nothing;
+    (3a) it is the newest state: it came from the home, or it ends where such a witness ends. A
+        company's head proves nothing here: the company gains from a rollback and chooses which head
+        it shows. Without that proof the officer must say --assume-spent; then every plan that is
+        open in the backup is closed, and all that was set aside for it counts as spent;
     (4) of two vaults the newer one counts, and none older than witnessed comes back;
     (5) what was forgotten since the backup stays forgotten: plans that ended, their state, lists
         with somebody who is no longer enrolled. What came since is carried over.
@@ -26,8 +29,11 @@ from pathlib import Path
 from isonomy.common.base.errors import ConfigError, StorageError
 from isonomy.common.base.private_files import fsync_folder
 from isonomy.common.ledger.file import read_ledger
+from isonomy.common.ledger.ledger import Ledger
 from isonomy.regulator.config.config import FILE_NAME, RegulatorConfig
 from isonomy.regulator.config.faults import RollbackRefused
+from isonomy.regulator.plans.plan_files import known_terms
+from isonomy.regulator.serving.approving import file_away
 from isonomy.regulator.serving.officer import ask, daemon_status
 from isonomy.regulator.serving.witness import (
     Witness,
@@ -41,6 +47,14 @@ from isonomy.regulator.upkeep.backup import unpack
 from isonomy.regulator.vault.unlock import Secret
 from isonomy.regulator.vault.vault import Vault
 
+RESTORE = "restore"  # kind of the ledger's note
+_UNPROVED = (
+    "there is no ledger or witness of this home to compare with, so nothing shows that this backup "
+    "is the newest state; a company's head cannot. Name the copy of witness.json on another disk "
+    "with --witness. If there is none, --assume-spent restores the backup, closes every plan that "
+    "is open in it, and counts all that was set aside for these plans as spent"
+)
+
 
 @dataclass(frozen=True)
 class Restored:
@@ -51,6 +65,7 @@ class Restored:
     ledger_from: str  # "backup" or "home"
     vault_from: str
     before: Path | None
+    plans_spent: int  # plans that were closed in full, because nobody knows what they spent
 
 
 def restore(
@@ -60,6 +75,7 @@ def restore(
     *,
     heads: Sequence[bytes] = (),
     witnesses: Sequence[Path] = (),
+    assume_spent: bool = False,
 ) -> Restored:
     """Put a backup in place; raises before anything is changed. Returns what is in place now."""
     home = home.resolve()
@@ -70,29 +86,33 @@ def restore(
         new = RegulatorConfig.load(staging)
         ledger_from = _choose_ledger(old, new)  # (1), (2)
         trusted = _trusted_witnesses(old, new, home, witnesses)
-        has_ledger = old is not None and old.ledger_path.exists()
-        _check_heads(new, heads, trusted, alone=ledger_from == "backup" and not has_ledger)  # (3)
+        chain = _read(new.ledger_path) if new.ledger_path.exists() else _Chain()
+        _check_heads(chain, heads, trusted)  # (3)
+        is_newest = ledger_from == "home" or chain.head in {each.head for each in trusted}
+        if not is_newest and not assume_spent:  # (3a)
+            raise RollbackRefused(_UNPROVED)
         vault_from = _choose_vault(old, new)  # (4)
         for witness in trusted:
             check_vault(new, witness)
         stay_forgotten(old, new, Vault(new.vault_path, secret), newer=ledger_from)  # (5)
-        records = _read(new.ledger_path).records if new.ledger_path.exists() else 0
+        plans_spent = 0 if is_newest else _spend_open_plans(new)  # (3a)
         (new.home / "run").mkdir(exist_ok=True)
         before = _swap(staging, home)
     finally:
         shred_folder(staging)  # after a failure it still holds keys and lists in plain text
     config = RegulatorConfig.load(home)
-    if config.ledger_path.exists():
-        ask(config, {"type": "note", "kind": "restore", "event": {"backup": file_id}})
-    return Restored(home, records, ledger_from, vault_from, before)
+    if config.ledger_path.exists() or not is_newest:
+        event = {"backup": file_id, "newest": int(is_newest)}
+        ask(config, {"type": "note", "kind": RESTORE, "event": event})
+    return Restored(home, chain.records, ledger_from, vault_from, before, plans_spent)
 
 
 @dataclass(frozen=True)
 class _Chain:
-    ledger_id: bytes
-    records: int
-    head: bytes
-    heads: frozenset[bytes]
+    ledger_id: bytes = b""
+    records: int = 0
+    head: bytes = b""
+    heads: frozenset[bytes] = frozenset()
 
 
 def _read(path: Path) -> _Chain:
@@ -146,25 +166,10 @@ def _choose_ledger(old: RegulatorConfig | None, new: RegulatorConfig) -> str:
     )
 
 
-def _check_heads(
-    new: RegulatorConfig, heads: Sequence[bytes], witnesses: Sequence[Witness], *, alone: bool
-) -> None:
-    """Raise RollbackRefused unless the ledger contains every head that is known from elsewhere.
-
-    `alone`: there was no other ledger to compare with.
-    """
-    if not new.ledger_path.exists():
-        if heads or witnesses:
-            raise RollbackRefused("the backup was made before there was a ledger")
-        return
-    if alone and not heads and not witnesses:
-        raise RollbackRefused(
-            "there is no ledger left to compare with, so nobody can tell whether this backup is "
-            "the newest state. Ask each company for the head in its last signed answer "
-            "(`isonomy-company head PLAN`) and give it with --head, or name a copy of witness.json "
-            "with --witness"
-        )
-    chain = _read(new.ledger_path)
+def _check_heads(chain: _Chain, heads: Sequence[bytes], witnesses: Sequence[Witness]) -> None:
+    """Raise RollbackRefused unless the ledger contains every head that is known from elsewhere."""
+    if not chain.records and (heads or witnesses):
+        raise RollbackRefused("the backup was made before there was a ledger")
     missing = [head for head in heads if head not in chain.heads]
     missing += [
         witness.head
@@ -176,6 +181,19 @@ def _check_heads(
             f"this ledger lacks {len(missing)} head(s) that are known to have been signed (first: "
             f"{missing[0].hex()[:16]}…): budgets would be spent twice. Find a newer copy"
         )
+
+
+def _spend_open_plans(new: RegulatorConfig) -> int:
+    """Close every open plan, all that was set aside for it spent. Returns how many there were."""
+    if not new.ledger_path.exists():
+        return 0
+    with Ledger.open(new.ledger_path) as ledger:
+        plans = [plan.plan for plan in ledger.plans() if plan.is_open]
+        for plan in plans:
+            ledger.close_plan(plan, in_full=True)
+    for terms in filter(None, (known_terms(new, plan) for plan in plans)):
+        file_away(new, terms)
+    return len(plans)
 
 
 def _choose_vault(old: RegulatorConfig | None, new: RegulatorConfig) -> str:

@@ -249,9 +249,12 @@ class Ledger:
         """
         self._append(Reserve(plan, root, units, individual))
 
-    def close_plan(self, plan: bytes) -> None:
-        """Close a plan: what each person did not spend under it is free for other plans."""
-        self._append(ClosePlan(plan))
+    def close_plan(self, plan: bytes, *, in_full: bool = False) -> None:
+        """Close a plan: what each person did not spend under it is free for other plans.
+
+        `in_full`: nothing becomes free, as if everybody had spent all of it.
+        """
+        self._append(ClosePlan(plan, in_full))
 
     def note(self, kind: str, event: Mapping[str, str | int]) -> None:
         """Write down something that costs nothing."""

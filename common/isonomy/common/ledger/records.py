@@ -113,13 +113,19 @@ class Reserve:
 
 @dataclass(frozen=True)
 class ClosePlan:
-    """A plan was closed: no more debits, and what it did not spend is free again."""
+    """A plan was closed: no more debits. What it did not spend is free again, unless `in_full`.
+
+    `in_full`: all that was set aside counts as spent, because nobody knows what was (a restore).
+    """
 
     TYPE: ClassVar[str] = "close"
     plan: bytes
+    in_full: bool = False
 
     def __post_init__(self) -> None:
         _need_hashes(plan=self.plan)
+        if type(self.in_full) is not bool:
+            raise ConfigError("in_full must be true or false")
 
 
 @dataclass(frozen=True)

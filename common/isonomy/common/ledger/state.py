@@ -9,6 +9,7 @@ For every person p, in integer units of μ², over all plans, cohorts and attrib
     Σ_debits(p, plan)   ≤  reservation(plan)                 for every plan that p is in
     Σ_plans held(p)     ≤  cap                               held = reservation while the plan is
                                                              open, what was debited once it closed
+                                                             (or all of it, if it closed in full)
 
 An `individual` plan (the company keeps a filter for each person, docs/design.md §4) counts as its
 whole reservation, from the start and for ever; its debits are information.
@@ -186,8 +187,8 @@ class LedgerState:
                 self._set_aside[people_of] += units
                 if individual:
                     self._spent[people_of] += units
-            case ClosePlan(plan):
-                self._close(self._plans[plan])
+            case ClosePlan(plan, in_full):
+                self._close(self._plans[plan], in_full=in_full)
             case Debit() as debit:
                 self._debit(sealed, debit)
             case Inspection() as step:
@@ -352,10 +353,14 @@ class LedgerState:
             )
         return positions
 
-    def _close(self, plan: _Plan) -> None:
+    def _close(self, plan: _Plan, *, in_full: bool) -> None:
         plan.is_open = False
-        if not plan.terms.individual:
-            self._set_aside[self._people.numbers(plan.terms.root)] -= plan.terms.units - plan.spent
+        people_of, unspent = self._people.numbers(plan.terms.root), plan.terms.units - plan.spent
+        if in_full and not plan.terms.individual:
+            plan.spent += unspent
+            self._spent[people_of] += unspent
+        elif not plan.terms.individual:
+            self._set_aside[people_of] -= unspent
 
     def _debit(self, sealed: Sealed, debit: Debit) -> None:
         plan = self._plans[debit.plan]
