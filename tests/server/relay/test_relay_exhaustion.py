@@ -99,13 +99,6 @@ class RelayProcess:
         hard = resource.prlimit(self._process.pid, kind)[1]
         resource.prlimit(self._process.pid, kind, (value, hard))
 
-    def connections(self) -> int:
-        """How many connections the relay has accepted and not closed."""
-        lines = Path(f"/proc/{self._process.pid}/net/tcp").read_text().splitlines()[1:]
-        lines += Path(f"/proc/{self._process.pid}/net/tcp6").read_text().splitlines()[1:]
-        here = f":{self.port:04X}"
-        return sum(line.split()[1].endswith(here) and line.split()[3] == "01" for line in lines)
-
     @property
     def descriptors(self) -> int:
         return len(list(Path(f"/proc/{self._process.pid}/fd").iterdir()))
@@ -250,24 +243,24 @@ def test_1100_idle_connections(relay: RelayProcess, source: str) -> None:
             oracle = remote_oracle(session, federation.cohort, openings=openings)
             first = oracle.counts(share=0.01)
             if not strangers:
-                strangers.extend(connect(relay.port, source, 1100))
-                assert relay.connections() <= MAX_CONNECTIONS
+                before = relay.descriptors
+                strangers.extend(map(stack.enter_context, connect(relay.port, source, 1100)))
+                assert relay.descriptors < before + MAX_CONNECTIONS + 8
             assert oracle.counts(share=0.01).receipt.sequence > first.receipt.sequence
             assert session.reconnects == 0
 
-    with serving(federation, relay.ticket("regulator", direct)) as regulator:
-        session_of_two_answers()
-        assert regulator.reconnects == 0
-    with serving(federation, relay.ticket("regulator", direct)):
-        begun = time.monotonic()
-        session_of_two_answers()
-        assert time.monotonic() - begun < 8
-    deadline = time.monotonic() + 5
-    while sum(not hung_up(one) for one in strangers) > MAX_STRANGERS_OF_ONE:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    for one in strangers:
-        one.close()
+    with ExitStack() as stack:
+        with serving(federation, relay.ticket("regulator", direct)) as regulator:
+            session_of_two_answers()
+            assert regulator.reconnects == 0
+        with serving(federation, relay.ticket("regulator", direct)):
+            begun = time.monotonic()
+            session_of_two_answers()
+            assert time.monotonic() - begun < 8
+        deadline = time.monotonic() + 5
+        while sum(not hung_up(one) for one in strangers) > MAX_STRANGERS_OF_ONE:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
 
 def test_strangers_are_known_by_their_address(monkeypatch: pytest.MonkeyPatch) -> None:
