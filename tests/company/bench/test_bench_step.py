@@ -91,11 +91,11 @@ def test_the_command_prints_one_json_object(monkeypatch: pytest.MonkeyPatch) -> 
     made = dict.fromkeys(ROW, 1.0)
     memory = {"parameters": 10, "batch": 2, "private_mb": 1.0, "per_sample_mb": None}
 
-    def run(data_dir: Path | None, progress: object) -> dict[str, Any]:
+    def measure(announce: object, data_dir: Path | None) -> dict[str, Any]:
         seen.append(data_dir)
         return {"schema": 1, "rows": [made], "memory": [memory]}
 
-    monkeypatch.setattr(bench, "run", run)
+    monkeypatch.setattr(bench, "measure", measure)
     printed = CliRunner().invoke(app, ["bench", "step", "--json", "--data-dir", "somewhere"])
     assert json.loads(printed.stdout) == {"schema": 1, "rows": [made], "memory": [memory]}
     assert seen == [Path("somewhere")]

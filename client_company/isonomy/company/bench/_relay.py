@@ -1,12 +1,10 @@
-"""What the benches of sessions and of few-shot rounds share: a relay, sessions, printing."""
+"""What the benches of sessions and of few-shot rounds share: a relay, sessions, a table."""
 
 from __future__ import annotations
 
-import json as json_format
 from collections.abc import Mapping
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from isonomy.common.agreements.agreement import Agreement
@@ -40,12 +38,9 @@ def party_keys(layout: Layout, name: str) -> PartyKeys:
     return PartyKeys.load(layout.root / name / "keys")
 
 
-def show(result: Mapping[str, float], title: str, *, json: bool) -> None:
-    """Print the figures on stdout: a table, or one JSON object."""
-    if json:
-        Console(soft_wrap=True).print(json_format.dumps(result), markup=False, highlight=False)
-        return
+def figures(result: Mapping[str, float], title: str) -> tuple[Table]:
+    """The figures by name, as a table."""
     table = Table("", "", title=title, show_header=False)
     for name, value in result.items():
         table.add_row(name, f"{value:g}")
-    Console().print(table)
+    return (table,)

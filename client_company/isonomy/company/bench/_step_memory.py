@@ -9,7 +9,6 @@ from __future__ import annotations
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from torch.func import functional_call, grad, vmap
 
 from isonomy.common.sums.local import LocalOracle
 from isonomy.common.sums.oracle import GroupOracle
+from isonomy.company.bench._memory import reset_peak_mb, status_mb
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
 from isonomy.company.gradient.sums.primal import CentredGradients, private_sum
 
@@ -50,19 +50,17 @@ MEMORY_CASES = (
 
 def measure_memory(case: MemoryCase) -> dict[str, Any]:
     """Peak megabytes of the private gradient, and of per-sample rows of the same chunk."""
-    found: list[float | None] = []
+    peaks: list[float | None] = []
     for private in (True, False):
-        if not private and not case.rows:
-            found.append(None)
-            continue
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context) as pool:
-            found.append(pool.submit(_peak_mb, case, private).result())
+            wanted = private or case.rows
+            peaks.append(pool.submit(_peak_mb, case, private).result() if wanted else None)
     return {
         "parameters": case.parameters,
         "batch": case.batch,
-        "private_mb": found[0],
-        "per_sample_mb": found[1],
+        "private_mb": peaks[0],
+        "per_sample_mb": peaks[1],
     }
 
 
@@ -78,9 +76,9 @@ def _peak_mb(case: MemoryCase, private: bool) -> float:
     query = _private if private else _rows
     query(model, inputs[:8], oracle)  # modules, tables and pools are there
     nn.functional.cross_entropy(model(inputs), torch.zeros(case.batch).long()).backward()  # type: ignore[no-untyped-call]
-    resident = _reset_peak_mb()
+    resident = reset_peak_mb()
     query(model, inputs, oracle)
-    return _status_mb("VmHWM") - resident
+    return status_mb("VmHWM") - resident
 
 
 def _private(model: nn.Module, inputs: Tensor, oracle: GroupOracle) -> object:
@@ -100,8 +98,8 @@ def _rows(model: nn.Module, inputs: Tensor, oracle: GroupOracle) -> object:
     """All per-sample gradients at once, as DP-SGD holds them."""
     parameters = {name: p.detach() for name, p in model.named_parameters()}
 
-    def value(own: dict[str, Tensor], sample: Tensor) -> Tensor:
-        outputs: Tensor = functional_call(model, own, (sample[None],))
+    def value(weights: dict[str, Tensor], sample: Tensor) -> Tensor:
+        outputs: Tensor = functional_call(model, weights, (sample[None],))
         return _score(outputs)[0]
 
     return vmap(grad(value), in_dims=(None, 0))(parameters, inputs)
@@ -119,16 +117,3 @@ def _network(width: int, device: str = "cpu") -> nn.Module:
         nn.ReLU(),
         nn.Linear(width, 2, device=device),
     )
-
-
-def _status_mb(name: str) -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) / 1024
-    return float("nan")
-
-
-def _reset_peak_mb() -> float:
-    """Linux forgets the peak on request; returns what is resident now."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return _status_mb("VmRSS")

@@ -21,15 +21,15 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import psutil
-from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
@@ -44,7 +44,7 @@ from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.privacy.accounting import units_for
-from isonomy.company.bench._relay import open_session, party_keys, show, start_relay
+from isonomy.company.bench._relay import figures, open_session, party_keys, start_relay
 from isonomy.company.demo.federation import START_S
 from isonomy.company.demo.layout import COMPANY, REGULATOR, DemoSettings, Layout
 from isonomy.company.demo.prepare import prepare
@@ -58,16 +58,14 @@ SETTINGS = FewShotSettings(
 )
 
 
-def few_shot(json: bool) -> None:
-    """Measure and print: a table, or one JSON object."""
-    console = Console(stderr=True)
-    console.print("measuring rounds of Conv-4, plain and encrypted in turns …", style="dim")
-    result = measure()
-    show(result, "A few-shot round, on this machine", json=json)
+tables = partial(figures, title="A few-shot round, on this machine")
 
 
-def measure(settings: FewShotSettings = SETTINGS) -> dict[str, float]:
+def measure(
+    announce: Callable[[str], None], settings: FewShotSettings = SETTINGS
+) -> dict[str, float]:
     """Measure everything in one run."""
+    announce("rounds of Conv-4, plain and encrypted in turns")
     with (
         tempfile.TemporaryDirectory(prefix="isonomy-bench-") as folder,
         Processes(Path(folder) / "logs") as processes,

@@ -20,6 +20,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -29,7 +30,7 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.node.node import free_port
 from isonomy.common.session.links import Parcel
 from isonomy.common.sums.local import LocalOracle
-from isonomy.company.bench._relay import open_session, show, start_relay
+from isonomy.company.bench._relay import figures, open_session, start_relay
 from isonomy.company.demo.display import Display
 from isonomy.company.demo.federation import START_S
 from isonomy.company.demo.layout import COMPANY, REGULATOR, DemoSettings, Layout
@@ -45,8 +46,10 @@ LEG_BYTES = 2_000_000
 LEGS, WARM_UP = 41, 5
 FLOWER_LEGS = 4
 
+tables = partial(figures, title="Session, on this machine")
 
-def measure(people: int, announce: Callable[[str], None]) -> dict[str, float]:
+
+def measure(announce: Callable[[str], None], people: int) -> dict[str, float]:
     """Measure everything in one run."""
     with tempfile.TemporaryDirectory(prefix="isonomy-bench-") as folder:
         announce("a whole demonstration")
@@ -75,13 +78,6 @@ def measure(people: int, announce: Callable[[str], None]) -> dict[str, float]:
         "demo_over_local": round(training / local_s, 3),
         "bytes_per_exchange": round(summary["bytes"] / summary["exchanges"]),
     }
-
-
-def session(json: bool, people: int = 20_000) -> None:
-    """Measure and print: a table, or one JSON object."""
-    console = Console(stderr=True)
-    result = measure(people, lambda what: console.print(f"measuring {what} …", style="dim"))
-    show(result, "Session, on this machine", json=json)
 
 
 def _local_seconds(layout: Layout, settings: DemoSettings) -> float:

@@ -20,17 +20,14 @@ import copy
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
@@ -105,21 +102,9 @@ def measure_row(
     torch.manual_seed(0)
     model = network(sample.inputs.shape[1], layers)
     _warm_up(model, sample)
-    with ExitStack() as stack:
-        oracles = [
-            stack.enter_context(
-                rehearsal_oracle(
-                    sample.ids,
-                    {sample.attribute: sample.values},
-                    {sample.attribute: sample.groups},
-                    epsilon=EPSILON,
-                    delta=DELTA,
-                    encrypted=encrypted,
-                )
-            )
-            for encrypted in (False, True)
-        ]
-        local, encrypted = oracles
+    known = (sample.ids, {sample.attribute: sample.values}, {sample.attribute: sample.groups})
+    oracle_of = partial(rehearsal_oracle, *known, epsilon=EPSILON, delta=DELTA)
+    with oracle_of() as local, oracle_of(encrypted=True) as encrypted:
         rounds = -(-turns // CHUNKS) + 2
         steps: dict[str, Step] = {
             "plain": _step(sample, model, None, local, batch, rounds),
@@ -132,7 +117,7 @@ def measure_row(
         for oracle, least in ((local, turns), (encrypted, encrypted_turns)):
             if oracle.position[0] < least:  # λ = 0 asks nothing: then there was nothing to measure
                 raise DataError("the constraint was met already, so PF-LD steps asked nothing")
-    quick = {f"{name}_ms": float(np.quantile(own, QUICK)) for name, own in times.items()}
+    quick = {f"{name}_ms": float(np.quantile(turn, QUICK)) for name, turn in times.items()}
     return {
         "layers": layers,
         "batch": batch,
@@ -152,9 +137,7 @@ def _warm_up(model: nn.Module, sample: Sample) -> None:
         optimiser.step()
 
 
-def _in_turns(
-    steps: dict[str, Step], turns: int, fewer: dict[str, int]
-) -> dict[str, NDArray[np.float64]]:
+def _in_turns(steps: dict[str, Step], turns: int, fewer: dict[str, int]) -> dict[str, list[float]]:
     """Milliseconds of each step; the first rounds over the chunks warm up and do not count."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(-CHUNKS, turns):
@@ -165,7 +148,7 @@ def _in_turns(
             step()
             if turn >= 0:
                 times[name].append((time.process_time() - start) * 1e3)
-    return {name: np.array(own) for name, own in times.items()}
+    return times
 
 
 def _step(
@@ -177,11 +160,11 @@ def _step(
     rounds: int,
 ) -> Step:
     """A step of the trainer on its next chunk, with or without a constraint."""
-    own = copy.deepcopy(model)
-    trainer = Trainer(own, strategy or PFLD(), oracle, rounds=rounds, chunk_size=batch)
+    twin = copy.deepcopy(model)
+    trainer = Trainer(twin, strategy or PFLD(), oracle, rounds=rounds, chunk_size=batch)
     generator = torch.Generator().manual_seed(0)
     run = prepare_run(trainer, sample.inputs, sample.target, sample.ids, generator)
-    optimiser = torch.optim.Adam(own.parameters(), lr=1e-3)
+    optimiser = torch.optim.Adam(twin.parameters(), lr=1e-3)
     if strategy is not None:
         strategy.prepare(run)
     chunks = cycle(run.chunks[:CHUNKS])
@@ -200,9 +183,9 @@ def _opacus_step(sample: Sample, model: nn.Module, batch: int) -> Step:
         warnings.simplefilter("ignore")  # about its own imports
         from opacus import GradSampleModule
         from opacus.optimizers import DPOptimizer
-    own = GradSampleModule(copy.deepcopy(model))
+    twin = GradSampleModule(copy.deepcopy(model))
     optimiser = DPOptimizer(
-        torch.optim.Adam(own.parameters(), lr=1e-3),
+        torch.optim.Adam(twin.parameters(), lr=1e-3),
         noise_multiplier=1.0,
         max_grad_norm=1.0,
         expected_batch_size=batch,
@@ -214,7 +197,7 @@ def _opacus_step(sample: Sample, model: nn.Module, batch: int) -> Step:
         rows = next(chunks)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch about Opacus' hooks
-            loss = nn.functional.cross_entropy(own(sample.inputs[rows]), sample.target[rows])
+            loss = nn.functional.cross_entropy(twin(sample.inputs[rows]), sample.target[rows])
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -225,48 +208,38 @@ def _opacus_step(sample: Sample, model: nn.Module, batch: int) -> Step:
 # --- The command -------------------------------------------------------------------------------
 
 
-def run(data_dir: Path | None, progress: Callable[[str], Any] = lambda _: None) -> dict[str, Any]:
+def measure(announce: Callable[[str], Any], data_dir: Path | None) -> dict[str, Any]:
     """The whole benchmark as the JSON that `--json` prints."""
-    progress("reading the data")
+    announce("reading the data")
     sample, rows, before = Sample.of(data_dir), [], torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with threadpool_limits(1):
             for layers in LAYERS:
                 for batch in BATCHES:
-                    progress(f"{layers} hidden layers, batch {batch}")
+                    announce(f"{layers} hidden layers, batch {batch}")
                     rows.append(measure_row(sample, layers, batch))
     finally:
         torch.set_num_threads(before)
     memory = []
     for case in MEMORY_CASES:
-        progress(f"memory: {case.parameters:,} parameters, batch {case.batch}")
+        announce(f"memory: {case.parameters:,} parameters, batch {case.batch}")
         memory.append(measure_memory(case))
     return {"schema": 1, "rows": rows, "memory": memory}
 
 
-def step(as_json: bool, data_dir: Path | None) -> None:
-    """Run with a progress line on stderr; print tables, or one JSON object on stdout."""
-    console, errors = Console(), Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True) as progress:
-        task = progress.add_task("starting")
-        result = run(data_dir, lambda text: progress.update(task, description=text))
-    if as_json:
-        console.print_json(data=result)
-        return
+def tables(result: dict[str, Any]) -> tuple[Table, Table]:
+    """Milliseconds of the steps, and megabytes of the gradients."""
     names = ("layers", "batch", "plain", "F-LD", "Opacus", "PF-LD", "encrypted", "PF-LD / plain")
-    table = Table(*names, title="Milliseconds per step", title_justify="left")
+    steps = Table(*names, title="Milliseconds per step", title_justify="left")
     for row in result["rows"]:
         layers, batch, *times = row.values()
-        table.add_row(str(layers), str(batch), *(f"{value:.2f}" for value in times))
-    console.print(table)
-    table = Table(
-        "parameters", "batch", "private MB", "rows MB", title="Memory of a gradient query"
-    )
+        steps.add_row(str(layers), str(batch), *(f"{value:.2f}" for value in times))
+    headings = ("parameters", "batch", "private MB", "rows MB")
+    memory = Table(*headings, title="Memory of a gradient query")
     for row in result["memory"]:
         rows_mb = "–" if row["per_sample_mb"] is None else f"{row['per_sample_mb']:.0f}"
-        table.add_row(
+        memory.add_row(
             f"{row['parameters']:,}", str(row["batch"]), f"{row['private_mb']:.1f}", rows_mb
         )
-    console.print(table)
+    return steps, memory

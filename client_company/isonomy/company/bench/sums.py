@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable
+import timeit
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import tenseal as ts
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from isonomy.common.crypto.blinding import Seeds
@@ -31,9 +29,7 @@ from isonomy.common.crypto.params import DEFAULT_PARAMETERS as PARAMS
 from isonomy.common.privacy.quantise import quantise
 from isonomy.common.sums.company_half import block_columns, part_frames
 from isonomy.common.wire.messages import Column, SumPart, decode, encode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from isonomy.company.bench._memory import reset_peak_mb, status_mb
 
 PEOPLE = (4_000, 16_000, 36_000, 64_000, 256_000)
 COLUMNS = 128
@@ -54,7 +50,7 @@ class SumCost:
     peak_mb: float = 0.0  # resident memory above the rows themselves
     bytes_down: int = 0
     bytes_up: int = 0
-    company_ns_per_cell: float = field(default=0.0)
+    company_ns_per_cell: float = 0.0
 
     @property
     def regulator_ms(self) -> float:
@@ -76,7 +72,7 @@ def measure_exchange(people: int, columns: int, *, wall: bool = False) -> SumCos
     rng = np.random.default_rng(0)
     rows, members = rng.normal(size=(people, columns)), rng.random(people) < 0.5
     _warm_up()
-    resident = _reset_peak_mb()
+    resident = reset_peak_mb()
     key, seeds = QueryKey(PARAMS), Seeds.fresh()
     zero = key.encrypt_zero()
     with _timed(exchange, "company_ms"):
@@ -95,7 +91,7 @@ def measure_exchange(people: int, columns: int, *, wall: bool = False) -> SumCos
     with _timed(exchange, "decrypt_ms"):
         parts = [key.decrypt(decode(frame, SumPart).ciphertext) for frame in frames]
         sums = np.concatenate([layout.unpack(part, i) for i, part in enumerate(parts)])
-    exchange.peak_mb = _status_mb("VmHWM") - resident
+    exchange.peak_mb = status_mb("VmHWM") - resident
     exchange.company_ns_per_cell = exchange.company_ms * 1e6 / (people * columns)
     if not np.array_equal(sums, integers[members].sum(axis=0, dtype=np.int64)):
         raise AssertionError("the encrypted sums are not the true sums: do not trust this build")
@@ -114,17 +110,18 @@ def measure_tenseal(size: int) -> tuple[float, float]:
     vector = ts.ckks_vector(context, (rng.random(size) < 0.5).astype(float))
     matrix = rng.normal(size=(size, size)).tolist()
     public = len(context.serialize(save_secret_key=False)) / 2**20
-    return _best_ms(lambda: vector.matmul(matrix)), public
+    best_s = min(timeit.repeat(lambda: vector.matmul(matrix), number=1, repeat=REPEATS))
+    return 1e3 * best_s, public
 
 
-def run(step: Callable[[str], Any] = lambda _: None) -> dict[str, Any]:
+def measure(announce: Callable[[str], Any]) -> dict[str, Any]:
     """The whole benchmark as the JSON that `--json` prints."""
-    step("TenSEAL's matmul, 256 × 256")
+    announce("TenSEAL's matmul, 256 × 256")
     tenseal_ms, context_mb = measure_tenseal(256)
-    step("blind group sum, 256 × 256")
+    announce("blind group sum, 256 × 256")
     exchanges = [measure_exchange(256, 256, wall=True) for _ in range(REPEATS)]
     company_ms = min(exchange.company_ms for exchange in exchanges)
-    rows = [asdict(exchange) for exchange in _scaling(step)]
+    rows = [asdict(exchange) for exchange in _scaling(announce)]
     cells, large = [row["company_ns_per_cell"] for row in rows], rows[-1]
     return {
         "schema": 2,
@@ -146,30 +143,11 @@ def run(step: Callable[[str], Any] = lambda _: None) -> dict[str, Any]:
     }
 
 
-def sums(as_json: bool) -> None:
-    """Run with a progress line on stderr; print tables, or one JSON object on stdout."""
-    console, errors = Console(), Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True) as progress:
-        task = progress.add_task("starting")
-        result = run(lambda text: progress.update(task, description=text))
-    if as_json:
-        console.print_json(data=result)
-    else:
-        _print(console, result)
-
-
-def _print(console: Console, result: dict[str, Any]) -> None:
+def tables(result: dict[str, Any]) -> tuple[str | Table, ...]:
     """The result as a sentence, a table and another sentence."""
-    matmul = result["matmul_256"]
-    console.print(
-        f"256 × 256: TenSEAL matmul {matmul['tenseal_ms']:.0f} ms (public context "
-        f"{matmul['tenseal_context_mb']:.1f} MB); blind group sum {matmul['company_ms']:.1f} ms "
-        f"at the company, {matmul['regulator_ms']:.1f} ms at the regulator: "
-        f"[bold]{matmul['ratio']:.0f} times faster[/bold]"
-    )
-    table = Table(title=f"{COLUMNS} columns", title_justify="left")
+    matmul, regulator = result["matmul_256"], result["regulator"]
     names = ("people", "block", "company ms", "ns/cell", "regulator ms")
+    table = Table(title=f"{COLUMNS} columns", title_justify="left")
     for heading in (*names, "peak MB", "MB down", "MB up"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result["scaling"]:
@@ -183,17 +161,20 @@ def _print(console: Console, result: dict[str, Any]) -> None:
             f"{row['bytes_down'] / 2**20:.1f}",
             f"{row['bytes_up'] / 2**20:.2f}",
         )
-    console.print(table)
-    regulator = result["regulator"]
-    console.print(
+    return (
+        f"256 × 256: TenSEAL matmul {matmul['tenseal_ms']:.0f} ms (public context "
+        f"{matmul['tenseal_context_mb']:.1f} MB); blind group sum {matmul['company_ms']:.1f} ms "
+        f"at the company, {matmul['regulator_ms']:.1f} ms at the regulator: "
+        f"[bold]{matmul['ratio']:.0f} times faster[/bold]",
+        table,
         f"Cost per cell varies by a factor of {result['scaling_spread']:.2f}. "
         f"Regulator: {regulator['columns_per_s']:.0f} columns/s, "
         f"{regulator['decrypt_ms_per_answer']:.2f} ms per answer ciphertext, "
-        f"{regulator['bytes_per_person']:.0f} bytes per person."
+        f"{regulator['bytes_per_person']:.0f} bytes per person.",
     )
 
 
-def _scaling(step: Callable[[str], Any]) -> list[SumCost]:
+def _scaling(announce: Callable[[str], Any]) -> list[SumCost]:
     """One row per number of people: the quickest of several rounds, the peak of the first."""
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
@@ -202,21 +183,12 @@ def _scaling(step: Callable[[str], Any]) -> list[SumCost]:
         for number in range(ROUNDS):
             rounds.append([])
             for people, pool in zip(PEOPLE, pools, strict=True):
-                step(f"{people:,} people × {COLUMNS} columns, round {number + 1} of {ROUNDS}")
+                announce(f"{people:,} people × {COLUMNS} columns, round {number + 1} of {ROUNDS}")
                 rounds[-1].append(pool.submit(measure_exchange, people, COLUMNS).result())
     return [
         replace(min(row, key=lambda exchange: exchange.company_ms), peak_mb=row[0].peak_mb)
         for row in zip(*rounds, strict=True)
     ]
-
-
-def _best_ms(work: Callable[[], object]) -> float:
-    times = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        work()
-        times.append((time.perf_counter() - start) * 1e3)
-    return min(times)
 
 
 def _warm_up() -> None:
@@ -225,16 +197,3 @@ def _warm_up() -> None:
     builder = SumBuilder(Layout(PARAMS, 1, 1, 16), sums=1, zero=key.encrypt_zero())
     builder.add_block(np.ones((1, 1), np.int32), [key.encrypt_column(np.ones(1, np.bool_))])
     list(builder.finish(Seeds.fresh(), blind=True))
-
-
-def _status_mb(name: str) -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) / 1024
-    return float("nan")
-
-
-def _reset_peak_mb() -> float:
-    """Linux forgets the peak on request; returns what is resident now."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return _status_mb("VmRSS")

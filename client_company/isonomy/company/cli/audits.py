@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from isonomy.common.agreements.plan import Plan
-from isonomy.company.cli.options import HOME, HomeFolder, confirm, print_json
+from isonomy.company.cli.options import HOME, HomeFolder, JsonOption, YesOption, confirm, print_json
 from isonomy.company.federation.home import Home
 
 
@@ -33,8 +33,8 @@ def audit(
     ] = None,
     reason: Annotated[str, typer.Option(help="Why the attributes are needed.")] = "",
     home: HomeFolder = HOME,
-    yes: Annotated[bool, typer.Option("--yes", help="Spend without asking.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Have decisions audited by the regulator's attributes, in the session of an approved plan.
 
@@ -88,7 +88,7 @@ def audit(
 def countersign(
     report: Annotated[Path, typer.Argument(help="report.json, or its folder.")],
     home: HomeFolder = HOME,
-    yes: Annotated[bool, typer.Option("--yes", help="Sign without asking.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Verify a regulator's report against the approved plan, and add this company's signature.
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from isonomy.common.base.command_line import CommandLine
+from isonomy.company.cli.options import JsonOption
 
 app = CommandLine(help="Measure speed and size on this machine, as ratios within one run.")
-
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+_PEOPLE = typer.Option(help="People of the demonstration that is timed.")
+_BANK = typer.Option(
+    envvar="ISONOMY_DATA_DIR", help="Folder with the Bank data; without: synthetic."
+)
 
 
 @app.command()
@@ -20,45 +26,26 @@ def sums(as_json: JsonOption = False) -> None:
 
     Takes two to four minutes. Example: isonomy bench sums --json > sums.json
     """
-    from isonomy.company.bench import sums as bench  # TenSEAL loads only where it is used
-
-    bench.sums(as_json)
+    _run("sums", as_json)
 
 
 @app.command()
-def session(
-    as_json: JsonOption = False,
-    people: Annotated[
-        int, typer.Option(help="People of the demonstration that is timed.")
-    ] = 20_000,
-) -> None:
+def session(as_json: JsonOption = False, people: Annotated[int, _PEOPLE] = 20_000) -> None:
     """A leg through the relay beside a Flower message, and a whole run beside a local one.
 
     Starts the demonstration's processes; takes a few minutes. Example: isonomy bench session --json
     """
-    from isonomy.company.bench import session as bench
-
-    bench.session(as_json, people)
+    _run("session", as_json, people=people)
 
 
 @app.command()
-def step(
-    as_json: JsonOption = False,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="ISONOMY_DATA_DIR", help="Folder with the Bank data; without: synthetic."
-        ),
-    ] = None,
-) -> None:
+def step(as_json: JsonOption = False, data_dir: Annotated[Path | None, _BANK] = None) -> None:
     """A private and fair training step beside a plain one and beside Opacus' DP-SGD.
 
     Two and ten hidden layers, three batch sizes, local and encrypted; and the memory of a gradient.
     Takes about three minutes. Example: isonomy bench step --json --data-dir data > step.json
     """
-    from isonomy.company.bench import step as bench  # torch loads only where it is used
-
-    bench.step(as_json, data_dir)
+    _run("step", as_json, data_dir=data_dir)
 
 
 @app.command("few-shot")
@@ -67,6 +54,15 @@ def few_shot(as_json: JsonOption = False) -> None:
 
     Takes about a minute. Example: isonomy bench few-shot --json > few-shot.json
     """
-    from isonomy.company.bench import few_shot as bench  # torch loads only where it is used
+    _run("few_shot", as_json)
 
-    bench.few_shot(as_json)
+
+def _run(name: str, as_json: bool, **options: Any) -> None:
+    """Measure with a progress line on stderr; print tables, or one JSON object on stdout."""
+    bench = import_module(f"isonomy.company.bench.{name}")  # torch, TenSEAL: only where needed
+    with Console(stderr=True).status("starting") as status:
+        result = bench.measure(status.update, **options)
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        Console().print(*bench.tables(result), sep="\n")

@@ -9,6 +9,7 @@ import typer
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.exit_codes import code_of
+from isonomy.company.cli.options import DataFolder
 from isonomy.company.federation.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -20,10 +21,7 @@ _LIST_HELP = "quick, bar, full, or the path of a TOML list of your own."
 
 def benchmark(
     out: Annotated[Path, typer.Option(help="Folder for results and figures; go on there later.")],
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(envvar="ISONOMY_DATA_DIR", help="Folder with the data; without: online."),
-    ] = None,
+    data_dir: DataFolder = None,
     experiments: Annotated[str | None, typer.Option("--list", help=_LIST_HELP)] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="About five minutes on two cores.")

@@ -23,7 +23,7 @@ from isonomy.company.cli.align import align, alignment
 from isonomy.company.cli.few_shot_plan import few_shot_plan
 from isonomy.company.cli.head import head
 from isonomy.company.cli.inspection import auditor_keys, open_query, tidy
-from isonomy.company.cli.options import HOME, HomeFolder, confirm, print_json
+from isonomy.company.cli.options import HOME, HomeFolder, YesOption, confirm, print_json
 from isonomy.company.federation.home import Home
 from isonomy.company.federation.planning import PlanFiles, make_plan, write_plan
 
@@ -180,7 +180,7 @@ def approve(
         Path | None, typer.Option(help="This company's ids; without: beside the plan.")
     ] = None,
     home: HomeFolder = HOME,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Approve a plan of any kind: sessions of this one may then begin, and of no other."""
     loaded = _KINDS.get(kind_of(plan_file), Plan).load(plan_file)

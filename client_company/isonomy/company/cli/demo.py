@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from isonomy.company.cli.options import DataFolder
+
 
 def demo(
     out: Annotated[
@@ -16,10 +18,7 @@ def demo(
     dataset: Annotated[
         str, typer.Option(help="lending (made here), adult, bank, credit, compas …")
     ] = "lending",
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(envvar="ISONOMY_DATA_DIR", help="Folder with real data; without: online."),
-    ] = None,
+    data_dir: DataFolder = None,
     people: Annotated[int, typer.Option(help="How many people `lending` makes.")] = 20_000,
     epsilon: Annotated[str, typer.Option(help="Privacy budget of every person.")] = "1",
     notion: Annotated[str, typer.Option(help="Fairness notion.")] = "demographic_parity",

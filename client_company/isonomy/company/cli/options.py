@@ -1,4 +1,4 @@
-"""What the commands of `isonomy-company` share: the home option, and JSON on stdout."""
+"""What the commands share: options, JSON on stdout, questions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ import typer
 
 HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
 HOME = Path("company")
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir", envvar="ISONOMY_DATA_DIR", help="Folder with the data; without: online."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 def print_json(**fields: object) -> None:

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from isonomy.common.base.errors import ConfigError
+from isonomy.company.cli.options import DataFolder, JsonOption
 from isonomy.company.federation.progress import progress_bar
 
 _EPSILON_HELP = "Privacy budget; several: repeat the option or separate by commas."
@@ -21,10 +22,7 @@ _DATASET_HELP = (
 
 def simulate(
     dataset: Annotated[str, typer.Option(help=_DATASET_HELP)] = "lending",
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(envvar="ISONOMY_DATA_DIR", help="Folder with the data; without: online."),
-    ] = None,
+    data_dir: DataFolder = None,
     attribute: Annotated[
         str | None, typer.Option(help="Sensitive attribute, or an intersection: 'sex*race'.")
     ] = None,
@@ -90,7 +88,7 @@ def simulate(
     out: Annotated[
         Path | None, typer.Option(help="Folder for results.json, results.csv and plots.html.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Rehearse a strategy on data where both sides are known, before spending a real budget."""
     # Here, not above: `isonomy --help` need not wait for scikit-learn.
