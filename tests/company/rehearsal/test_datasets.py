@@ -14,7 +14,7 @@ import sklearn.datasets
 
 from isonomy.common.base.errors import ConfigError, DataError, TransportError
 from isonomy.company.rehearsal.datasets import NAMES, Dataset, attribute_names, lending, load
-from isonomy.company.rehearsal.datasets._finance import BANK_COLUMNS, CREDIT_COLUMNS
+from isonomy.company.rehearsal.datasets._sets import BANK_COLUMNS, CREDIT_COLUMNS
 
 DATA = Path(os.environ.get("ISONOMY_DATA_DIR", Path(__file__).parents[4] / "shared" / "data"))
 needs_data = pytest.mark.skipif(

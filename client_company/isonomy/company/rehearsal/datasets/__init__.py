@@ -6,43 +6,29 @@ without a folder the same set is fetched by its online name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from isonomy.common.base.errors import DataError
 from isonomy.common.people.cohort import INTERSECTION
-from isonomy.company.rehearsal.datasets._census import acs_income, adult
 from isonomy.company.rehearsal.datasets._dataset import Dataset
-from isonomy.company.rehearsal.datasets._finance import bank, credit
-from isonomy.company.rehearsal.datasets._health import parkinsons
-from isonomy.company.rehearsal.datasets._justice import communities, compas
+from isonomy.company.rehearsal.datasets._sets import SOURCES
 from isonomy.company.rehearsal.datasets.file import from_file, is_file_name
 from isonomy.company.rehearsal.datasets.lending import lending
 
-Loader = Callable[[Path | None, tuple[str, ...]], Dataset]
-
-# Set → its loader and its attributes, the usual one first.
-_SETS: dict[str, tuple[Loader, tuple[str, ...]]] = {
-    "adult": (adult, ("sex", "race")),
-    "bank": (bank, ("age",)),
-    "credit": (credit, ("sex",)),
-    "compas": (compas, ("race", "sex")),
-    "parkinsons": (parkinsons, ("sex",)),
-    "communities": (communities, ("race",)),
-    "acs_income": (acs_income, ("sex", "race")),
-    "lending": (lambda _folder, _hidden: lending(), ("sex", "origin")),
-}
-NAMES: tuple[str, ...] = tuple(_SETS)
+# Set → its attributes, the usual one first.
+_ATTRIBUTES = {name: tuple(source.groups) for name, source in SOURCES.items()}
+_ATTRIBUTES["lending"] = ("sex", "origin")
+NAMES: tuple[str, ...] = tuple(_ATTRIBUTES)
 
 
 def attribute_names(name: str) -> tuple[str, ...]:
     """Attributes of a set, the usual one first."""
-    if name not in _SETS:
+    if name not in _ATTRIBUTES:
         raise DataError(
             f"unknown data set {name!r}; there are {', '.join(NAMES)}, or the path of a .csv, "
             ".csv.gz or .parquet file"
         )
-    return _SETS[name][1]
+    return _ATTRIBUTES[name]
 
 
 def load(
@@ -78,8 +64,9 @@ def load(
         raise DataError(
             f"{name} has no attribute {attribute!r}; it has {', '.join(attributes)}{crossed}"
         )
-    loader = _SETS[name][0]
-    return loader(None if data_dir is None else Path(data_dir), hidden)
+    if name == "lending":
+        return lending()
+    return SOURCES[name].load(name, None if data_dir is None else Path(data_dir), hidden)
 
 
 __all__ = ["NAMES", "Dataset", "attribute_names", "from_file", "lending", "load"]

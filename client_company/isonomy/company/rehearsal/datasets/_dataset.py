@@ -82,20 +82,50 @@ class Dataset:
         return table.codes(expression)[self.person_of_row]
 
 
-def numbered(name: str, people: int) -> tuple[str, ...]:
-    """Ids for data that come without any: name and number."""
-    width = len(str(max(people - 1, 1)))
-    return tuple(f"{name}-{number:0{width}d}" for number in range(people))
+def dataset_of(
+    *,
+    name: str,
+    features: pd.DataFrame,
+    target: Any,
+    values: Mapping[str, pd.Series],
+    groups: Mapping[str, tuple[str, ...]] | None = None,
+    ids: pd.Series | None = None,
+    notes: str,
+    source: str,
+) -> Dataset:
+    """A data set from columns by row; returns it with one value of each attribute per person.
 
-
-def labelled(column: pd.Series, labels: Sequence[str]) -> list[str | None]:
-    """Values that are group labels already; any other value is an error."""
-    return recoded(column, {label: label for label in labels})
-
-
-def recoded(column: pd.Series, labels: Mapping[Any, str]) -> list[str | None]:
-    """Values as group labels; a value that has no label is an error, never silently another."""
-    unknown = set(column.unique()) - set(labels)
-    if unknown:
-        raise DataError(f"column {column.name!r} has values outside {sorted(map(str, labels))}")
-    return [labels[value] for value in column]
+    `ids` says whose row it is; without, every row is a person of their own, by number. `groups`:
+    the labels there are; without, those that somebody has.
+    """
+    if ids is None:
+        stem, width = name.split(".")[0], len(str(max(len(features) - 1, 1)))
+        persons = tuple(f"{stem}-{number:0{width}d}" for number in range(len(features)))
+        first, whose = np.arange(len(features)), None
+    else:
+        unique, first, people = np.unique(
+            ids.to_numpy().astype(str), return_index=True, return_inverse=True
+        )
+        persons = tuple(map(str, unique))
+        whose = None if np.array_equal(people, np.arange(len(persons))) else people
+    attributes: dict[str, list[str | None]] = {}
+    for attribute, column in values.items():
+        labels = [None if pd.isna(value) else str(value) for value in column]
+        attributes[attribute] = [labels[row] for row in first]
+        if whose is not None and [attributes[attribute][person] for person in whose] != labels:
+            raise DataError(f"rows of one person have different values of {attribute!r}")
+    present = {
+        attribute: tuple(sorted({label for label in labels if label is not None}))
+        for attribute, labels in attributes.items()
+    }
+    return Dataset(
+        name=name,
+        features=features.reset_index(drop=True),
+        target=np.asarray(target).astype(np.int64),
+        attributes=attributes,
+        groups=groups or present,
+        ids=persons,
+        people=whose,
+        notes=notes,
+        source=source,
+    )

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from isonomy.common.base.errors import DataError, TransportError
-from isonomy.company.rehearsal.datasets._dataset import Dataset, numbered
+from isonomy.company.rehearsal.datasets._dataset import Dataset, dataset_of
 
-RATE_TOLERANCE = 5e-5  # rates below are given to four decimals
+RATE_TOLERANCE = 5e-5  # the rates of files have four decimals
 ONLINE_TOLERANCE = 0.02  # online copies may be another sample of the same population
 
 
@@ -28,121 +27,118 @@ class CsvFile:
 
     path: str  # inside the data folder
     rows: int
-    columns: tuple[str, ...]
+    columns: int  # at least so many
     rate: float  # share of rows with a positive target
 
 
 @dataclass(frozen=True)
-class Source:
-    """The files of a set, where they come from, and how to tell a positive row."""
+class Prepared:
+    """What a set makes of its raw table."""
 
-    name: str
+    frame: pd.DataFrame  # the rows that stay
+    features: pd.DataFrame
+    values: Mapping[str, pd.Series] | pd.DataFrame  # every attribute's group label, by row
+    notes: str
+    ids: pd.Series | None = None  # whose row it is, where people have several
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files of a set, where they come from, and how they become a data set."""
+
     files: tuple[CsvFile, ...]
     origin: str  # for people: where to get the files, licence
+    groups: Mapping[str, tuple[str, ...]]  # by attribute, the usual one first
     positive: Callable[[pd.DataFrame], pd.Series]
+    prepare: Callable[[pd.DataFrame, tuple[str, ...]], Prepared]
     fetch: Callable[[], pd.DataFrame] | None  # None: no online copy with the same columns
 
-    def read(self, data_dir: Path | None) -> pd.DataFrame:
-        """All files of the set as one table of original values; '?' is missing."""
-        if data_dir is None:
-            return self._online()
-        if not data_dir.is_dir():
-            raise DataError(
-                f"the data folder {data_dir} does not exist; it should hold "
-                f"{', '.join(table.path for table in self.files)} ({self.origin})"
-            )
-        frames = [self._table(data_dir, table) for table in self.files]
-        return pd.concat(frames, ignore_index=True)
-
-    def dataset(
-        self,
-        raw: pd.DataFrame,
-        features: pd.DataFrame,
-        *,
-        attributes: Mapping[str, Sequence[str | None]],
-        groups: Mapping[str, Sequence[str]],
-        notes: str,
-    ) -> Dataset:
-        """A data set of one row per person; `raw` says which rows are positive."""
-        return Dataset(
-            name=self.name,
-            features=features.reset_index(drop=True),
-            target=self.positive(raw).to_numpy().astype(np.int64),
-            attributes={name: list(attributes[name]) for name in attributes},
-            groups={name: tuple(groups[name]) for name in attributes},
-            ids=numbered(self.name, len(raw)),
-            people=None,
-            notes=notes,
+    def load(self, name: str, data_dir: Path | None, hidden: tuple[str, ...]) -> Dataset:
+        """The data set whose attributes `hidden` belong to the regulator."""
+        raw = self._online(name) if data_dir is None else self._files(data_dir)
+        try:
+            prepared = self.prepare(raw, hidden)
+        except KeyError as error:
+            raise DataError(f"{name} lacks the column {error}; get it: {self.origin}") from None
+        for attribute in hidden:
+            if not prepared.values[attribute].isin(self.groups[attribute]).all():
+                groups = ", ".join(self.groups[attribute])
+                raise DataError(f"{name}: {attribute} has values outside {groups}")
+        return dataset_of(
+            name=name,
+            features=prepared.features,
+            target=self.positive(prepared.frame),
+            values={attribute: prepared.values[attribute] for attribute in hidden},
+            groups={attribute: self.groups[attribute] for attribute in hidden},
+            ids=prepared.ids,
+            notes=prepared.notes,
             source=self.origin,
         )
 
-    def _table(self, data_dir: Path, table: CsvFile) -> pd.DataFrame:
-        path = self._find(data_dir, table)
-        try:
-            frame = read_csv(path)
-        except (OSError, EOFError, ValueError, zlib.error, pd.errors.ParserError) as error:
-            raise DataError(
-                f"{path} cannot be read as a CSV table ({type(error).__name__}); "
-                f"get it again: {self.origin}"
-            ) from None
-        self._check(str(path), frame, table, RATE_TOLERANCE)
-        return frame
+    def _files(self, data_dir: Path) -> pd.DataFrame:
+        """All files of the set as one table of original values."""
+        if not data_dir.is_dir():
+            raise DataError(f"the data folder {data_dir} does not exist; it should hold {self}")
+        tables = []
+        for table in self.files:
+            path = data_dir / table.path
+            if not path.is_file():
+                path = path.with_suffix("")  # x.csv.gz, unpacked
+            if not path.is_file():
+                raise DataError(
+                    f"{data_dir / table.path} is missing: {table.rows:,} rows × {table.columns} "
+                    f"columns. Get it: {self.origin}"
+                )
+            try:
+                frame = read_csv(path)
+            except (OSError, EOFError, ValueError, zlib.error) as error:
+                raise DataError(
+                    f"{path} cannot be read as a CSV table ({type(error).__name__}); "
+                    f"get it again: {self.origin}"
+                ) from None
+            self._check(str(path), frame, table, RATE_TOLERANCE, rows=table.rows)
+            tables.append(frame)
+        return pd.concat(tables, ignore_index=True)
 
-    def _find(self, data_dir: Path, table: CsvFile) -> Path:
-        path = data_dir / table.path
-        for candidate in (path, path.with_suffix("")):  # x.csv.gz, or unpacked x.csv
-            if candidate.is_file():
-                return candidate
-        raise DataError(
-            f"{path} is missing: {self.name} needs it, {table.rows:,} rows × "
-            f"{len(table.columns)} columns. Get it: {self.origin}"
-        )
-
-    def _online(self) -> pd.DataFrame:
+    def _online(self, name: str) -> pd.DataFrame:
         """The online copy, checked; TransportError says how to go on without a connection."""
-        names = ", ".join(table.path for table in self.files)
         if self.fetch is None:
             raise DataError(
-                f"{self.name} has no online copy that loads by itself; get {names} ({self.origin}) "
-                "and name its folder with --data-dir"
+                f"{name} has no online copy that loads by itself; get {self} and name its folder "
+                "with --data-dir"
             )
         try:
-            # A fetch retries and warns of it; the error below is all that a reader needs.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # retries; what matters is said below
                 frame = self.fetch()
         # Whatever goes wrong on the way, the reader needs one thing: how to go on without it.
         except Exception as error:
             raise TransportError(
-                f"{self.name} could not be fetched online ({type(error).__name__}); with no "
-                f"connection, put {names} ({self.origin}) in a folder and name it with --data-dir"
+                f"{name} could not be fetched online ({type(error).__name__}); with no "
+                f"connection, put {self} in a folder and name it with --data-dir"
             ) from None
-        whole = self.files[0]
-        self._check(f"the online copy of {self.name}", frame, whole, ONLINE_TOLERANCE, online=True)
+        where = f"the online copy of {name}"
+        self._check(where, frame, self.files[0], ONLINE_TOLERANCE, rows=len(frame))
         return frame
 
     def _check(
-        self,
-        where: str,
-        frame: pd.DataFrame,
-        table: CsvFile,
-        tolerance: float,
-        online: bool = False,
+        self, where: str, frame: pd.DataFrame, table: CsvFile, tolerance: float, *, rows: int
     ) -> None:
         """Raise DataError unless columns, rows and the share of positives are as published."""
-        missing = sorted(set(table.columns) - set(frame.columns))
-        if missing:
-            raise DataError(
-                f"{where}: expected the columns of {self.name}, missing {', '.join(missing[:5])}; "
-                f"get it again: {self.origin}"
-            )
-        rate = float(self.positive(frame).mean())
-        rows_differ = not online and len(frame) != table.rows
-        if rows_differ or abs(rate - table.rate) > tolerance:
+        try:
+            rate = float(self.positive(frame).mean())
+        except KeyError:
+            rate = float("nan")
+        fits = len(frame) == rows and frame.shape[1] >= table.columns
+        if not (fits and abs(rate - table.rate) <= tolerance):
             raise DataError(
                 f"{where}: expected {table.rows:,} rows with {table.rate:.2%} positive, found "
-                f"{len(frame):,} rows with {rate:.2%}; get it again: {self.origin}"
+                f"{len(frame):,} rows with {rate:.2%} (columns: at least {table.columns}, found "
+                f"{frame.shape[1]}); get it again: {self.origin}"
             )
+
+    def __str__(self) -> str:
+        return f"{', '.join(table.path for table in self.files)} ({self.origin})"
 
 
 def read_csv(path: Path) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.errors import DataError
 from isonomy.common.people.cohort import INTERSECTION
-from isonomy.company.rehearsal.datasets._dataset import Dataset, numbered
+from isonomy.company.rehearsal.datasets._dataset import Dataset, dataset_of
 from isonomy.company.rehearsal.datasets._source import read_csv
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -54,22 +54,24 @@ def from_file(
     if len(set(columns)) != len(columns):
         raise DataError("target, attribute and id must be different columns")
     labelled = frame[frame[target].notna()].reset_index(drop=True)
-    ids, first, people = _people(labelled, id_column, path.name.split(".")[0])
-    attributes = {name: _labels(labelled, name, first, people) for name in names}
-    return Dataset(
+    if id_column is not None and labelled[id_column].isna().any():
+        raise DataError(f"column {id_column!r} has rows without an id")
+    dataset = dataset_of(
         name=path.name,
         features=labelled.drop(columns=columns),
         target=_target(labelled[target], positive),
-        attributes=attributes,
-        groups={
-            name: tuple(sorted({value for value in values if value is not None}))
-            for name, values in attributes.items()
-        },
-        ids=ids,
-        people=people,
+        values={name: labelled[name] for name in names},
+        ids=None if id_column is None else labelled[id_column].astype(str).str.strip(),
         notes=f"{len(frame) - len(labelled):,} rows without a target dropped.",
         source=str(path),
     )
+    for name, groups in dataset.groups.items():
+        if not 2 <= len(groups) <= MAX_GROUPS:
+            raise DataError(
+                f"attribute {name!r} has {len(groups)} values; groups need 2 to {MAX_GROUPS}: bin "
+                "a numeric column first"
+            )
+    return dataset
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -81,40 +83,6 @@ def _read(path: Path) -> pd.DataFrame:
         return read_csv(path)
     except (OSError, ValueError, EOFError, ImportError) as error:
         raise DataError(f"{path} cannot be read as a table ({type(error).__name__})") from None
-
-
-def _people(
-    frame: pd.DataFrame, id_column: str | None, stem: str
-) -> tuple[tuple[str, ...], NDArray[np.int64], NDArray[np.int64] | None]:
-    """Ids, the first row of each person, and whose each row is (None: one row each)."""
-    if id_column is None:
-        return numbered(stem, len(frame)), np.arange(len(frame)), None
-    if frame[id_column].isna().any():
-        raise DataError(f"column {id_column!r} has rows without an id")
-    ids, first, people = np.unique(
-        frame[id_column].astype(str).str.strip().to_numpy(dtype=object).astype(str),
-        return_index=True,
-        return_inverse=True,
-    )
-    whose = None if len(ids) == len(frame) and (people == np.arange(len(ids))).all() else people
-    return tuple(map(str, ids)), first, whose
-
-
-def _labels(
-    frame: pd.DataFrame, name: str, first: NDArray[np.int64], people: NDArray[np.int64] | None
-) -> list[str | None]:
-    column = frame[name]
-    values = [None if pd.isna(value) else str(value) for value in column]
-    by_person = [values[row] for row in first]
-    if people is not None and [by_person[person] for person in people] != values:
-        raise DataError(f"rows of one person have different values of {name!r}")
-    groups = set(by_person) - {None}
-    if not 2 <= len(groups) <= MAX_GROUPS:
-        raise DataError(
-            f"attribute {name!r} has {len(groups)} values; groups need 2 to {MAX_GROUPS}: bin a "
-            "numeric column first"
-        )
-    return by_person
 
 
 def _target(column: pd.Series, positive: str | None) -> NDArray[np.int64]:

@@ -24,7 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import DataError
-from isonomy.company.rehearsal.datasets._dataset import Dataset, numbered
+from isonomy.company.rehearsal.datasets._dataset import Dataset, dataset_of
 
 MIN_PEOPLE = 200
 SEX = ("female", "male")
@@ -111,17 +111,15 @@ def lending(people: int = 20_000, seed: int = 0) -> Dataset:
             "purpose": np.array(PURPOSE)[rng.integers(len(PURPOSE), size=people)],
         }
     )
-    return Dataset(
+    return dataset_of(
         name="lending",
         features=features,
-        target=(repays & ~filed_wrong).astype(np.int64),
-        attributes={
-            "sex": [SEX[code] for code in sex],
-            "origin": [ORIGIN[code] for code in origin],
+        target=repays & ~filed_wrong,
+        values={
+            "sex": pd.Series(np.array(SEX)[sex]),
+            "origin": pd.Series(np.array(ORIGIN)[origin]),
         },
         groups={"sex": SEX, "origin": ORIGIN},
-        ids=numbered("lending", people),
-        people=None,
         notes="Synthetic. Neither sex nor origin is a feature; occupation, hours, area and length "
         "of record give them away in part.",
         source=f"isonomy.company.lending(people={people}, seed={seed}); nobody's data",
