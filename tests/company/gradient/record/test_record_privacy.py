@@ -665,16 +665,17 @@ def test_nobody_takes_part_too_often(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     settings = {**FAST, "local_steps": 1, "rounds": 3}
     trainer(linear(), PFLD(primal_norm=0.5), oracle, chunk_size=10, **settings).fit(data.x, data.y)
     asked = sum(oracle.log.stages["pf_ld: gradient"].queries.values())
-    assert asked == most_often(60, 1 / 20, OWN.delta) < 60
+    assert asked == most_often(60, 1 / 20, OWN.epsilon, OWN.delta) < 60
     assert oracle.budget.spent_units <= oracle.budget.cap_units
 
 
 def test_most_often_covers_the_tail() -> None:
     for steps, rate in ((10, 0.1), (300, 0.03), (60, 0.2)):
-        most = most_often(steps, rate, 1e-5)
-        assert binom.sf(most, steps, rate) <= 1e-8
-        assert binom.sf(most - 2, steps, rate) > 1e-8 or most >= steps
-    assert most_often(15, 1.0, 1e-5) == 15
+        for epsilon in (0.5, 8.0):  # (1 + e^ε) of it is taken off δ
+            most, tail = most_often(steps, rate, epsilon, 1e-5), 1e-8 / (1 + math.exp(epsilon))
+            assert binom.sf(most, steps, rate) <= tail
+            assert binom.sf(most - 1, steps, rate) > tail
+    assert most_often(15, 1.0, 1.0, 1e-5) == 15
 
 
 # --- Refused -------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ error gives no model. Every `fit` costs its ε anew: the ledger counts attribute
 records for you.
 
 Nobody is in more than M constraint gradients (the attribute budget is solved for M); M is such that
-P[Bin(T, q) > M] ≤ δ/1000, and that much is taken off δ.
+(1 + e^ε)·P[Bin(T, q) > M] ≤ δ/1000, and that much is taken off δ (releases.most_often).
 
 Randomness is expanded (SHAKE-256) from 32 bytes of the operating system, which a checkpoint holds,
 so that a resumed run repeats its questions. Whoever has the checkpoint can take the noise off: it
@@ -191,7 +191,7 @@ class RecordRun:
     @property
     def most(self) -> int:
         """M: in how many constraint gradients a person can be."""
-        return most_often(self.steps, self.rate, self.settings.delta)
+        return most_often(self.steps, self.rate, self.settings.epsilon, self.settings.delta)
 
     def plan(self, fairness: Mapping[str, Part], totals: int) -> None:
         """Fix all noise: the oracle's is given, the totals get their part, the loss the rest."""

@@ -42,9 +42,18 @@ class Expanded:
         return hashlib.shake_256(self._stem + str(self._calls).encode()).digest(n)
 
 
-def most_often(steps: int, rate: float, delta: float) -> int:
-    """M: the least number with P[Bin(T, q) > M] ≤ δ/1000."""
-    return min(steps, int(binom.isf(delta * SPARE_DELTA, steps, rate)) + 1)
+def most_often(steps: int, rate: float, epsilon: float, delta: float) -> int:
+    """M: the least number with (1 + e^ε)·P[Bin(T, q) > M] ≤ δ/1000.
+
+    Accounted for is sampling without the limit M. The run differs from it only if the person is
+    drawn more often, with chance P in either of two worlds that differ in this person. So
+
+        P[run ∈ S] ≤ P[unlimited ∈ S] + P ≤ e^ε·P[unlimited' ∈ S] + δ' + P
+                   ≤ e^ε·P[run' ∈ S] + δ' + (1 + e^ε)·P
+    """
+    tail = delta * SPARE_DELTA / (1.0 + math.exp(min(epsilon, 500.0)))
+    # Not `isf`, which is inexact below 1e-16. P[Bin > T] is 0, so there is always one.
+    return int(np.argmax(binom.sf(np.arange(steps + 1), steps, rate) <= tail))
 
 
 def poisson(people: int, rate: float, source: NoiseSource) -> NDArray[np.bool_]:
