@@ -11,6 +11,7 @@ import typer
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.ledger.entries import LedgerEntry, read_entries
+from isonomy.common.ledger.file import write_shared
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.ledger.records import SCHEMA
 from isonomy.common.ledger.state import LedgerState
@@ -42,6 +43,9 @@ def ledger(
         str, typer.Option(help="A head from a signed answer, which the ledger must contain.")
     ] = "",
     plan: Annotated[str, typer.Option(help="Only this plan: the beginning of its hash.")] = "",
+    share: Annotated[
+        Path | None, typer.Option(help="Check, and write a copy that you can hand out.")
+    ] = None,
     home: Home = Path(),
     as_json: Json = False,
 ) -> None:
@@ -49,11 +53,13 @@ def ledger(
 
     Reading recomputes the hash chain and replays every rule, so any change shows. Only a --head
     from an answer shows that records were cut off at the end. To check a named FILE you need
-    neither home nor key.
+    neither home nor key. Hand out a --share copy, never the ledger itself: of plans that protect
+    whole records the ledger knows who was drawn, and the copy does not say it.
 
     \b
     Examples:
     isonomy-regulator ledger --home /srv/regulator
+    isonomy-regulator ledger --share copy.jsonl --home /srv/regulator
     isonomy-regulator ledger copy.jsonl --verify --head 5d41…
     """
     config = None if file is not None else RegulatorConfig.load(home)
@@ -61,6 +67,9 @@ def ledger(
     if not path.exists():
         raise ConfigError(f"there is no ledger at {path}; the first approval opens it")
     summary = verify_ledger(path, known_head=head_bytes(head) if head else None)
+    if share is not None:
+        write_shared(path, share)
+        verify = True
     entries = [] if verify else read_entries(path)
     if plan:
         entries = [entry for entry in entries if entry.plan and entry.plan.hex().startswith(plan)]

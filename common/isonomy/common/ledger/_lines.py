@@ -32,7 +32,7 @@ MAX_LINE_BYTES = 1 << 28  # 256 MiB: twelve million people in one record
 _TYPES: dict[object, type[Body]] = {record.TYPE: record for record in get_args(Body)}
 _ENVELOPE = frozenset({"seq", "prev", "time", "type", "hash"})
 _HASHES = frozenset({"ledger_id", "tag", "root", "parent", "plan", "request_hash"})
-_BYTES = frozenset({"members", "positions", "answer"})
+_BYTES = frozenset({"members", "positions", "answer", "salt"})
 _HEX64 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -62,12 +62,25 @@ def unseal(line: bytes) -> Sealed:
     return Sealed(record["seq"], _hash_of(record["prev"]), record["time"], digest, body)
 
 
-def subset_root(parent: bytes, positions: bytes) -> bytes:
+def subset_root(parent: bytes, positions: bytes, salt: bytes = b"") -> bytes:
     """Return a subset's root. Cheap on purpose: the parent's root already binds the people."""
+    if salt:  # who does not know it cannot try out who is in the subset
+        return hash_bytes("isonomy/secret-subset", parent, salt, positions)
     return hash_bytes("isonomy/subset", parent, positions)
 
 
+def shared(line: bytes) -> bytes:
+    """Return a line as others may hold it: a secret subset without the people in it."""
+    record: Any = parse_canonical(line, max_bytes=MAX_LINE_BYTES)
+    if record.get("salt"):
+        record |= {"positions": "", "salt": ""}
+    return canonical_json(record)
+
+
 def _record_hash(record: dict[str, object]) -> bytes:
+    # The root of a secret subset commits to its people, so the chain holds without them.
+    if record["type"] == Subset.TYPE and (record.get("salt") or not record.get("positions")):
+        record = {**record, "positions": "", "salt": ""}
     return hash_bytes("isonomy/ledger/record", canonical_json(record))
 
 
@@ -81,8 +94,10 @@ def _body(kind: object, values: dict[str, Any]) -> Body:
     body = record(**{name: _from_json(name, value) for name, value in values.items()})
     if isinstance(body, PeopleList) and merkle_root(body.split()) != body.root:  # (6) lists' roots
         raise VerificationError("the people do not match their Merkle root")
-    if isinstance(body, Subset) and subset_root(body.parent, body.positions) != body.root:  # (6)
-        raise VerificationError("the positions do not match the subset's root")
+    match body:
+        case Subset(root, parent, positions, salt) if positions:  # (6)
+            if subset_root(parent, positions, salt) != root:
+                raise VerificationError("the positions do not match the subset's root")
     return body
 
 

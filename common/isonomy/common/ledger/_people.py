@@ -19,10 +19,11 @@ Positions = NDArray[np.uint32] | slice
 
 @dataclass(frozen=True)
 class _Group:
-    """People of a root: person numbers, or positions within `parent`."""
+    """People of a root: person numbers, or positions within `parent` (none if withheld)."""
 
     parent: bytes | None
     positions: NDArray[np.uint32]  # (people,)
+    is_secret: bool = False
 
 
 class LedgerPeople:
@@ -52,15 +53,21 @@ class LedgerPeople:
         numbers = [person.setdefault(member, len(person)) for member in members]
         self._groups[root] = _Group(None, np.array(numbers, np.uint32))
 
-    def add_subset(self, root: bytes, parent: bytes, positions: bytes) -> None:
+    def is_secret(self, root: bytes) -> bool:
+        """Must nobody else learn who is in this subset?"""
+        return self._group(root).is_secret
+
+    def add_subset(self, body: Subset) -> None:
         """Take some people of a list."""
-        self._groups[root] = _Group(parent, np.frombuffer(positions, "<u4"))
+        positions = np.frombuffer(body.positions, "<u4")
+        self._groups[body.root] = _Group(body.parent, positions, body.is_secret)
 
     def check_subset(self, body: Subset) -> None:
         """Raise unless the positions ascend and lie within the parent."""
         positions = np.frombuffer(body.positions, "<u4")
         ascending = bool(np.all(positions[1:] > positions[:-1]))
-        if not ascending or int(positions[-1]) >= self.members(body.parent):  # (6) positions
+        most = int(positions.max(initial=0))
+        if not ascending or most >= self.members(body.parent):  # (6) positions
             raise DataError("a subset's positions must ascend and lie within its parent")
 
     def numbers(self, root: bytes) -> NDArray[np.uint32]:

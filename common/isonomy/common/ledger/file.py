@@ -22,8 +22,8 @@ from isonomy.common.base.errors import (
     StorageError,
     UnknownSchema,
 )
-from isonomy.common.base.private_files import fsync_folder
-from isonomy.common.ledger._lines import MAX_LINE_BYTES, unseal
+from isonomy.common.base.private_files import fsync_folder, write_whole
+from isonomy.common.ledger._lines import MAX_LINE_BYTES, shared, unseal
 from isonomy.common.ledger.records import Sealed
 from isonomy.common.ledger.state import LedgerState
 
@@ -62,6 +62,13 @@ def read_ledger(path: Path, on_record: OnRecord | None = None) -> LedgerState:
     """
     with storage_errors(path), Path(path).open("rb") as file:
         return replay_lines(path, file, on_record).state
+
+
+def write_shared(path: Path, target: Path) -> None:
+    """Write a copy for others: whole lines, secret subsets without the people in them."""
+    with storage_errors(path), path.open("rb") as file:
+        lines = [shared(line[:-1]) + b"\n" for line in file if line.endswith(b"\n")]
+    write_whole(target, b"".join(lines))
 
 
 @dataclass(frozen=True)

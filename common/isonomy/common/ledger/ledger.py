@@ -162,6 +162,11 @@ class Ledger:
                 ) from None
             with open(fd, "rb", closefd=False) as file:
                 lines = replay_lines(path, file, on_record)
+            if lines.state.is_copy:
+                raise ConfigError(
+                    f"{path} is a copy for others: it does not say who was drawn, so it can hold "
+                    "nobody to their budget. Put the ledger itself back"
+                )
             if lines.tail:
                 keep_torn(path, lines.tail)
                 os.ftruncate(fd, lines.size)
@@ -229,16 +234,23 @@ class Ledger:
         self._append(PeopleList(root, b"".join(members)))
         return root
 
-    def add_subset(self, parent: bytes, positions: NDArray[np.integer]) -> bytes:
-        """Store some people of a stored root, by ascending position; returns the subset's root."""
+    def add_subset(
+        self, parent: bytes, positions: NDArray[np.integer], *, secret: bool = False
+    ) -> bytes:
+        """Store some people of a stored root, by ascending position; returns the subset's root.
+
+        `secret`: copies of the ledger for others do not say who is in it.
+        """
         array = np.asarray(positions)
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise DataError("positions must be a one-dimensional array of integers")
         if array.size and not 0 <= int(array.min()) <= int(array.max()) < 2**32:
             raise DataError("a subset's positions must ascend and lie within its parent")
-        packed = array.astype("<u4").tobytes()
-        root = subset_root(parent, packed)
-        self._append(Subset(root, parent, packed))
+        if not array.size:
+            raise DataError("a subset needs one or more positions")
+        packed, salt = array.astype("<u4").tobytes(), os.urandom(HASH_BYTES) if secret else b""
+        root = subset_root(parent, packed, salt)
+        self._append(Subset(root, parent, packed, salt))
         return root
 
     def reserve(self, plan: bytes, root: bytes, units: int, *, individual: bool = False) -> None:

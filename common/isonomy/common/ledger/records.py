@@ -70,17 +70,29 @@ class PeopleList:
 
 @dataclass(frozen=True)
 class Subset:
-    """Some people of a stored root: ascending positions as little-endian 32-bit integers."""
+    """Some people of a stored root: ascending positions as little-endian 32-bit integers.
+
+    A secret subset (of a plan that protects whole records) has a salt: its root commits to who is
+    in it, and a copy for others is without positions and salt.
+    """
 
     TYPE: ClassVar[str] = "subset"
     root: bytes
     parent: bytes
     positions: bytes = field(repr=False)
+    salt: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
         _need_hashes(root=self.root, parent=self.parent)
-        if not self.positions or len(self.positions) % 4:
-            raise DataError("a subset needs one or more positions of 4 bytes each")
+        if len(self.positions) % 4 or (self.salt and len(self.salt) != HASH_BYTES):
+            raise DataError("a subset has positions of 4 bytes each, and perhaps a salt")
+        if self.salt and not self.positions:
+            raise DataError("a subset needs one or more positions")
+
+    @property
+    def is_secret(self) -> bool:
+        """Is it salted, or was it salted in the original?"""
+        return bool(self.salt) or not self.positions
 
 
 @dataclass(frozen=True)

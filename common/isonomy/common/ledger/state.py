@@ -12,7 +12,9 @@ For every person p, in integer units of μ², over all plans, cohorts and attrib
                                                              (or all of it, if it closed in full)
 
 An `individual` plan (the company keeps a filter for each person, docs/design.md §4) counts as its
-whole reservation, from the start and for ever; its debits are information.
+whole reservation, from the start and for ever; its debits are information. So does a plan from its
+first secret subset on: what a person really spent would tell how often they were drawn. Its debits
+are held to the reservation all the same, by whoever has the subsets.
 
 Ordering rules:
     1. `open` is the first record and never comes again.
@@ -81,6 +83,7 @@ class _Plan:
     terms: Reserve
     spent: NDArray[np.int64]  # (people of the plan's root,)
     is_open: bool = True
+    in_full: bool = False  # all that was set aside counts as spent, for ever
     answers: int = 0
 
 
@@ -90,6 +93,7 @@ class LedgerState:
     def __init__(self) -> None:
         self.opening: Open | None = None
         self.torn = False  # whether the file that was read ends in a record written in part
+        self.is_copy = False  # whether it is a copy for others, without secret subsets' people
         self.key: bytes | None = None
         self.records = 0
         self.time = 0  # of the last record, in Unix seconds
@@ -179,14 +183,15 @@ class LedgerState:
                 more = np.zeros(len(self._people) - len(self._set_aside), np.int64)
                 self._set_aside = np.concatenate([self._set_aside, more])
                 self._spent = np.concatenate([self._spent, more])
-            case Subset(root, parent, positions):
-                self._people.add_subset(root, parent, positions)
+            case Subset() as subset:
+                self._people.add_subset(subset)
+                self.is_copy |= not subset.positions
             case Reserve(plan, root, units, individual) as terms:
                 people_of = self._people.numbers(root)
                 self._plans[plan] = _Plan(terms, np.zeros(len(people_of), np.int64))
                 self._set_aside[people_of] += units
                 if individual:
-                    self._spent[people_of] += units
+                    self._count_in_full(self._plans[plan])
             case ClosePlan(plan, in_full):
                 self._close(self._plans[plan], in_full=in_full)
             case Debit() as debit:
@@ -221,7 +226,7 @@ class LedgerState:
             )
         if plan.terms.individual:
             return
-        unspent = plan.terms.units - int(plan.spent[positions].max())
+        unspent = plan.terms.units - int(plan.spent[positions].max(initial=0))
         if units > unspent:  # (8) debits within the reservation
             raise BudgetExceeded(
                 f"the query costs {units} units; the people of {_short(root)} have {unspent} of "
@@ -284,9 +289,9 @@ class LedgerState:
         return self._people.members(root)
 
     def spent_units(self, plan_hash: bytes) -> int:
-        """Return the largest sum of debits of a person; for an individual plan, its reservation."""
+        """Return the largest sum of debits of a person; all of it if the plan counts in full."""
         plan = self._plan(plan_hash)
-        return plan.terms.units if plan.terms.individual else int(plan.spent.max())
+        return plan.terms.units if plan.in_full else int(plan.spent.max())
 
     def answers(self, plan_hash: bytes) -> int:
         """Count the queries that were answered under a plan."""
@@ -301,7 +306,7 @@ class LedgerState:
         positions = self._within(root, plan)
         if plan.terms.individual or not plan.is_open:
             return 0
-        return plan.terms.units - int(plan.spent[positions].max())
+        return plan.terms.units - int(plan.spent[positions].max(initial=0))
 
     def person_units(self, member: bytes) -> int:
         """Return a person's debits over all plans (individual plans: their reservations)."""
@@ -355,18 +360,24 @@ class LedgerState:
 
     def _close(self, plan: _Plan, *, in_full: bool) -> None:
         plan.is_open = False
-        people_of, unspent = self._people.numbers(plan.terms.root), plan.terms.units - plan.spent
-        if in_full and not plan.terms.individual:
-            plan.spent += unspent
-            self._spent[people_of] += unspent
-        elif not plan.terms.individual:
-            self._set_aside[people_of] -= unspent
+        if in_full:
+            self._count_in_full(plan)
+        if not plan.in_full:
+            self._set_aside[self._people.numbers(plan.terms.root)] -= plan.terms.units - plan.spent
+
+    def _count_in_full(self, plan: _Plan) -> None:
+        if not plan.in_full:
+            self._spent[self._people.numbers(plan.terms.root)] += plan.terms.units - plan.spent
+            plan.in_full = True
 
     def _debit(self, sealed: Sealed, debit: Debit) -> None:
         plan = self._plans[debit.plan]
         plan.answers += 1
+        if self._people.is_secret(debit.root):
+            self._count_in_full(plan)
         if not plan.terms.individual:
             plan.spent[self._within(debit.root, plan)] += debit.units
+        if not plan.in_full:
             self._spent[self._people.numbers(debit.root)] += debit.units
         self._debits[debit.query_id] = DebitRecord(
             **vars(debit), seq=sealed.seq, time=sealed.time, hash=sealed.hash

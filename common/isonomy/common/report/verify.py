@@ -177,7 +177,8 @@ class Verification:
         if abs(privacy.spent_epsilon - epsilon) > _ROUNDING:
             raise VerificationError("the ε spent does not belong to the units spent")
         listed = sum(line.units for line in privacy.questions)
-        if not plan.individual_filter and listed < privacy.spent_units:
+        in_full = plan.individual_filter or plan.record_privacy  # the cap counts as spent
+        if not in_full and listed < privacy.spent_units:
             raise VerificationError("the questions listed cost less than what was spent")
         if sum(line.queries for line in privacy.questions) != privacy.answers:
             raise VerificationError("the questions listed are not as many as the answers")

@@ -200,7 +200,7 @@ class Custodian:
                 "shape": query.shape,
                 "attributes": ",".join(query.attributes),
                 "columns": query.columns,
-                "people": query.people(len(self._table.cohort)),
+                "people": self._people_told(query),
                 "purpose": query.purpose,
                 "declaration": query.declaration.to_text(),
                 "norm": repr(query.norm),
@@ -211,12 +211,18 @@ class Custodian:
         self.dual.observe(query, authorised.group_counts, values)
         return record
 
+    def _people_told(self, query: Query) -> int:
+        """How many people were asked about; of a secret sample, how many it was drawn from."""
+        size = len(self._table.cohort)
+        return size if self._record_private else query.people(size)
+
     def _subset_root(self, positions: NDArray[np.int64]) -> bytes:
         """The root of a subset that the ledger holds, written if it does not yet."""
         # The key is a hash: lists of positions would add up in memory.
         key = hash_bytes("isonomy/asked-about/v1", positions.tobytes())
         if key not in self._subsets:  # training asks about the same chunks, round by round
-            self._subsets[key] = self._ledger.add_subset(self._root, positions)
+            secret = self._record_private  # a record's privacy rests on who was drawn
+            self._subsets[key] = self._ledger.add_subset(self._root, positions, secret=secret)
         return self._subsets[key]
 
     def record(
