@@ -135,9 +135,9 @@ def a_used_folder_is_not_touched(run: Path) -> None:
 def test_ctrl_c_takes_everything_down(tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = start(out, "--people", "2000")
-    log = out / "logs" / "superlink.log"
+    log = out / "logs" / "server.log"
     deadline = time.monotonic() + 90
-    while not (log.exists() and "Uvicorn running" in log.read_text()):
+    while not (log.exists() and '"ready"' in log.read_text()):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.2)

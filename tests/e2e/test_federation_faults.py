@@ -1,7 +1,7 @@
 """Kill −9 of each process of a running federation, through Flower: the run goes on.
 
 The data plane's own matrix of faults is in tests/common/session; here the whole chain is real:
-SuperLink, nodes, ServerApp, ClientApps, daemons.
+server, nodes, daemons.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from isonomy.company.demo.federation import Federation
 from isonomy.company.demo.layout import DemoSettings, Layout
 from isonomy.company.demo.prepare import prepare
 from isonomy.company.demo.processes import Processes, Running
+from isonomy.company.federation.planning import PlanFiles
 
 pytestmark = pytest.mark.slow
 QUESTIONS = 12
@@ -46,17 +47,21 @@ class Town:
     def __init__(self, layout: Layout, processes: Processes) -> None:
         self.layout, self.processes = layout, processes
         self._federation = Federation(layout, processes, Display(Console(quiet=True), "1"))
-        self._arguments = self._federation._run_arguments()
 
     def begin(self) -> None:
-        config = str(self.layout.server_config)
-        self.processes.start("superlink", ["isonomy-server", "superlink", "-c", config])
+        self.server = self.start_server("server")
         self.regulator, self.company = self.start_regulator(), self.start_company()
-        self.until(self._federation._superlink_answers)
-        self.run = self.processes.start("run", ["isonomy-server", "run", *self._arguments])
-        self.until(lambda: self.run.says("registered regulator"))
-        for name, command in self._federation._nodes().items():
-            self.processes.start(f"{name}-node", command)
+        self.nodes = {
+            name: self.processes.start(f"{name}-node", command)
+            for name, command in self._federation._nodes().items()
+        }
+        self.run = self.start_run("run")
+
+    def start_server(self, name: str) -> Running:
+        config = str(self.layout.server_config)
+        server = self.processes.start(name, ["isonomy-server", "serve", "-c", config])
+        self.until(lambda: server.says('"ready"'))
+        return server
 
     def start_regulator(self) -> Running:
         config = str(self.layout.regulator_config)
@@ -66,9 +71,10 @@ class Town:
         python = Path(sys.executable).name
         return self.processes.start("company", [python, "-c", SCRIPT, str(self.layout.root)])
 
-    def run_again(self) -> Running:
-        command = ["isonomy-server", "run", *self._arguments[:3]]
-        return self.processes.start("run-again", command)
+    def start_run(self, name: str) -> Running:
+        public = str(PlanFiles.beside(self.layout.plan).public)
+        command = ["isonomy-server", "run", public, "-c", str(self.layout.server_config)]
+        return self.processes.start(name, command)
 
     def until(self, ready: Callable[[], bool]) -> None:
         self.processes.until(ready, "the next step", 180.0, idle=0.2)
@@ -82,19 +88,6 @@ class Town:
         os.killpg(running.process.pid, signal.SIGKILL)
         running.process.wait()
         self.processes._running.remove(running)
-
-    def kill_server_app(self) -> None:
-        mine = os.fsencode(self.layout.root)
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                command = (process / "cmdline").read_bytes()
-                environment = (process / "environ").read_bytes()
-            except OSError:
-                continue
-            if b"flwr-serverapp" in command and mine in environment:
-                os.kill(int(process.name), signal.SIGKILL)
-                return
-        pytest.fail("no ServerApp was running")
 
 
 @pytest.fixture
@@ -121,11 +114,16 @@ def test_each_party_is_killed_in_turn_and_the_run_goes_on(town: Town) -> None:
     town.regulator = town.start_regulator()
     town.until(lambda: len(town.lines) >= seen + 2)
 
-    town.kill_server_app()
+    town.kill(town.nodes["company"])  # the session does not need it
+    command = town._federation._nodes()["company"]
+    town.nodes["company"] = town.processes.start("company-node-again", command)
+
+    town.kill(town.server)
+    town.server = town.start_server("server-again")
     town.until(lambda: town.run.process.poll() is not None)
     assert town.run.process.returncode == 66  # RunFailed: "run again to resume"
     town.processes._running.remove(town.run)
-    second = town.run_again()
+    second = town.start_run("run-again")
     town.until(lambda: "done" in town.lines)
     town.processes.finish(second, 120.0)
 

@@ -1,7 +1,7 @@
 """A few-shot run on scikit-learn's digits, as docs/few-shot-federation.md has it: every command.
 
 The relay, the regulator's daemon and the company's command are processes of their own, with TLS
-between them; the slow test adds Flower's (SuperLink, nodes, ServerApp, ClientApps). Only the
+between them; the slow test adds Flower's (server, nodes, ServerApp, ClientApps). Only the
 daemon's noise is a test's: counted, so that the run with both sides in one process must end with
 the same θ, bit for bit.
 """
@@ -12,7 +12,6 @@ import json
 import shutil
 import sys
 import time
-import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +22,7 @@ import pytest
 import torch
 from few_shot_kit import save_pool
 from round_noise import PerRound
-from typer.testing import CliRunner
+from server_kit import certify, make_server, run, start_node
 
 from isonomy.common.few_shot.learning.evaluate import evaluate
 from isonomy.common.few_shot.learning.learners import CompanyLearner
@@ -33,13 +32,11 @@ from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.ledger.entries import read_entries
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.node.bridge import DaemonAbsent, call
-from isonomy.common.node.node import free_port
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.demo.processes import Processes, Running
 from isonomy.company.few_shot._data import Pools, digits_pools
 from isonomy.company.few_shot.model import FewShotModel
 from isonomy.regulator.cli import app as regulator_app
-from isonomy.server.cli import app as server_app
 
 PARTIES = ("company", "regulator")
 ROUNDS = 8
@@ -94,12 +91,7 @@ class Town:
     def prepare(self) -> None:
         """Keys, certificates, tasks, plan, approvals: each by its own command."""
         root = self.root
-        run(
-            server_app,
-            *("init", str(root / "server"), "--name", "localhost", "--ip", "127.0.0.1"),
-            *("--host", "127.0.0.1", "--advertise", "127.0.0.1"),
-            *("--superlink-port", str(free_port()), "--relay-port", str(free_port())),
-        )
+        make_server(root)
         run(
             regulator_app,
             *("init", self.home, "--epsilon", "10", "--delta", "1e-5"),
@@ -107,12 +99,7 @@ class Town:
         )
         run(company_app, "keys", "--name", "company", "--home", self.company)
         run(company_app, "tls-request", "--home", self.company)
-        signed = root / "signed"
-        requests = [str(root / name / "tls" / "tls.csr") for name in ("company", "regulator")]
-        run(server_app, "sign", *requests, "-o", str(signed), "-c", self.config, "--yes")
-        for name, app in (("company", company_app), ("regulator", regulator_app)):
-            pem = str(signed / name / "tls.pem")
-            run(app, "tls-install", pem, "--home", str(root / name))
+        certify(root, PARTIES)
         self.agree()
 
     def agree(self) -> None:
@@ -134,19 +121,16 @@ class Town:
         run(regulator_app, "approve", plan, "--home", self.home, "--yes")
 
     def through_flower(self) -> dict[str, Any]:
-        """SuperLink, nodes, ServerApp and ClientApps; what the company prints at its end."""
+        """Server, nodes, ServerApp and ClientApps; what the company prints at its end."""
         processes = self.processes
-        link = processes.start("superlink", ["isonomy-server", "superlink", "-c", self.config])
+        server = processes.start("server", ["isonomy-server", "serve", "-c", self.config])
         daemon, script = self.start_parties()
-        processes.until(lambda: link.says("Uvicorn running"), "the SuperLink", 90.0)
-        keys = [f"{name}={self.root / name / 'node' / 'node.key.pub'}" for name in PARTIES]
-        nodes = [part for key in keys for part in ("--node", key)]
-        command = ["isonomy-server", "run", self.public, "-c", self.config, *nodes]
-        session = processes.start("run", command)
-        processes.until(lambda: session.says("registered regulator"), "the registration", 90.0)
-        processes.until(lambda: daemon.says('"ready"'), "the regulator", 90.0)
         for name in PARTIES:
-            self.node(name)
+            start_node(processes, self.root, name)
+        processes.until(lambda: server.says('"ready"'), "the server", 90.0)
+        processes.until(lambda: daemon.says('"ready"'), "the regulator", 90.0)
+        command = ["isonomy-server", "run", self.public, "-c", self.config]
+        session = processes.start("run", command)
         printed = self.end_of(script)
         processes.finish(session, 90.0)
         return printed
@@ -211,24 +195,6 @@ class Town:
 
     def python(self, name: str, text: str, *arguments: str) -> Running:
         return self.processes.start(name, [Path(sys.executable).name, "-c", text, *arguments])
-
-    def node(self, name: str) -> None:
-        server = tomllib.loads(Path(self.config).read_text())
-        home = self.root / name
-        self.processes.start(
-            f"{name}-node",
-            [
-                *(f"isonomy-{name}", "node"),
-                *("--superlink", f"127.0.0.1:{server['superlink']['port']}"),
-                *("--folder", str(home / "node"), "--ca", str(home / "tls" / "ca.pem")),
-                *("--socket", str(self.socket(name)), "--port", str(free_port())),
-            ],
-        )
-
-
-def run(app: Any, *arguments: str) -> None:
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 0, f"{arguments[0]}: {result.output} {result.exception!r}"
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Two companies and a regulator through Flower, as docs/deploy.md has it: every command, for real.
 
-SuperLink, three nodes, ServerApp, ClientApps, the regulator's daemon and two companies' scripts are
+Server, three nodes, the regulator's daemon and two companies' scripts are
 processes of their own, with TLS between them and keys that never left their owners. Only the
 daemon's noise is a test's: counted, so that the same questions put to one company that holds
 everybody must give the same bits.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import json
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 from federation import CountedNoise
-from typer.testing import CliRunner
+from server_kit import certify, make_server, run, start_node
 
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
-from isonomy.common.node.node import free_port
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.sums.custodian import Custodian
@@ -31,7 +29,6 @@ from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.demo.processes import Processes, Running
 from isonomy.regulator.cli import app as regulator_app
-from isonomy.server.cli import app as server_app
 
 COMPANIES = ("first", "second")
 SIZES = {"first": 90, "second": 170}
@@ -116,12 +113,7 @@ class Town:
 
     def prepare(self) -> None:
         root, home = self.root, str(self.root / "regulator")
-        run(
-            server_app,
-            *("init", str(root / "server"), "--name", "localhost", "--ip", "127.0.0.1"),
-            *("--host", "127.0.0.1", "--advertise", "127.0.0.1"),
-            *("--superlink-port", str(free_port()), "--relay-port", str(free_port())),
-        )
+        make_server(root)
         run(
             regulator_app,
             *("init", home, "--epsilon", EPSILON, "--delta", DELTA, "--groups", "sex=f,m"),
@@ -130,19 +122,9 @@ class Town:
         for name in COMPANIES:
             run(company_app, "keys", "--name", name, "--home", str(root / name))
             run(company_app, "tls-request", "--home", str(root / name))
-        self.certify()
+        certify(root, (*COMPANIES, "regulator"))
         self.enrol()
         self.agree()
-
-    def certify(self) -> None:
-        """Requests go to the server, certificates come back; keys stay."""
-        root, signed = self.root, self.root / "signed"
-        requests = [str(root / name / "tls" / "tls.csr") for name in (*COMPANIES, "regulator")]
-        run(server_app, "sign", *requests, "-o", str(signed), "-c", self.config, "--yes")
-        for name in (*COMPANIES, "regulator"):
-            app = regulator_app if name == "regulator" else company_app
-            pem = str(signed / name / "tls.pem")
-            run(app, "tls-install", pem, "--home", str(root / name))
 
     def enrol(self) -> None:
         path = self.root / "attributes.csv"
@@ -175,21 +157,15 @@ class Town:
     def hold_session(self) -> dict[str, Any]:
         """Everything up, a whole session, its outcome as the server prints it."""
         processes = self.processes
-        link = processes.start("superlink", ["isonomy-server", "superlink", "-c", self.config])
+        server = processes.start("server", ["isonomy-server", "serve", "-c", self.config])
         daemon = self.python("regulator", REGULATOR, str(self.root / "regulator"), TESTS)
         scripts = [self.python(name, COMPANY, str(self.root), name, TESTS) for name in COMPANIES]
-        processes.until(lambda: link.says("Uvicorn running"), "the SuperLink", 90.0)
-        parties = (*COMPANIES, "regulator")
-        keys = [f"{name}={self.root / name / 'node' / 'node.key.pub'}" for name in parties]
-        nodes = [part for key in keys for part in ("--node", key)]
-        public = str(self.root / "plan.public.json")
-        session = processes.start(
-            "run", ["isonomy-server", "run", public, "-c", self.config, *nodes]
-        )
-        processes.until(lambda: session.says("registered regulator"), "the registration", 90.0)
+        for name in (*COMPANIES, "regulator"):
+            start_node(processes, self.root, name)
+        processes.until(lambda: server.says('"ready"'), "the server", 90.0)
         processes.until(lambda: daemon.says('"ready"'), "the regulator", 90.0)
-        for name in parties:
-            self.node(name)
+        public = str(self.root / "plan.public.json")
+        session = processes.start("run", ["isonomy-server", "run", public, "-c", self.config])
         for running in scripts:
             processes.finish(running, 180.0)
         processes.finish(session, 90.0)
@@ -198,25 +174,6 @@ class Town:
 
     def python(self, name: str, text: str, *arguments: str) -> Running:
         return self.processes.start(name, [Path(sys.executable).name, "-c", text, *arguments])
-
-    def node(self, name: str) -> None:
-        server = tomllib.loads(Path(self.config).read_text())
-        home = self.root / name
-        daemon = "daemon.sock" if name == "regulator" else "company.sock"
-        program = "isonomy-regulator" if name == "regulator" else "isonomy-company"
-        self.processes.start(
-            f"{name}-node",
-            [
-                *(program, "node", "--superlink", f"127.0.0.1:{server['superlink']['port']}"),
-                *("--folder", str(home / "node"), "--ca", str(home / "tls" / "ca.pem")),
-                *("--socket", str(home / "run" / daemon), "--port", str(free_port())),
-            ],
-        )
-
-
-def run(app: Any, *arguments: str) -> None:
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 0, f"{arguments[0]}: {result.output} {result.exception!r}"
 
 
 @pytest.fixture

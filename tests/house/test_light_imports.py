@@ -8,7 +8,7 @@ import sys
 import pytest
 
 LEARNING = "torch sklearn opacus fairlearn"
-SERVER = "isonomy.server.cli isonomy.server.flower.server_app isonomy.server.flower.client_app"
+SERVER = "isonomy.server.cli isonomy.server.flower.server_app isonomy.common.node.client_app"
 ROUNDS = "isonomy.common.few_shot.rounds.settings isonomy.common.few_shot.rounds.sides"
 FEW_SHOT = ROUNDS + "".join(
     f" isonomy.common.few_shot.learning.{name}"

@@ -70,9 +70,8 @@ def test_the_picture_has_every_room() -> None:
     drawn = {room for rows in layers().values() for row in rows for room in row}
     drawn = {room.replace("company.gradient", "company/gradient") for room in drawn}
     shown_by_caption = {f"{room}/{word}" for room in drawn for word in _words(CAPTIONS.get(room))}
-    bundles = {room for room in rooms() if room.startswith("server/flower/")}
     parents = {"common/few_shot"}
-    assert set(rooms()) - bundles - parents <= drawn | shown_by_caption
+    assert set(rooms()) - parents <= drawn | shown_by_caption
 
 
 def _words(caption: str | None) -> list[str]:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from authority_kit import authority
+
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.keys.certificates import issue, make_authority
+from isonomy.common.keys.certificates import issue
 from isonomy.common.keys.party import Card, PartyKeys
 from isonomy.common.node.bridge import DaemonAbsent, call
 from isonomy.common.people.cohort import Cohort
@@ -86,8 +88,7 @@ class Regulator:
 
     def certify(self) -> None:
         """TLS files, so that a daemon starts."""
-        make_authority(self.folder / "ca")
-        issue(self.folder / "ca", self.config.tls_folder, "regulator")
+        issue(authority(self.folder / "ca"), self.config.tls_folder, "regulator", "regulator")
 
     def plan(
         self,

@@ -13,10 +13,11 @@ from typing import Any
 
 import grpc
 import numpy as np
+from authority_kit import authority
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
-from isonomy.common.keys.certificates import TlsFiles, issue, make_authority
+from isonomy.common.keys.certificates import TlsFiles, issue
 from isonomy.common.keys.identity import Identity
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger
@@ -82,13 +83,13 @@ class Federation:
         companies: Sequence[str] = ("company",),
         **changes: object,
     ) -> Federation:
-        make_authority(folder / "ca")
         cards = []
         for name in (*companies, "regulator"):
             role = "regulator" if name == "regulator" else "company"
             cards.append(PartyKeys.create(folder / name / "keys", name, role).card())
-            issue(folder / "ca", folder / name / "tls", name)
-        issue(folder / "ca", folder / "server" / "tls", "server", [RELAY_NAME])
+            issue(authority(folder / "ca"), folder / name / "tls", name, role)
+        ca = authority(folder / "ca")
+        issue(ca, folder / "server" / "tls", "server", "server", [RELAY_NAME])
         Identity.generate().save(folder / "server" / "token.key")
         cohort = people(size)
         shares = {"cohort_root": cohort.root.hex(), "cohort_size": size}

@@ -2,7 +2,7 @@
 
 name = "server.example.org"         # what certificates and plans call the relay
 
-[superlink]                         # Flower's control plane
+[door]                              # where the parties' Flower nodes come in
 host = "0.0.0.0"
 port = 9093
 
@@ -11,13 +11,13 @@ host = "0.0.0.0"
 port = 9095                         # 0: any free port
 advertise = "server.example.org"    # what the parties dial
 
-home/authority/   the authority's key        home/tls/     this server's certificate
-home/plans/       public parts of plans      home/state/   the relay's checkpoints, per plan
+home/nodes/   certificates of registered nodes   home/tls/     this server's certificate
+home/plans/   public parts of plans              home/state/   the relay's checkpoints, per plan
+home/run/     the operator's socket              home/token.key   signs tickets
 """
 
 from __future__ import annotations
 
-import os
 import tomllib
 from pathlib import Path
 from typing import Annotated
@@ -26,17 +26,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.base.private_files import write_whole
-from isonomy.common.keys.certificates import TlsFiles
+from isonomy.common.base.private_files import write_private, write_whole
+from isonomy.common.keys.certificates import NODE, Holder, TlsFiles, check_issued
 
-CONFIG_VARIABLE = "ISONOMY_SERVER_CONFIG"
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 _Port = Annotated[int, Field(ge=0, le=65_535)]
 _Seconds = Annotated[int, Field(ge=1, le=604_800)]
 
 
-class SuperLinkConfig(BaseModel):
-    """Where Flower's SuperLink listens."""
+class DoorConfig(BaseModel):
+    """Where the door for the parties' nodes is."""
 
     model_config = _STRICT
     host: str = "127.0.0.1"
@@ -57,7 +56,7 @@ class ServerConfig(BaseModel):
 
     model_config = _STRICT
     name: str
-    superlink: SuperLinkConfig = SuperLinkConfig()
+    door: DoorConfig = DoorConfig()
     relay: RelayConfig = RelayConfig()
     join_s: _Seconds = 600  # how long a party may take to appear, or to come back
     session_s: _Seconds = 86_400  # how long a whole session may take
@@ -79,20 +78,6 @@ class ServerConfig(BaseModel):
             )
             raise ConfigError(f"{path} cannot be used: {reasons}") from None
 
-    @classmethod
-    def from_environment(cls) -> ServerConfig:
-        """Load the file that the SuperLink's environment names; for code inside the ServerApp."""
-        path = os.environ.get(CONFIG_VARIABLE)
-        if not path:
-            raise ConfigError(
-                f"{CONFIG_VARIABLE} is not set: start the SuperLink by `isonomy-server superlink`"
-            )
-        return cls.load(Path(path))
-
-    @property
-    def authority(self) -> Path:
-        return self.home / "authority"
-
     @property
     def tls(self) -> TlsFiles:
         return TlsFiles.of(self.home / "tls")
@@ -101,10 +86,44 @@ class ServerConfig(BaseModel):
     def token_key(self) -> Path:
         return self.home / "token.key"
 
+    @property
+    def socket(self) -> Path:
+        """Where the operator's commands reach the running server."""
+        return self.home / "run" / "server.sock"
+
     def state_folder(self, plan: PlanPublic) -> Path:
         folder = self.home / "state" / plan.hash.hex()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder
+
+    # --- Nodes ---------------------------------------------------------------------------------
+
+    def register(self, certificate: Path, *, replace: bool) -> str:
+        """Let a node in by its certificate, under the name in it; returns the name.
+
+        The file has the node's key for every request at the door, so a key that was replaced is
+        refused at once.
+        """
+        pem = check_issued(self.tls.ca, certificate)
+        holder = Holder.of(pem)
+        if holder.role != NODE:
+            raise ConfigError(f"{certificate} is a certificate of a {holder.role}, not of a node")
+        known = self.node_key(holder.name)
+        if known not in (None, holder.public_key) and not replace:
+            raise ConfigError(
+                f"{holder.name} has a node with another key. If that key was lost, or the party "
+                "says that this is its new one, register it with --replace"
+            )
+        (self.home / "nodes").mkdir(exist_ok=True, mode=0o700)
+        write_private(self.home / "nodes" / f"{holder.name}.pem", pem)
+        return holder.name
+
+    def node_key(self, name: str) -> bytes | None:
+        """Return the public key of the party's node now; None if none is registered."""
+        try:
+            return Holder.of((self.home / "nodes" / f"{name}.pem").read_bytes()).public_key
+        except FileNotFoundError:
+            return None
 
     # --- Plans ---------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from authority_kit import PASSPHRASE, authority
 from cryptography.x509 import ExtendedKeyUsage, load_pem_x509_certificate
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
@@ -20,7 +21,7 @@ from isonomy.common.agreements.agreement import MAX_PLAN_BYTES, PlanPublic
 from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import CertificateError, ConfigError, ProtocolError
-from isonomy.common.keys.certificates import TlsFiles, issue, key_fingerprint, make_authority, renew
+from isonomy.common.keys.certificates import Authority, TlsFiles, issue, key_fingerprint, renew
 from isonomy.common.keys.party import Card, PartyKeys, fingerprint
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.report.audit_cells import NOTION_RATES
@@ -248,37 +249,45 @@ class TestParty:
 
 class TestCertificates:
     def test_renewal_keeps_key_and_names(self, tmp_path: Path) -> None:
-        make_authority(tmp_path / "ca")
-        files = issue(tmp_path / "ca", tmp_path / "relay", "server", ["relay"], ["127.0.0.1"])
+        ca = authority(tmp_path / "ca")
+        files = issue(ca, tmp_path / "relay", "server", "server", ["relay"], ["127.0.0.1"])
         before, key = files.cert.read_bytes(), files.key.read_bytes()
-        renew(tmp_path / "ca", tmp_path / "relay")
+        renew(ca, tmp_path / "relay")
         assert files.cert.read_bytes() != before
         assert files.key.read_bytes() == key
         assert key_fingerprint(files.cert.read_bytes()) == key_fingerprint(before)
         files.read()
 
     def test_a_certificate_is_good_for_one_side_only(self, tmp_path: Path) -> None:
-        make_authority(tmp_path / "ca")
-        issue(tmp_path / "ca", tmp_path / "relay", "server", ["relay"])
-        issue(tmp_path / "ca", tmp_path / "acme", "acme")
+        ca = authority(tmp_path / "ca")
+        issue(ca, tmp_path / "relay", "server", "server", ["relay"])
+        issue(ca, tmp_path / "acme", "acme", "company")
         for _ in range(2):  # as issued, and as renewed
             for name, side in (("relay", SERVER_AUTH), ("acme", CLIENT_AUTH)):
                 pem = TlsFiles.of(tmp_path / name).cert.read_bytes()
                 found = load_pem_x509_certificate(pem).extensions
                 assert list(found.get_extension_for_class(ExtendedKeyUsage).value) == [side]
-                renew(tmp_path / "ca", tmp_path / name)
+                renew(ca, tmp_path / name)
 
     def test_authority_is_never_overwritten(self, tmp_path: Path) -> None:
-        make_authority(tmp_path)
+        authority(tmp_path)
         with pytest.raises(ConfigError, match="never overwritten"):
-            make_authority(tmp_path)
+            Authority.create(tmp_path, PASSPHRASE)
+
+    def test_an_authority_is_sealed(self, tmp_path: Path) -> None:
+        authority(tmp_path)
+        assert b"BEGIN ENCRYPTED PRIVATE KEY" in (tmp_path / "ca.key").read_bytes()
+        with pytest.raises(CertificateError, match="passphrase"):
+            Authority.open(tmp_path, PASSPHRASE + "!")
+        with pytest.raises(ConfigError, match="12 characters"):
+            Authority.create(tmp_path / "other", "short")
 
     def test_what_does_not_fit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        make_authority(tmp_path / "ca")
-        one = issue(tmp_path / "ca", tmp_path / "one", "one")
-        two = issue(tmp_path / "ca", tmp_path / "two", "two")
+        ca = authority(tmp_path / "ca")
+        one = issue(ca, tmp_path / "one", "one", "company")
+        two = issue(ca, tmp_path / "two", "two", "company")
         monkeypatch.setattr("isonomy.common.keys.certificates.CERTIFICATE_DAYS", 0)
-        old = issue(tmp_path / "ca", tmp_path / "old", "old")
+        old = issue(ca, tmp_path / "old", "old", "company")
         with pytest.raises(CertificateError, match="not issued for the key"):
             TlsFiles(one.ca, one.cert, two.key).read()
         with pytest.raises(CertificateError, match="expired"):
@@ -292,4 +301,4 @@ class TestCertificates:
         with pytest.raises(CertificateError, match="not a certificate"):
             two.read()
         with pytest.raises(ConfigError, match="IP address"):
-            issue(tmp_path / "ca", tmp_path / "three", "three", [], ["localhost"])
+            issue(ca, tmp_path / "three", "three", "server", [], ["localhost"])

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from authority_kit import PASSPHRASE, authority
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -20,7 +21,6 @@ from isonomy.common.keys.certificates import (
     TlsFiles,
     install,
     key_fingerprint,
-    make_authority,
     make_request,
     sign_request,
 )
@@ -32,7 +32,9 @@ AUTHORITY = "authority"
 
 def request_of(folder: Path, key: object, *names: str) -> Path:
     """A request by somebody who does not use our function."""
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
+    kinds = (*(NameOID.COMMON_NAME for _ in names), NameOID.ORGANIZATIONAL_UNIT_NAME)
+    parts = zip(kinds, (*names, "company"), strict=True)
+    subject = x509.Name([x509.NameAttribute(kind, value) for kind, value in parts])
     asked = x509.SubjectAlternativeName([x509.DNSName("relay")])
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
     signed = builder.add_extension(asked, critical=True).sign(key, hashes.SHA256())  # type: ignore[arg-type]
@@ -43,12 +45,11 @@ def request_of(folder: Path, key: object, *names: str) -> Path:
 
 class TestRequests:
     def test_signed_and_installed(self, tmp_path: Path) -> None:
-        make_authority(tmp_path / AUTHORITY)
         path = make_request(tmp_path / "tls", "acme", "company")
         assert (tmp_path / "tls" / "tls.key").stat().st_mode & 0o777 == 0o600
         request = Request.load(path)
         assert (request.name, request.role) == ("acme", "company")
-        signed = sign_request(tmp_path / AUTHORITY, request, tmp_path / "out")
+        signed = sign_request(authority(tmp_path / AUTHORITY), request, tmp_path / "out")
         assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["ca.pem", "tls.pem"]
         files = install(tmp_path / "tls", signed.cert, signed.ca)
         files.read()
@@ -57,22 +58,22 @@ class TestRequests:
         assert name.value == "acme"
 
     def test_renewal_keeps_the_key(self, tmp_path: Path) -> None:
-        make_authority(tmp_path / AUTHORITY)
         path = make_request(tmp_path / "tls", "acme", "company")
         key = (tmp_path / "tls" / "tls.key").read_bytes()
-        first = sign_request(tmp_path / AUTHORITY, Request.load(path), tmp_path / "out")
+        first = sign_request(authority(tmp_path / AUTHORITY), Request.load(path), tmp_path / "out")
         before = first.cert.read_bytes()
         again = make_request(tmp_path / "tls", "acme", "company")
-        second = sign_request(tmp_path / AUTHORITY, Request.load(again), tmp_path / "out")
+        second = sign_request(
+            authority(tmp_path / AUTHORITY), Request.load(again), tmp_path / "out"
+        )
         assert (tmp_path / "tls" / "tls.key").read_bytes() == key
         assert second.cert.read_bytes() != before
         assert key_fingerprint(second.cert.read_bytes()) == key_fingerprint(before)
 
     def test_what_a_request_asks_for_is_ignored(self, tmp_path: Path) -> None:
         """Who asks to be the relay becomes a party that dials."""
-        make_authority(tmp_path / AUTHORITY)
         path = request_of(tmp_path, ec.generate_private_key(ec.SECP256R1()), "acme")
-        signed = sign_request(tmp_path / AUTHORITY, Request.load(path), tmp_path / "out")
+        signed = sign_request(authority(tmp_path / AUTHORITY), Request.load(path), tmp_path / "out")
         found = x509.load_pem_x509_certificate(signed.cert.read_bytes()).extensions
         usage = found.get_extension_for_class(x509.ExtendedKeyUsage).value
         assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -110,12 +111,11 @@ class TestRequests:
             Request.load(path)
 
     def test_a_certificate_of_another_key_or_authority(self, tmp_path: Path) -> None:
-        for name in (AUTHORITY, "other"):
-            make_authority(tmp_path / name)
         mine = make_request(tmp_path / "mine", "acme", "company")
         theirs = make_request(tmp_path / "theirs", "acme", "company")
-        for request, authority in ((theirs, AUTHORITY), (mine, "other")):
-            signed = sign_request(tmp_path / authority, Request.load(request), tmp_path / "out")
+        for request, name in ((theirs, AUTHORITY), (mine, "other")):
+            signer = authority(tmp_path / name)
+            signed = sign_request(signer, Request.load(request), tmp_path / "out")
             with pytest.raises(CertificateError):
                 install(tmp_path / "mine", signed.cert, tmp_path / AUTHORITY / "ca.pem")
         assert not TlsFiles.of(tmp_path / "mine").cert.exists(), "nothing was changed"
@@ -124,28 +124,38 @@ class TestRequests:
 def test_by_commands(tmp_path: Path) -> None:
     """Company and server, as in docs/deploy.md: no key leaves the company's home."""
     run = CliRunner()
-    home, server = tmp_path / "company", tmp_path / "server"
+    home, server, ca = tmp_path / "company", tmp_path / "server", tmp_path / "operator"
     config = str(server / "server.toml")
+    (tmp_path / "passphrase").write_text(PASSPHRASE)
+    (tmp_path / "passphrase").chmod(0o600)
+    signer = ("--authority", str(ca), "--passphrase-file", str(tmp_path / "passphrase"))
 
     def done(app: object, *arguments: str, **options: str) -> str:
         result = run.invoke(app, list(arguments), **options)  # type: ignore[arg-type]
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    done(server_app, "init", str(server), "--name", "relay.example")
+    done(server_app, "init", str(server), "--name", "relay.example", *signer)
+    assert not list(server.rglob("ca.key")), "the authority's key is not the server's"
     done(company_app, "keys", "--name", "acme", "--home", str(home))
     made = json.loads(done(company_app, "tls-request", "--home", str(home)))
     out = tmp_path / "out"
     refused = run.invoke(
-        server_app, ["sign", made["request"], "-o", str(out), "-c", config], input="n\n"
+        server_app, ["sign", made["request"], "-o", str(out), *signer], input="n\n"
     )
     assert refused.exit_code == 1
     assert made["fingerprint"] in refused.output
     assert not out.exists()
-    done(server_app, "sign", made["request"], "-o", str(out), "-c", config, "--yes")
+    node = tmp_path / "node"
+    done(company_app, "node-request", "--folder", str(node), "--name", "acme")
+    requests = (made["request"], str(node / "tls.csr"))
+    done(server_app, "sign", *requests, "-o", str(out), *signer, "--yes")
     answer = done(company_app, "tls-install", str(out / "acme" / "tls.pem"), "--home", str(home))
     TlsFiles.of(home / "tls").read()
     assert len(json.loads(answer)["authority"].split()) == 8
+    done(server_app, "register", str(out / "acme" / "node" / "tls.pem"), "-c", config)
+    refused = run.invoke(server_app, ["register", str(out / "acme" / "tls.pem"), "-c", config])
+    assert "not of a node" in str(refused.exception)
     key = (home / "tls" / "tls.key").read_bytes()
     for folder in (server, out):
         assert all(key != file.read_bytes() for file in folder.rglob("*") if file.is_file())

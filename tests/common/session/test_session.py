@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from authority_kit import authority
 from session_kit import FAST, RELAY_NAME, Federation, people, raw_exchange, serving
 from structlog.testing import CapturingLogger
 
@@ -28,7 +29,7 @@ from isonomy.common.base.errors import (
     SessionClosed,
     TokenRefused,
 )
-from isonomy.common.keys.certificates import TlsFiles, issue, make_authority, renew
+from isonomy.common.keys.certificates import TlsFiles, issue, renew
 from isonomy.common.remote.remote import remote_oracle
 from isonomy.common.session.connection import Session
 from isonomy.common.session.links import Parcel
@@ -157,8 +158,7 @@ def test_server_needs_no_encryption_library() -> None:
 
 
 def outsider(federation: Federation, name: str, folder: Path) -> TlsFiles:
-    make_authority(folder / "ca")
-    return issue(folder / "ca", folder / "tls", name)
+    return issue(authority(folder / "ca"), folder / "tls", name, name)
 
 
 def test_certificate_of_another_authority(
@@ -230,7 +230,8 @@ def test_token_of_a_foreign_relay(
     federation: Federation, relay: RelayServer, tmp_path: Path
 ) -> None:
     """Same plan, same signing key, another TLS key: somebody moved the ticket."""
-    issue(federation.folder / "ca", tmp_path / "tls", "server", [RELAY_NAME])
+    ca = authority(federation.folder / "ca")
+    issue(ca, tmp_path / "tls", "server", "server", [RELAY_NAME])
     mine, _ = tickets(relay)
     other = RelayServer(
         "127.0.0.1:0",
@@ -248,7 +249,7 @@ def test_token_of_a_foreign_relay(
 def test_token_outlives_a_renewed_certificate(federation: Federation, relay: RelayServer) -> None:
     mine, _ = tickets(relay)
     relay.stop()
-    renew(federation.folder / "ca", federation.folder / "server" / "tls")
+    renew(authority(federation.folder / "ca"), federation.folder / "server" / "tls")
     with federation.relay(relay.address), federation.session(mine) as session:
         assert session.reconnects == 0
 

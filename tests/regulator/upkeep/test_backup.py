@@ -275,7 +275,7 @@ class TestWitness:
         regulator.change("witness_copies = []", f'witness_copies = ["{named}"]')
         ask(regulator.config, {"type": "witness"})
         assert copy.exists()
-        told = [own.text for own in examine(regulator.config, port=0) if own.level == "warn"]
+        told = [own.text for own in examine(regulator.config) if own.level == "warn"]
         assert any("lies in the home" in text for text in told)
         file = back_up(regulator)
         regulator.approve(regulator.plan_file(name="second", epsilon="0.3"))

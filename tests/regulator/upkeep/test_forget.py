@@ -263,7 +263,7 @@ class TestCutShort:
         assert (begun.target, begun.people, len(begun.plans_closed)) == ("cohort north", 2, 1)
         for path in regulator.config.deletions_folder.iterdir():
             assert b"northerner" not in path.read_bytes()
-        told = [own for own in examine(regulator.config, port=0) if own.check == "deletions"]
+        told = [own for own in examine(regulator.config) if own.check == "deletions"]
         assert [own.level for own in told] == ["fail"]
         assert told[0].fix == "isonomy-regulator forget north"
         done = regulator.run("forget", "north", "--yes", "--json")

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from authority_kit import authority
 from regulator_kit import Regulator, run_regulator
 
 from isonomy.common.base.canonical import canonical_json
@@ -17,7 +18,6 @@ from isonomy.common.base.logs import RotatingFile, logger
 from isonomy.common.keys.certificates import (
     Request,
     issue,
-    make_authority,
     make_request,
     sign_request,
 )
@@ -37,7 +37,7 @@ def regulator(tmp_path: Path) -> Regulator:
 
 def levels(regulator: Regulator) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for own in examine(regulator.config, port=0):
+    for own in examine(regulator.config):
         found.setdefault(own.check, set()).add(own.level)
     return found
 
@@ -46,7 +46,7 @@ class TestDoctor:
     def test_a_whole_home_is_healthy(self, regulator: Regulator) -> None:
         regulator.certify()
         regulator.approve(regulator.plan_file())
-        done = regulator.run("doctor", "--json", "--port", 0)
+        done = regulator.run("doctor", "--json")
         assert done.code == 0, done.stdout
         assert done.json["healthy"] is True
         assert all(own["fix"] for own in done.json["findings"] if own["level"] != "ok")
@@ -195,10 +195,9 @@ class TestRotation:
         assert regulator.run("backup", tmp_path / "b", "--unlock-file", new).code == 0
 
     def sign(self, regulator: Regulator, request: Path, out: Path) -> Path:
-        return sign_request(regulator.folder / "ca", Request.load(request), out).cert
+        return sign_request(authority(regulator.folder / "ca"), Request.load(request), out).cert
 
     def test_a_certificate_and_its_key(self, regulator: Regulator, tmp_path: Path) -> None:
-        make_authority(tmp_path / "ca")
         first = make_request(regulator.config.tls_folder, "regulator", "regulator")
         pem = self.sign(regulator, first, tmp_path / "one")
         done = regulator.run("tls-install", pem, "--json")
@@ -218,8 +217,8 @@ class TestRotation:
     ) -> None:
         regulator.certify()
         before = regulator.config.tls.cert.read_bytes()
-        make_authority(tmp_path / "other")
-        foreign = issue(tmp_path / "other", tmp_path / "foreign", "regulator")
+        other = authority(tmp_path / "other")
+        foreign = issue(other, tmp_path / "foreign", "regulator", "regulator")
         assert regulator.run("tls-install", foreign.cert).code == 17
         own = regulator.config.tls.cert
         assert regulator.run("tls-install", own, "--ca", foreign.ca).code == 17

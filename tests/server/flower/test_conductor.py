@@ -25,8 +25,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.app import ConfigRecord, RecordDict
 
+    from isonomy.common.node.client_app import OUTCOME, TICKET, pass_on
     from isonomy.server.flower import server_app
-    from isonomy.server.flower.client_app import OUTCOME, TICKET, pass_on
     from isonomy.server.flower.server_app import Conductor
 
 PLAN = PlanPublic(
@@ -286,7 +286,7 @@ class TestNode:
             seen.update(content.config_records[OUTCOME])
             return content
 
-        monkeypatch.setattr("isonomy.server.flower.client_app.Message", reply)
+        monkeypatch.setattr("isonomy.common.node.client_app.Message", reply)
         pass_on(self.message(), config)
         return seen
 
@@ -303,7 +303,7 @@ class TestNode:
         def broken(*_: Any) -> Any:
             raise RuntimeError("secret-9137")
 
-        monkeypatch.setattr("isonomy.server.flower.client_app._call", broken)
+        monkeypatch.setattr("isonomy.common.node.client_app._call", broken)
         seen = self.outcome({"isonomy-socket": "/x"}, monkeypatch)
         assert seen["code"] == 1
         assert "secret" not in seen["text"]

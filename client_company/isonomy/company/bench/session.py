@@ -27,7 +27,6 @@ from statistics import median
 from rich.console import Console
 
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.node.node import free_port
 from isonomy.common.session.links import Parcel
 from isonomy.common.sums.local import LocalOracle
 from isonomy.company.bench._relay import figures, open_session, start_relay
@@ -132,17 +131,14 @@ def _relay_leg(layout: Layout, processes: Processes) -> float:
 def _flower_leg(layout: Layout, processes: Processes) -> float:
     """Milliseconds of a leg as a Flower message to one node."""
     config = str(layout.server_config)
-    port = int(tomllib.loads(layout.server_config.read_text())["superlink"]["port"])
-    link = processes.start("superlink", ["isonomy-server", "superlink", "-c", config])
-    processes.until(lambda: link.says("Uvicorn running"), "the SuperLink", START_S)
-    key = layout.company.node_folder / "node.key.pub"
-    processes.run("register", ["isonomy-server", "register", f"{COMPANY}={key}", "-c", config])
+    port = int(tomllib.loads(layout.server_config.read_text())["door"]["port"])
+    server = processes.start("server", ["isonomy-server", "serve", "-c", config])
+    processes.until(lambda: server.says('"ready"'), "the server", START_S)
     processes.start(
         "node",
         [
-            *("isonomy-company", "node", "--superlink", f"127.0.0.1:{port}"),
-            *("--folder", str(layout.company.node_folder), "--ca", str(layout.company.tls.ca)),
-            *("--socket", str(layout.company.socket), "--port", str(free_port())),
+            *("isonomy-company", "node", "--server", f"127.0.0.1:{port}"),
+            *("--folder", str(layout.node(COMPANY)), "--socket", str(layout.company.socket)),
         ],
     )
     legs = ["--legs", str(FLOWER_LEGS), "--size", str(LEG_BYTES)]

@@ -16,8 +16,7 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.certificates import Request, authority_fingerprint, install, make_request
 from isonomy.common.keys.party import Card, PartyKeys, fingerprint
-from isonomy.common.node.command import node
-from isonomy.common.node.node import make_node_key
+from isonomy.common.node.command import node, node_request
 from isonomy.company.cli import audits
 from isonomy.company.cli.align import align, alignment
 from isonomy.company.cli.few_shot_plan import few_shot_plan
@@ -51,15 +50,11 @@ def keys(
 ) -> None:
     """Make this company's keys, once. They are never overwritten.
 
-    Hand keys/card.json to whoever writes the plan and node/node.key.pub to the server's operator,
-    and compare the fingerprint by telephone.
+    Hand keys/card.json to whoever writes the plan, and compare the fingerprint by telephone.
     """
     company = Home(home)
     card = PartyKeys.create(company.keys_folder, name, "company").card()
-    company.node_folder.mkdir(parents=True, exist_ok=True)
-    public = make_node_key(company.node_folder / "node.key")
-    path = company.keys_folder / "card.json"
-    print_json(card=str(path), fingerprint=fingerprint(card), node_key=str(public))
+    print_json(card=str(company.keys_folder / "card.json"), fingerprint=fingerprint(card))
 
 
 @app.command("tls-request")
@@ -199,6 +194,7 @@ def approve(
 
 
 app.command()(node)
+app.command("node-request")(node_request)
 app.command()(audits.audit)
 app.command()(audits.countersign)
 

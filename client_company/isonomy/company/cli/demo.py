@@ -27,7 +27,7 @@ def demo(
 ) -> None:
     """Run a whole federation on this machine and train a fair model through it.
 
-    Makes keys, certificates and people, starts Flower's SuperLink, two nodes, the regulator's
+    Makes keys, certificates and people, starts the server, two Flower nodes, the regulator's
     daemon and the company's script as processes of their own, trains, and takes all of them down
     again. About a minute. The attributes are in the run folder's regulator/ and nowhere else.
     """

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from pathlib import Path
 
@@ -47,19 +46,14 @@ def provision(root: Path) -> None:
     layout.make_folders()
     with Processes(Path("/tmp/logs")) as processes:  # noqa: S108  (the container's own)
         prepare(layout, settings, processes, place)
-    handover = root / "handover"
-    handover.mkdir(exist_ok=True)  # a volume of its own
-    shutil.copy(layout.server / "authority" / "ca.pem", handover)
-    for name in NODES:
-        shutil.copy(root / name / "node" / "node.key.pub", handover / f"{name}.pub")
     for name, user in USERS.items():
         _give(root / name, user, user)
     for name, user in NODES.items():
-        _give(root / name / "node", user, user)
+        _give(layout.node(name), user, user)
         run = root / name / "run"
         os.chown(run, USERS[name], SOCKET_GROUP)
         run.chmod(0o750)
-    for path in (layout.settings, layout.plan, *root.glob("plan.*"), *handover.iterdir()):
+    for path in (layout.settings, layout.plan, *root.glob("plan.*")):
         path.chmod(0o644)
 
 

@@ -17,10 +17,8 @@ EXPECTED_EXCHANGES = 2 + AUDITS + 2
 # Stage → seconds on two idle cores. Only the proportions matter, for the time that is left.
 STAGES = {
     "making keys, certificates, data and plan": 5.0,
-    "starting the SuperLink": 4.0,
-    "registering the nodes": 4.0,
-    "starting the nodes": 1.0,
-    "opening the session": 12.0,
+    "starting the server and the parties": 4.0,
+    "opening the session": 4.0,
     "training": 6.0,
     "ending the run": 5.0,
     "writing the report": 6.0,

@@ -1,20 +1,18 @@
 """Step two of the demonstration: all processes of a federation, up to a trained model.
 
-SuperLink → regulator's daemon, company's script → run (registers the nodes) → two nodes
+server, regulator's daemon, company's script, two nodes → run
 """
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from isonomy.common.node.node import free_port
 from isonomy.company.demo.display import Display
 from isonomy.company.demo.layout import COMPANY, REGULATOR, Layout
 from isonomy.company.demo.processes import Processes
@@ -29,68 +27,44 @@ class Federation:
     def __init__(self, layout: Layout, processes: Processes, display: Display) -> None:
         self._layout, self._processes, self._display = layout, processes, display
         server = tomllib.loads(layout.server_config.read_text())
-        self._port = int(server["superlink"]["port"])
+        self._port = int(server["door"]["port"])
         self._read = 0  # bytes of the company's progress that were shown
 
     def run(self) -> dict[str, Any]:
         """Start everything, wait for the session's end; returns the server's outcome."""
         layout, processes = self._layout, self._processes
-        self._display.stage("starting the SuperLink")
+        self._display.stage("starting the server and the parties")
         config = str(layout.server_config)
-        processes.start("superlink", ["isonomy-server", "superlink", "-c", config])
+        server = processes.start("server", ["isonomy-server", "serve", "-c", config])
         regulator = processes.start(
             "regulator", ["isonomy-regulator", "serve", "-c", str(layout.regulator_config)]
         )
         # Threads that spin while they wait would take the cores from the other processes.
         worker = (Path(sys.executable).name, "-m", "isonomy.company.demo.worker", str(layout.root))
         company = processes.start("company", worker, {**os.environ, "OMP_WAIT_POLICY": "passive"})
-        self._until(self._superlink_answers, "the SuperLink", START_S)
-        run = processes.start("server-run", ["isonomy-server", "run", *self._run_arguments()])
-        self._display.stage("registering the nodes")
-        self._until(lambda: run.says(f"registered {REGULATOR}"), "the registration", START_S)
-        self._until(lambda: regulator.says('"ready"'), "the regulator's daemon", START_S)
-        self._display.stage("starting the nodes")
         for name, command in self._nodes().items():
             processes.start(f"{name}-node", command)
+        self._until(lambda: server.says('"ready"'), "the server", START_S)
+        self._until(lambda: regulator.says('"ready"'), "the regulator's daemon", START_S)
         self._display.stage("opening the session")
+        public = str(PlanFiles.beside(layout.plan).public)
+        run = processes.start("server-run", ["isonomy-server", "run", public, "-c", config])
         self._until(lambda: company.process.poll() is not None, "the training", SESSION_S)
         processes.finish(company)
         self._display.stage("ending the run")
         processes.finish(run, START_S)
         return run.last_json()
 
-    def _run_arguments(self) -> list[str]:
-        layout = self._layout
-        keys = {COMPANY: layout.company.node_folder, REGULATOR: layout.regulator / "node"}
-        nodes = [
-            part for name, f in keys.items() for part in ("--node", f"{name}={f}/node.key.pub")
-        ]
-        return [str(PlanFiles.beside(layout.plan).public), "-c", str(layout.server_config), *nodes]
-
     def _nodes(self) -> dict[str, list[str]]:
         """The command of each party's Flower node."""
-        layout = self._layout
-        common = ("--superlink", f"127.0.0.1:{self._port}")
-        places = {
-            COMPANY: (layout.company.node_folder, layout.company.tls.ca, layout.company.socket),
-            REGULATOR: (
-                layout.regulator / "node",
-                layout.regulator / "tls" / "ca.pem",
-                layout.regulator_socket,
-            ),
-        }
+        sockets = {COMPANY: self._layout.company.socket, REGULATOR: self._layout.regulator_socket}
         return {
             name: [
-                *(f"isonomy-{name}", "node", *common, "--folder", str(folder), "--ca", str(ca)),
-                *("--socket", str(where), "--port", str(free_port())),
+                *(f"isonomy-{name}", "node", "--server", f"127.0.0.1:{self._port}"),
+                *("--folder", str(self._layout.node(name)), "--socket", str(socket)),
             ]
-            for name, (folder, ca, where) in places.items()
+            for name, socket in sockets.items()
         }
-
-    def _superlink_answers(self) -> bool:
-        with socket.socket() as probe:
-            probe.settimeout(0.5)
-            return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
     def _until(self, ready: Callable[[], bool], what: str, timeout_s: float) -> None:
         def ready_or_shown() -> bool:

@@ -1,6 +1,7 @@
 """The demonstration's options, and where each party's files lie below its run folder.
 
 DIR/server       the server's home             DIR/logs           one file per process
+DIR/operator     the authority, sealed         DIR/nodes          keys of the Flower nodes
 DIR/company      the company's home + data     DIR/report.html    for people; report.json and .sig
 DIR/regulator    the regulator's home:         DIR/summary.json   for machines
                  attributes and ledger live
@@ -55,7 +56,7 @@ class Place:
 
     name: str
     host: str
-    superlink_port: int
+    door_port: int
     relay_port: int
     socket_group: str | None = None
 
@@ -77,6 +78,10 @@ class Layout:
         self.logs = root / "logs"
         self.server = root / "server"
         self.server_config = self.server / "server.toml"
+        self.authority = root / "operator" / "authority"
+        # It opens the authority, and is beside it in the demonstration only.
+        self.passphrase = root / "operator" / "passphrase"
+        self.signed = root / "operator" / "signed"
         self.company = Home(root / "company")
         self.company_data = self.company.folder / "data"
         # What the company says about its model, for the regulator's report.
@@ -92,6 +97,10 @@ class Layout:
         self.regulator_socket = self.regulator / "run" / "daemon.sock"
         self.ledger = self.regulator / "ledger.jsonl"
 
+    def node(self, name: str) -> Path:
+        """The folder of a party's Flower node."""
+        return self.root / "nodes" / name
+
     @classmethod
     def make(cls, out: Path | None) -> Layout:
         """Make a run folder: the given one, which must be empty, or one named after now."""
@@ -106,7 +115,7 @@ class Layout:
         """Make the folders of all parties, each for its own eyes."""
         if len(os.fsencode(self.regulator_socket)) > MAX_PATH_BYTES:
             raise ConfigError(f"{self.root} is too long for sockets below it; use a shorter --out")
-        for folder in (self.server, self.company.folder, self.regulator):
+        for folder in (self.server, self.passphrase.parent, self.company.folder, self.regulator):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
         return self

@@ -6,8 +6,11 @@ certificates and plans is a copy within one folder here.
 
 from __future__ import annotations
 
+import secrets
+
+from isonomy.common.base.private_files import create_private
+from isonomy.common.keys.certificates import NODE, install, make_request
 from isonomy.common.keys.party import Card, PartyKeys
-from isonomy.common.node.node import make_node_key
 from isonomy.common.people.cohort import Cohort
 from isonomy.company.demo.layout import COMPANY, REGULATOR, DemoSettings, Layout, Place
 from isonomy.company.demo.population import Population
@@ -21,13 +24,15 @@ def prepare(
     """Make everything that the parties need; returns the people."""
     place = place or Place.here()
     settings.save(layout.settings)
+    create_private(layout.passphrase, secrets.token_hex(16).encode())
+    authority = ("--authority", str(layout.authority), "--passphrase-file", str(layout.passphrase))
     server = processes.start(
         "server-init",
         [
             *("isonomy-server", "init", str(layout.server), "--name", place.name),
             *("--ip", "127.0.0.1", "--host", place.host, "--advertise", place.advertise),
-            *("--superlink-port", str(place.superlink_port)),
-            *("--relay-port", str(place.relay_port)),
+            *("--door-port", str(place.door_port), "--relay-port", str(place.relay_port)),
+            *authority,
         ],
     )
     population = Population.of(settings)
@@ -38,15 +43,20 @@ def prepare(
             *("isonomy-regulator", "init", str(layout.regulator), "--name", REGULATOR),
             *("--epsilon", settings.epsilon, "--delta", settings.delta, "--groups", labels),
             # Beside the vault, so that the demonstration asks for no passphrase. Not for real use.
-            *("--unlock-file", str(layout.regulator_unlock), "--no-tls-request"),
+            *("--unlock-file", str(layout.regulator_unlock)),
             *(("--group", place.socket_group) if place.socket_group else ()),
         ],
     )
     home = layout.company
     keys = PartyKeys.create(home.keys_folder, COMPANY, "company")
-    home.node_folder.mkdir(parents=True, exist_ok=True)
     home.socket.parent.mkdir(exist_ok=True)
-    make_node_key(home.node_folder / "node.key")
+    folders = {
+        **{layout.root / name / "tls": layout.signed / name for name in (COMPANY, REGULATOR)},
+        **{layout.node(name): layout.signed / name / NODE for name in (COMPANY, REGULATOR)},
+    }
+    make_request(home.tls.key.parent, COMPANY, "company")
+    for name in (COMPANY, REGULATOR):
+        make_request(layout.node(name), name, NODE)
     population.write_company(layout.company_data)
     processes.finish(server)
     processes.finish(regulator)
@@ -59,11 +69,10 @@ def prepare(
         ],
     )
     certificates = processes.start(
-        "server-issue",
+        "server-sign",
         [
-            *("isonomy-server", "issue", "-c", str(layout.server_config)),
-            f"{COMPANY}={home.folder / 'tls'}",
-            f"{REGULATOR}={layout.regulator / 'tls'}",
+            *("isonomy-server", "sign", *(str(folder / "tls.csr") for folder in folders)),
+            *("--yes", "-o", str(layout.signed), *authority),
         ],
     )
     plan, cohort = make_plan(
@@ -90,5 +99,10 @@ def prepare(
         ],
     )
     processes.finish(certificates)
+    for folder, signed in folders.items():
+        install(folder, signed / "tls.pem", signed / "ca.pem")
+    nodes = [str(layout.signed / name / NODE / "tls.pem") for name in (COMPANY, REGULATOR)]
+    config = ("-c", str(layout.server_config))
+    processes.run("server-register", ["isonomy-server", "register", *nodes, *config])
     processes.finish(approval)
     return population

@@ -29,7 +29,6 @@ class Home:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.keys_folder = folder / "keys"
-        self.node_folder = folder / "node"
         self.socket = folder / "run" / "company.sock"
         self.tls = TlsFiles.of(folder / "tls")
         self.approvals = Approvals(folder / "plans")

@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from isonomy.common.base.command_line import CommandLine
-from isonomy.common.node.command import node
+from isonomy.common.node.command import node, node_request
 from isonomy.regulator.cli import (
     books,
     inspect,
@@ -34,6 +34,7 @@ app.command()(plans.approve)
 app.command()(plans.reject)
 app.command()(serving.serve)
 app.command()(node)
+app.command("node-request")(node_request)
 app.command()(serving.status)
 app.command()(books.ledger)
 app.command()(report.report)

@@ -83,7 +83,6 @@ def init(
         f"Made {files.home}.",
         f"  policy           {files.policy}   (read it, change it)",
         f"  card             {files.card}   (for the companies)",
-        f"  node key         {files.node_key}   (for the server's operator)",
     ]
     tls = None
     if files.tls_request is not None:

@@ -16,7 +16,7 @@ from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import ProblemsFound
 from isonomy.regulator.serving.officer import ask, daemon_status
 from isonomy.regulator.upkeep.backup import make_backup
-from isonomy.regulator.upkeep.doctor import NODE_PORT, examine
+from isonomy.regulator.upkeep.doctor import examine
 from isonomy.regulator.upkeep.restore import restore as restore_home
 from isonomy.regulator.upkeep.rotation import (
     finish_rotation,
@@ -32,7 +32,6 @@ _MARKS = {"ok": "ok  ", "warn": "NOTE", "fail": "FIX "}
 
 def doctor(
     home: Home = Path(),
-    port: Annotated[int, typer.Option(help="The Flower node's local port.")] = NODE_PORT,
     accept_clock: Annotated[
         bool,
         typer.Option(
@@ -41,7 +40,7 @@ def doctor(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check keys, permissions, vault, ledger, clock, certificates, ports; say how to fix each.
+    """Check keys, permissions, vault, ledger, clock, certificates; say how to fix each.
 
     Ends with 0 if nothing must be fixed, else with code 73. It asks for no passphrase and changes
     nothing, except that it finishes a rotation that was cut short.
@@ -54,7 +53,7 @@ def doctor(
     finish_rotation(config)
     if accept_clock:
         ask(config, {"type": "clock"})
-    findings = examine(config, port=port)
+    findings = examine(config)
     lines = []
     for finding in findings:
         lines.append(f"{_MARKS[finding.level]}  {finding.check:<13} {finding.text}")

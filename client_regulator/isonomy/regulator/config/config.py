@@ -114,7 +114,6 @@ class RegulatorConfig(_Settings):
     deletions_folder = Below("deletions")
     state_folder = Below("state")
     tls_folder = Below("tls")
-    node_folder = Below("node")  # for the Flower node, which another user runs
     socket = Below("run", "daemon.sock")  # where the daemon listens for the Flower node
     officer_socket = Below("officer.sock")  # … and for its own user, nobody else
     witness = Below("witness.json")  # the newest head of the ledger that this home knows of

@@ -30,7 +30,6 @@ from isonomy.common.ledger.ledger import CLOCK_TOLERANCE_S, verify_ledger
 from isonomy.common.ledger.records import Note, Sealed
 from isonomy.common.ledger.state import LedgerState
 from isonomy.common.node.bridge_server import MAX_PATH_BYTES
-from isonomy.common.node.node import check_port
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.approval import check_cohorts, refusals
 from isonomy.regulator.plans.plan_files import few_shot_approvals
@@ -43,7 +42,6 @@ from isonomy.regulator.vault.vault import Vault
 
 EXPIRES_SOON_DAYS = 30
 LEAST_FREE_BYTES = 1 << 30
-NODE_PORT = 9094
 _PACKAGES = ("cryptography", "grpcio", "flwr", "tenseal", "pyarrow")
 
 
@@ -61,7 +59,7 @@ Findings = Iterator[Finding]
 _ok, _warn, _fail = (partial(Finding, level) for level in ("ok", "warn", "fail"))
 
 
-def examine(config: RegulatorConfig, *, port: int = NODE_PORT) -> list[Finding]:
+def examine(config: RegulatorConfig) -> list[Finding]:
     """Return the findings of all checks, in order. A check that cannot be made has failed."""
     checks: dict[str, Callable[[RegulatorConfig], Findings]] = {
         "versions": _versions,
@@ -76,7 +74,6 @@ def examine(config: RegulatorConfig, *, port: int = NODE_PORT) -> list[Finding]:
         "plans": _plans,
         "deletions": _deletions,
         "sockets": _sockets,
-        "ports": lambda config: _ports(port),
         "disk": _disk,
     }
     return [
@@ -300,15 +297,6 @@ def _sockets(config: RegulatorConfig) -> Findings:
         yield _warn("no daemon is running", "isonomy-regulator serve")
     else:
         yield _ok("the daemon answers")
-
-
-def _ports(port: int) -> Findings:
-    try:
-        check_port("127.0.0.1", port)
-        yield _ok(f"{port} is free for the Flower node")
-    except IsonomyError:
-        fix = "nothing if that is the node itself; else start it with another --port"
-        yield _warn(f"{port} is in use", fix)
 
 
 def _disk(config: RegulatorConfig) -> Findings:

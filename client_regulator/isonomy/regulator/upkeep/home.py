@@ -3,10 +3,10 @@
 regulator.toml   policy and settings      vault.bin      people and attributes, encrypted
 keys/            identity, sealing and    ledger.jsonl   from the first approval on
                  member key, card.json    witness.json   how far the ledger had got
-node/            the Flower node's key    plans/         what was approved; closed/: what ended
-tls/             certificate and key      deletions/     signed records of what was forgotten
-run/             socket for the node      state/         how far sessions got
+tls/             certificate and key      plans/         what was approved; closed/: what ended
+run/             socket for the node      deletions/     signed records of what was forgotten
 tasks/           few-shot samples, sealed few-shot/      approved few-shot plans
+                                          state/         how far sessions got
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_private
 from isonomy.common.keys.certificates import make_request
 from isonomy.common.keys.party import PartyKeys, fingerprint
-from isonomy.common.node.node import make_node_key
 from isonomy.regulator.config.config import FILE_NAME, RegulatorConfig
 from isonomy.regulator.config.policy_template import policy_text
 from isonomy.regulator.vault.member_key import make_member_key
@@ -36,7 +35,6 @@ class HomeFiles:
     policy: Path
     card: Path
     fingerprint: str
-    node_key: Path
     tls_request: Path | None
 
 
@@ -74,9 +72,7 @@ def make_home(
     folder.chmod(0o700)
     keys = PartyKeys.create(config.keys_folder, name, "regulator")
     make_member_key(config)
-    for empty in (config.node_folder, config.socket.parent):
-        empty.mkdir(parents=True, exist_ok=True)
-    node_key = make_node_key(config.node_folder / "node.key")
+    config.socket.parent.mkdir(parents=True, exist_ok=True)
     request = make_request(config.tls_folder, name, "regulator") if tls_request else None
     Vault.create(config.vault_path, secret)
     write_private(policy, text.encode())  # last: a folder without it is no home
@@ -85,7 +81,6 @@ def make_home(
         policy=policy,
         card=config.keys_folder / "card.json",
         fingerprint=fingerprint(keys.card()),
-        node_key=node_key,
         tls_request=request,
     )
 

@@ -42,7 +42,7 @@ _TABLE: dict[str, tuple[int, str]] = {
     "TruncatedMessage": (29, "a message ended early or cannot be read; start again"),
     "OversizedMessage": (30, "a message is larger than the protocol allows"),
     "AttemptLost": (31, "the regulator restarted and lost this attempt's key; ask again"),
-    "NodeRefused": (32, "the server refuses this node: register its key, or wait a minute"),
+    "NodeRefused": (32, "the server refuses this node: register its certificate"),
     "InspectionPending": (33, "an inspection is not through; open the query, or wait for it"),
     # --- a hash, signature or proof is wrong
     "VerificationError": (40, "a hash, signature or commitment does not match; stop and compare"),
@@ -62,7 +62,6 @@ _TABLE: dict[str, tuple[int, str]] = {
     "PeerRestarted": (64, "the other side began anew; the question is asked again"),
     "SessionClosed": (65, "the session was ended by the other side; its reason is in the text"),
     "DaemonAbsent": (67, "no daemon listens on the party's local socket; start it"),
-    "NodeFailed": (68, "the Flower node ended by itself; its output says why"),
     "RunFailed": (66, "the Flower run failed; the server's log says why"),
     # --- the regulator's home
     "VaultLocked": (70, "the vault's passphrase or unlock file is wrong or missing"),

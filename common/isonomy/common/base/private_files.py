@@ -11,6 +11,8 @@ from pathlib import Path
 
 from isonomy.common.base.errors import ConfigError, StorageError
 
+MAX_SECRET_BYTES = 4096
+
 
 def write_private(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Replace a file in one step, mode 0600: a reader sees the old file or the new one.
@@ -45,6 +47,18 @@ def read_private(path: Path, size: int) -> bytes:
     if len(data) != size:
         raise ConfigError(f"{path} is not a key: it must have {size} bytes")
     return data
+
+
+def read_secret(path: Path) -> str:
+    """Read the first line of a file that only its owner may read: a passphrase."""
+    try:
+        with path.open("rb") as file:
+            mode, data = os.fstat(file.fileno()).st_mode, file.readline(MAX_SECRET_BYTES)
+        if mode & 0o077:
+            raise ConfigError(f"{path} is readable by others; run: chmod 600 {path}")
+        return data.decode().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(f"cannot read a passphrase from {path}") from None
 
 
 def _replace(path: Path, data: bytes, mode: int, *, sync: bool) -> None:

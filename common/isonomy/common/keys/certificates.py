@@ -1,15 +1,20 @@
 """TLS on every hop, both ways: an authority of our own, short certificates, renewal.
 
-    make_authority(folder)                     folder/ca.key (0600), folder/ca.pem
+    Authority.create(folder, passphrase)       folder/ca.key (sealed, 0600), folder/ca.pem
     make_request(folder, name, role)           party: folder/tls.key (0600), tls.csr
-    sign_request(authority, request, folder)   server: folder/tls.pem, ca.pem, from a tls.csr
+    sign_request(authority, request, folder)   operator: folder/tls.pem, ca.pem, from a tls.csr
     install(folder, certificate, ca)           party: tls.pem and ca.pem beside its key
-    issue(authority, folder, name, …)          all of it at once, on one machine
-    renew(authority, folder)                   a new tls.pem for the same key and names
+    issue(authority, folder, name, role, …)    all of it at once, on one machine
+    renew(authority, folder)                   a new tls.pem for the same key, name and role
 
-A party's key is made where it is used; the server sees the request, which holds the public half.
+A party's key is made where it is used; the operator sees the request, which holds the public half.
 
-A certificate only admits a party to the relay; the keys that the plan pins decide who may say what
+    role (OU)            good for
+    company, regulator   the relay: a party's daemon or script
+    node                 the door: a party's Flower node, and nothing else of the party
+    server               being the relay and the door; no client
+
+A certificate only admits its holder; the keys that the plan pins decide who may say what
 (docs/design.md, section 5). Renewal keeps the key, so that tokens bound to the relay's key stay
 valid.
 """
@@ -22,12 +27,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from isonomy.common.base.canonical import hash_bytes
@@ -38,6 +44,9 @@ from isonomy.common.keys.party import PARTY_NAME
 AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 397
 CLOCK_SKEW = timedelta(minutes=5)
 MAX_PEM_BYTES = 1 << 16
+MIN_PASSPHRASE_CHARS = 12
+SCRYPT_LOG_N = 17  # 128 MiB and a third of a second for each guess at the passphrase
+PARTIES, NODE, SERVER = ("company", "regulator"), "node", "server"
 _CURVES = ("secp256r1", "secp384r1")
 
 
@@ -67,34 +76,69 @@ class TlsFiles:
         return ca, cert, key
 
 
-def make_authority(folder: Path, common_name: str = "Isonomy authority") -> Path:
-    """Make an authority in a folder that has none. Returns the path of its certificate."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    key = ec.generate_private_key(ec.SECP256R1())
-    _write_key(folder / "ca.key", key)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    usage = _usage(sign_certificates=True)
-    certificate = (
-        _builder(name, name, key.public_key(), AUTHORITY_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    write_whole(folder / "ca.pem", _pem(certificate))
-    return folder / "ca.pem"
+@dataclass(frozen=True)
+class Authority:
+    """Who signs certificates. The key is in memory for one command, and sealed on the disk."""
+
+    ca: bytes
+    key: ec.EllipticCurvePrivateKey
+
+    @classmethod
+    def create(cls, folder: Path, passphrase: str) -> Self:
+        """Make an authority in a folder that has none: ca.key, sealed, and ca.pem."""
+        if len(passphrase) < MIN_PASSPHRASE_CHARS:
+            raise ConfigError(f"a passphrase has at least {MIN_PASSPHRASE_CHARS} characters")
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Isonomy authority")])
+        certificate = (
+            _builder(name, name, key.public_key(), AUTHORITY_DAYS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(sign_certificates=True), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        sealing = serialization.BestAvailableEncryption(_sealing_key(certificate, passphrase))
+        _write_key(folder / "ca.key", key, sealing)
+        write_whole(folder / "ca.pem", _pem(certificate))
+        return cls(_pem(certificate), key)
+
+    @classmethod
+    def open(cls, folder: Path, passphrase: str) -> Self:
+        """Unseal an authority's key; CertificateError if the passphrase is another."""
+        ca, sealed = _read(folder / "ca.pem"), _read(folder / "ca.key")
+        secret = _sealing_key(_load_certificate(folder / "ca.pem", ca), passphrase)
+        try:
+            key = serialization.load_pem_private_key(sealed, secret)
+        except (ValueError, TypeError):
+            text = f"{folder / 'ca.key'} does not open with this passphrase"
+            raise CertificateError(text) from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise CertificateError(f"{folder / 'ca.key'} is not an elliptic-curve key")
+        return cls(ca, key)
+
+
+def _sealing_key(certificate: x509.Certificate, passphrase: str) -> bytes:
+    """Return what the key file is encrypted with.
+
+    PKCS8 derives its key by 2,048 rounds of PBKDF2, which is little against guessing; scrypt comes
+    before that. The salt need not be secret, only different for each authority.
+    """
+    scrypt = Scrypt(_key_hash(certificate.public_key()), 32, n=1 << SCRYPT_LOG_N, r=8, p=1)
+    return scrypt.derive(passphrase.encode()).hex().encode()
 
 
 def issue(
-    authority: Path,
+    authority: Authority,
     folder: Path,
-    common_name: str,
+    name: str,
+    role: str,
     dns_names: Sequence[str] = (),
     ip_addresses: Sequence[str] = (),
 ) -> TlsFiles:
-    """Make a key and a certificate for one party or relay; never overwrite a key.
+    """Make a key and a certificate; never overwrite a key.
 
-    With names or addresses it is a server's certificate (relay, SuperLink). Without, it is a
-    client's and good for nothing else: no party can pass for the relay.
+    Names and addresses are for a server's certificate. A client's is good for nothing else: no
+    party can pass for the server.
     """
     try:
         addresses = [x509.IPAddress(ipaddress.ip_address(text)) for text in ip_addresses]
@@ -107,22 +151,46 @@ def issue(
     key = ec.generate_private_key(ec.SECP256R1())
     _write_key(files.key, key)
     names = [*(x509.DNSName(name) for name in dns_names), *addresses]
-    _certify(authority, files, key.public_key(), common_name, names)
+    _certify(authority, files, key.public_key(), _subject(name, role), names)
     return files
 
 
-def renew(authority: Path, folder: Path) -> TlsFiles:
-    """Make a fresh certificate for the same key, name and addresses."""
+def renew(authority: Authority, folder: Path) -> TlsFiles:
+    """Make a fresh certificate for the same key, name, role and addresses; needs no private key."""
     files = TlsFiles.of(folder)
     old = _load_certificate(files.cert, _read(files.cert))
-    key = _load_key(files.key, _read(files.key))
-    (common_name,) = old.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    _check_issuer(old, _load_certificate(files.ca, authority.ca), files.cert)
     try:
         names = list(old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
         names = []
-    _certify(authority, files, key.public_key(), str(common_name.value), names)
+    _certify(authority, files, old.public_key(), old.subject, names)
     return files
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who a certificate says that its holder is. TLS, or `read_issued`, has verified it."""
+
+    name: str
+    role: str
+    public_key: bytes  # in PEM form, as Flower has it in its headers
+
+    @classmethod
+    def of(cls, certificate: bytes) -> Holder:
+        """Read a certificate in PEM or DER form; CertificateError if its subject is not ours."""
+        path = Path("certificate")
+        try:
+            pem = certificate.startswith(b"-----")
+            load = x509.load_pem_x509_certificate if pem else x509.load_der_x509_certificate
+            found = load(certificate)
+        except ValueError:
+            raise CertificateError(f"{path} cannot be read") from None
+        name, role = _name_and_role(found.subject, path)
+        public = found.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        return cls(name, role, public)
 
 
 def key_fingerprint(certificate: bytes) -> bytes:
@@ -143,10 +211,8 @@ def _key_hash(key: Any) -> bytes:
 def make_request(folder: Path, name: str, role: str) -> Path:
     """Make folder/tls.key, and folder/tls.csr to send to the server's operator. Returns the latter.
 
-    An existing key stays: the request then leads to a renewal. The role is for the operator to
-    read; the party's card decides what it may do.
+    An existing key stays: the request then leads to a renewal.
     """
-    _check_name(name)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = TlsFiles.of(folder).key
     if path.exists():
@@ -154,13 +220,7 @@ def make_request(folder: Path, name: str, role: str) -> Path:
     else:
         key = ec.generate_private_key(ec.SECP256R1())
         _write_key(path, key)
-    subject = x509.Name(
-        [
-            x509.NameAttribute(NameOID.COMMON_NAME, name),
-            x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, role),
-        ]
-    )
-    request = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    request = x509.CertificateSigningRequestBuilder().subject_name(_subject(name, role))
     signed = request.sign(key, hashes.SHA256())
     write_whole(folder / "tls.csr", _pem(signed))
     return folder / "tls.csr"
@@ -180,32 +240,29 @@ class Request:
         try:
             request = x509.load_pem_x509_csr(_read(path))
             public, genuine = request.public_key(), request.is_signature_valid
-            names, roles = (
-                [str(attribute.value) for attribute in request.subject.get_attributes_for_oid(kind)]
-                for kind in (NameOID.COMMON_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME)
-            )
+            subject = request.subject
         except (ValueError, TypeError, UnsupportedAlgorithm):
             raise CertificateError(f"{path} is not a certificate request in PEM form") from None
         if not genuine or not isinstance(public, ec.EllipticCurvePublicKey):
             raise CertificateError(f"{path} is not signed by an elliptic-curve key of its sender")
-        if public.curve.name not in _CURVES or len(names) != 1 or len(roles) > 1:
-            raise CertificateError(f"{path} was not made by `tls-request` or `init`")
-        _check_name(names[0])
-        return cls(names[0], "".join(roles)[:32], public)
+        name, role = _name_and_role(subject, path)
+        if public.curve.name not in _CURVES or role not in (*PARTIES, NODE):
+            raise CertificateError(f"{path} was not made by `tls-request` or `node-request`")
+        return cls(name, role, public)
 
     @property
     def fingerprint(self) -> str:
         return _spoken(self.public)
 
 
-def sign_request(authority: Path, request: Request, folder: Path) -> TlsFiles:
+def sign_request(authority: Authority, request: Request, folder: Path) -> TlsFiles:
     """Make folder/tls.pem and folder/ca.pem, to send back.
 
-    Only name and key come from the request: whatever it asks for, it gets a client's certificate.
+    Only name, role and key come from the request: it gets a client's certificate, whatever it says.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = TlsFiles.of(folder)
-    _certify(authority, files, request.public, request.name, [])
+    _certify(authority, files, request.public, _subject(request.name, request.role), [])
     return files
 
 
@@ -220,14 +277,23 @@ def install(folder: Path, certificate: Path, ca: Path) -> TlsFiles:
 
 def read_issued(files: TlsFiles) -> tuple[bytes, bytes, bytes]:
     """Read the three files; CertificateError unless the authority issued the certificate."""
-    ca_pem, pem, key = files.read()
+    check_issued(files.ca, files.cert)
+    return files.read()
+
+
+def check_issued(ca: Path, certificate: Path) -> bytes:
+    """Return a certificate; CertificateError unless this authority issued it."""
+    pem = _read(certificate)
+    issuer = _load_certificate(ca, _read(ca))
+    _check_issuer(_load_certificate(certificate, pem), issuer, certificate)
+    return pem
+
+
+def _check_issuer(certificate: x509.Certificate, issuer: x509.Certificate, path: Path) -> None:
     try:
-        issuer = _load_certificate(files.ca, ca_pem)
-        _load_certificate(files.cert, pem).verify_directly_issued_by(issuer)
+        certificate.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature):
-        text = f"{files.cert} was not issued by the authority in {files.ca}"
-        raise CertificateError(text) from None
-    return ca_pem, pem, key
+        raise CertificateError(f"{path} was not issued by this authority") from None
 
 
 def authority_fingerprint(ca: Path) -> str:
@@ -241,27 +307,40 @@ def _spoken(public: Any) -> str:
     return " ".join(digest[i : i + 4] for i in range(0, 32, 4))
 
 
-def _check_name(name: str) -> None:
-    if not re.fullmatch(PARTY_NAME, name):
+def _subject(name: str, role: str) -> x509.Name:
+    if role != SERVER and not re.fullmatch(PARTY_NAME, name):
         raise CertificateError(
             "a party's name in a certificate has lower-case letters, digits, '.', '_' and '-'"
         )
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+            x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, role),
+        ]
+    )
+
+
+def _name_and_role(subject: x509.Name, path: Path) -> tuple[str, str]:
+    """Return what `_subject` put in; CertificateError for any other subject."""
+    parts = [(part.oid, str(part.value)) for part in subject]
+    if [oid for oid, _ in parts] != [NameOID.COMMON_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME]:
+        raise CertificateError(f"{path} does not hold one name and one role")
+    (_, name), (_, role) = parts
+    _subject(name, role)  # only names that could have been written
+    return name, role
 
 
 # --- How certificates are made ------------------------------------------------------------------
 
 
 def _certify(
-    authority: Path,
+    authority: Authority,
     files: TlsFiles,
     public: Any,
-    common_name: str,
+    subject: x509.Name,
     names: Sequence[x509.GeneralName],
 ) -> None:
-    ca_pem = _read(authority / "ca.pem")
-    ca = _load_certificate(authority / "ca.pem", ca_pem)
-    ca_key = _load_key(authority / "ca.key", _read(authority / "ca.key"))
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    ca = _load_certificate(Path("ca.pem"), authority.ca)
     usage = ExtendedKeyUsageOID.SERVER_AUTH if names else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
         _builder(ca.subject, subject, public, CERTIFICATE_DAYS)
@@ -271,8 +350,8 @@ def _certify(
     )
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    write_whole(files.cert, _pem(builder.sign(ca_key, hashes.SHA256())))
-    write_whole(files.ca, ca_pem)
+    write_whole(files.cert, _pem(builder.sign(authority.key, hashes.SHA256())))
+    write_whole(files.ca, authority.ca)
 
 
 def _builder(issuer: x509.Name, subject: x509.Name, public: Any, days: int) -> Any:
@@ -327,11 +406,15 @@ def _load_key(path: Path, pem: bytes) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+def _write_key(
+    path: Path,
+    key: ec.EllipticCurvePrivateKey,
+    sealing: serialization.KeySerializationEncryption | None = None,
+) -> None:
     pem = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        sealing or serialization.NoEncryption(),
     )
     create_private(path, pem)
 

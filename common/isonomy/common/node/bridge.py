@@ -8,8 +8,8 @@
 One request per connection. A frame is a 4-byte length and that many bytes of canonical JSON; the
 length is checked before anything is read.
 
-The code that calls arrives in a Flower bundle, from whoever can start a run, so it is trusted with
-nothing: it can hand over a ticket and wait. It can neither read files nor name them, and the daemon
+The node that calls speaks with the server, so it is trusted with nothing: it can hand over a ticket
+and wait. It can neither read files nor name them, and the daemon
 checks the ticket against plans that its owner approved. The socket has mode 0660 and a shared
 group; besides, the daemon asks the kernel who is calling (SO_PEERCRED; bridge_server.py).
 """

@@ -3,7 +3,7 @@
 A socket file that a dead process left behind is taken over; one that is in use is not: PATH.lock is
 locked for as long as a daemon listens, so the two cannot be confused.
 
-The caller is code from a Flower bundle. It gets results, and codes with their fixed lines; the
+The caller is a node, or an operator's command. It gets results, and codes with their fixed lines;
 texts of errors, which may name files and counts, go to the daemon's own user only.
 """
 

@@ -1,4 +1,4 @@
-"""The command `node` of both parties: start a Flower node beside the party's process."""
+"""The commands `node` and `node-request` of both parties."""
 
 from __future__ import annotations
 
@@ -7,29 +7,45 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.node._process import run_node
-from isonomy.common.node.node import flower_environment, supernode_command
+from isonomy.common.keys.certificates import NODE, Request, make_request
+
+Folder = Annotated[Path, typer.Option(help="The node's folder: tls.key, tls.pem and ca.pem.")]
+
+
+def node_request(
+    folder: Folder,
+    name: Annotated[str, typer.Option(help="This party's name, as on its card.")],
+) -> None:
+    """Make the node's key and a request for the server's operator, as the node's user.
+
+    A key that is there already stays, and the request renews its certificate. If the key was lost
+    or stolen, remove tls.key first; the operator registers the new one with --replace.
+
+    \\b
+    Examples:
+    isonomy-company node-request --folder /srv/node --name company
+    """
+    request = make_request(folder, name, NODE)
+    typer.echo(f"made {request}; fingerprint {Request.load(request).fingerprint}")
 
 
 def node(
-    superlink: Annotated[str, typer.Option(help="HOST:PORT of the server's SuperLink.")],
+    server: Annotated[str, typer.Option(help="HOST:PORT of the server's door.")],
     socket: Annotated[Path, typer.Option(help="The local socket of this party's process.")],
-    folder: Annotated[Path, typer.Option(help="Folder with node.key, and for Flower's files.")],
-    ca: Annotated[Path, typer.Option(help="The server's ca.pem.")],
-    port: Annotated[int, typer.Option(help="A free local port for Flower's own use.")] = 9094,
+    folder: Folder,
 ) -> None:
     """Start the Flower node (SuperNode), in the foreground, as a user without access to the home.
 
-    Code that arrives with a run executes here. It sees the socket, and no data.
+    It hands tickets to the party's process, and listens on no port. It runs no code that comes with
+    a Flower run.
 
-    \b
+    \\b
     Examples:
-    isonomy-regulator node --superlink server.example.org:9093 --ca /srv/node/ca.pem \\
-        --folder /srv/node --socket /srv/regulator/run/daemon.sock
-    isonomy-company node --superlink server.example.org:9093 --ca /srv/node/ca.pem \\
-        --folder /srv/node --socket /srv/company/run/company.sock
+    isonomy-regulator node --server server.example.org:9093 --folder /srv/node \\\\
+        --socket /srv/regulator/run/daemon.sock
+    isonomy-company node --server server.example.org:9093 --folder /srv/node \\\\
+        --socket /srv/company/run/company.sock
     """
-    command = supernode_command(
-        superlink=superlink, ca=ca, key=folder / "node.key", daemon_socket=socket, port=port
-    )
-    run_node(command, flower_environment(folder / "flower"))
+    from isonomy.common.node._supernode import run_node  # seconds of imports
+
+    run_node(server, folder, socket)

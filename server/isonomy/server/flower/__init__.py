@@ -1,6 +1,5 @@
-"""Isonomy as a Flower app: tickets travel as Flower messages, everything else through the relay.
+"""The control plane: Flower, of which parties reach only what their nodes need.
 
-`flower` calls Flower's commands, `server_app` conducts a session in the ServerApp, `client_app`
-passes the ticket on in each node. `flower_app` and `flower_bench` are the bundles that Flower
-ships; `measure` times Flower messages.
+`serve` is the server's process, `operator` asks it, `superlink` is Flower in process, `_door` the
+way in, `server_app` conducts a session, `measure` times Flower's messages.
 """

@@ -1,4 +1,4 @@
-"""What runs inside Flower's ServerApp: the relay, and one message per party.
+"""The ServerApp: the relay, and one message per party.
 
     (1) wait until every party of the plan has a node online, by its registered name
     (2) send each node one `train.session` message with a ticket for its daemon
@@ -13,6 +13,7 @@ pins.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,14 +30,13 @@ from isonomy.common.base.errors import (
     TransportError,
 )
 from isonomy.common.base.exit_codes import code_of, help_for
-from isonomy.common.base.logs import be_verbose, logger
 from isonomy.common.base.private_files import write_private
 from isonomy.common.node.bridge import DaemonAbsent
+from isonomy.common.node.client_app import OUTCOME, TICKET
 from isonomy.common.session.connection import DONE
 from isonomy.common.session.tickets import SessionRole
 from isonomy.server.config import ServerConfig
-from isonomy.server.flower.client_app import OUTCOME, TICKET
-from isonomy.server.flower.flower import RunFailed
+from isonomy.server.flower.operator import RunFailed
 from isonomy.server.relay.relay import RelayServer
 
 POLL_S = 0.5
@@ -73,10 +73,12 @@ class Conductor:
         *,
         join_s: float,
         log: Any,
+        stopped: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._grid, self._relay, self._join_s = grid, relay, join_s
         self._log, self._clock = log, clock
+        self._stopped = stopped or threading.Event()
         self._companies = {card.name for card in plan.companies}
         self._joined: set[str] = set()  # companies that were in the session under this relay
         self.parties = [Party(card.name, "company") for card in plan.companies]
@@ -97,7 +99,7 @@ class Conductor:
                     f"no node is online for {', '.join(absent)}; start it, check that its key is "
                     "registered under that name, and run again"
                 )
-            time.sleep(POLL_S)
+            self.pause()
         for party in self.parties:
             self._send(party, nodes[party.name])
 
@@ -114,6 +116,11 @@ class Conductor:
             for party in self.parties:
                 party.code = code_of(PartyTimeout("")) if party.code is None else party.code
         return any(party.code is None for party in self.parties)
+
+    def pause(self) -> None:
+        """Wait a little; RunFailed once the operator has stopped the run."""
+        if self._stopped.wait(POLL_S):
+            raise RunFailed("the run was stopped. Run again to resume")
 
     def completed(self) -> bool:
         """Say whether every company took part and closed with "done".
@@ -196,18 +203,15 @@ def _outcome(reply: Message) -> tuple[int, dict[str, Any]]:
     return code_of(ProtocolError("")), {}
 
 
-def conduct(grid: Any, plan_hash: str, *, verbose: bool) -> None:
+def conduct(
+    grid: Any, config: ServerConfig, plan: PlanPublic, *, stopped: threading.Event, log: Any
+) -> None:
     """Run one session to its end; RunFailed if it did not complete (its state stays)."""
-    if verbose:
-        be_verbose()
-    log = logger("server")
-    config = ServerConfig.from_environment()
-    plan = config.plan(plan_hash)
     state = config.state_folder(plan)
     began = time.monotonic()
     relay = RelayServer.of(config, plan, log).start()
     try:
-        conductor = Conductor(grid, relay, plan, join_s=config.join_s, log=log)
+        conductor = Conductor(grid, relay, plan, join_s=config.join_s, stopped=stopped, log=log)
         conductor.gather()
         _wait(conductor, relay, began + config.session_s)
     finally:
@@ -230,7 +234,7 @@ def _wait(conductor: Conductor, relay: RelayServer, deadline: float) -> None:
             relay.end(f"the server ended the session: {conductor.reasons}")
         if now > deadline or (grace and now > grace):
             break
-        time.sleep(POLL_S)
+        conductor.pause()
     if done:
         conductor.settle()
 

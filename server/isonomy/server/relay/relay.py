@@ -32,6 +32,7 @@ from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.canonical import MAX_INTEGER
 from isonomy.common.base.errors import (
     MAX_NOTE_CHARS,
+    CertificateError,
     ConfigError,
     IsonomyError,
     OversizedMessage,
@@ -43,7 +44,7 @@ from isonomy.common.base.errors import (
 )
 from isonomy.common.base.logs import logger
 from isonomy.common.base.malloc import reuse_freed_memory
-from isonomy.common.keys.certificates import TlsFiles, key_fingerprint
+from isonomy.common.keys.certificates import PARTIES, Holder, TlsFiles, key_fingerprint
 from isonomy.common.keys.identity import Identity
 from isonomy.common.node.node import free_port
 from isonomy.common.session.links import WINDOW_BYTES
@@ -468,6 +469,8 @@ def _ends_exchange(envelope: Envelope) -> bool:
 
 
 def _certificate_name(context: Any) -> str:
-    """Return the common name in the client's certificate, which TLS has verified."""
-    names = context.auth_context().get("x509_common_name", [])
-    return str(names[0].decode("utf-8", "replace")) if len(names) == 1 else ""
+    """Return the party's name in the certificate that TLS has verified; "" if it is a node's."""
+    with suppress(LookupError, CertificateError):
+        holder = Holder.of(context.auth_context()["x509_pem_cert"][0])
+        return holder.name if holder.role in PARTIES else ""
+    return ""

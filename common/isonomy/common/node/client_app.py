@@ -1,4 +1,4 @@
-"""What runs inside a party's Flower node: a thin bridge to the daemon, and nothing else.
+"""The ClientApp of a party's Flower node: a thin bridge to the daemon, and nothing else.
 
 It passes the ticket on and waits. It never sees a plan, a key, a row, an attribute or the ledger:
 those are the daemon's, another process of another user. What goes back to the server is the
@@ -12,16 +12,32 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
 
 from isonomy.common.base.canonical import canonical_json
 from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.base.exit_codes import INTERNAL, code_of, help_for
 from isonomy.common.node.bridge import DaemonAbsent, DaemonFailed, call
-from isonomy.common.node.node import SOCKET_KEY
 
-TICKET, OUTCOME = "ticket", "outcome"
+TICKET, OUTCOME, PAYLOAD = "ticket", "outcome", "payload"
+SOCKET_KEY = "isonomy-socket"  # the one entry of a node's configuration
 CONNECT_RETRY_S = 0.5
+
+app = ClientApp()
+
+
+@app.train("session")
+def session(message: Message, context: Context) -> Message:
+    """Answer with the daemon's summary, or with a number that says what went wrong."""
+    return pass_on(message, dict(context.node_config))
+
+
+@app.query("echo")
+def echo(message: Message, context: Context) -> Message:
+    """Send a payload back, for `isonomy-server measure`."""
+    content = RecordDict({PAYLOAD: message.content.config_records[PAYLOAD]})
+    return Message(content=content, reply_to=message)
 
 
 def pass_on(message: Message, node_config: Mapping[str, object]) -> Message:

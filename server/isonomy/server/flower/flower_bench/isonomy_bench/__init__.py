@@ -1,1 +1,0 @@
-"""A payload to a node and back, as Flower messages."""

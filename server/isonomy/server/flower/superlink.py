@@ -1,0 +1,157 @@
+"""Flower's SuperLink in this process: its app for nodes, its state, its runs.
+
+Everything here is Flower's inside, which Flower is free to change: it is pinned to 1.41, and
+tests/server/flower starts the real thing (docs/adr/0011). Flower's program serves three interfaces
+on one port: control and runtime, by which anybody starts runs and takes them over, and fleet, which
+nodes need. Here nobody serves the first two: what they do is called in process. The state is in
+memory; who may be a node is known by files (config), and a run ends with the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from flwr.app import Context, Message, RecordDict
+from flwr.common.constant import (
+    HEARTBEAT_DEFAULT_INTERVAL,
+    NOOP_ACCOUNT_NAME,
+    NOOP_FLWR_AID,
+    SUPERLINK_NODE_ID,
+    TRANSPORT_TYPE_GRPC_RERE,
+    SubStatus,
+)
+from flwr.serverapp import ServerApp
+from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, TaskType
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
+from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
+from flwr.superlink.config_loader import SuperLinkLifespanConfig
+from flwr.superlink.grid import HttpGrid
+from flwr.superlink.main import create_app
+from flwr.superlink.servicer.runtime import runtime_handlers
+
+from isonomy.common.base.logs import is_verbose
+
+os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
+# Flower has one task in a process, and stamps every new message with it; see `push_messages`.
+TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 0, 0, SUPERLINK_NODE_ID
+
+
+def _settings() -> SuperLinkLifespanConfig:
+    """Return the settings of an app that starts nothing by itself: no process, no port."""
+    return SuperLinkLifespanConfig(
+        control_address="",
+        health_server_address=None,
+        host="",
+        port=0,
+        insecure=False,
+        certificates=None,
+        superexec_auth_secret=os.urandom(32),  # nobody has it
+        authn_plugin=NoOpControlAuthnPlugin(),
+        event_log_plugin=None,
+        fleet_event_log_plugin=None,
+        enable_event_log=False,
+        artifact_provider=None,
+        enable_supernode_auth=True,
+        fleet_api_type=TRANSPORT_TYPE_GRPC_RERE,
+        fleet_api_address=None,
+        simulation=False,
+        ssl_ca_certfile=None,
+        ssl_certfile=None,
+        ssl_keyfile=None,
+        database=FLWR_IN_MEMORY_DB_NAME,
+        isolation="process",  # else it starts a program that runs what anybody uploads
+        runtime_dependency_install=False,
+    )
+
+
+class SuperLink:
+    """Flower's app and state."""
+
+    def __init__(self) -> None:
+        logging.getLogger("flwr").setLevel(logging.INFO if is_verbose() else logging.WARNING)
+        self.app = create_app(_settings(), SuperLinkLifespan)
+        self._state = self.app.state.linkstate_factory.state()
+
+    def admit(self, name: str, public_key: bytes) -> None:
+        """Let the party's node in under this key, and no other node of that name."""
+        known = self._state.get_node_id_by_public_key(public_key)
+        for node in self._state.get_node_info(owner_aids=[NOOP_FLWR_AID]):
+            if node.name == name and node.node_id != known and not node.unregistered_at:
+                self._state.delete_node(NOOP_FLWR_AID, node.node_id)
+        if known is not None:
+            self._state.deactivate_node(known)  # else a node that crashed waits for a minute
+            return
+        owner = (NOOP_FLWR_AID, NOOP_ACCOUNT_NAME)
+        self._state.create_node(*owner, public_key, HEARTBEAT_DEFAULT_INTERVAL, name=name)
+
+    def start(self) -> int:
+        """Begin a run; returns Flower's id of it."""
+        run_id = self._state.create_run(
+            None, None, None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP
+        )
+        task_id = self._run(run_id).primary_task_id
+        self._state.claim_task(task_id)
+        self._state.activate_task(task_id)
+        return int(run_id)
+
+    def run(self, run_id: int, app: ServerApp) -> None:
+        """Run the ServerApp of a run that has begun, to its end."""
+        task_id = self._run(run_id).primary_task_id
+        (task,) = self._state.get_tasks(task_ids=[task_id])
+        heartbeat = HeartbeatSender(lambda: self._state.acknowledge_task_heartbeat(task_id))
+        heartbeat.start()
+        try:
+            grid = _LocalGrid(self._state, task)
+            grid.set_run(self._run(run_id))
+            app(grid, Context(run_id, SUPERLINK_NODE_ID, {}, RecordDict(), {}))
+            self._state.finish_task(task_id, SubStatus.COMPLETED, "")
+        finally:
+            heartbeat.stop()
+            self._state.finish_task(task_id, SubStatus.FAILED, "")  # nothing if it has ended
+            self._state.cleanup_run(run_id)
+
+    def stop(self, run_id: int) -> None:
+        """Stop a run: no message of it is passed on any more."""
+        self._state.stop_run(run_id)
+
+    def status(self, run_id: int) -> str:
+        """Return `running` or `finished:…`; `finished:unknown` for a run of another process."""
+        if not self._state.get_run_info(run_ids=[run_id]):
+            return "finished:unknown"
+        status = self._run(run_id).status
+        return f"{status.status}:{status.sub_status}" if status.sub_status else str(status.status)
+
+    def _run(self, run_id: int) -> Any:
+        (run,) = self._state.get_run_info(run_ids=[run_id])
+        return run
+
+
+class _LocalGrid(HttpGrid):
+    """Flower's Grid, with Flower's handlers called in process instead of by HTTP."""
+
+    def __init__(self, state: Any, task: Any) -> None:
+        super().__init__(token="in process")  # noqa: S106  (no token is ever checked)
+        self._state, self._task = state, task
+
+    @property
+    def _runtime_client(self) -> Any:
+        return self
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages of this run: several runs share the process."""
+        messages = list(messages)
+        for message in messages:
+            message.metadata.__dict__["_run_id"] = self._task.run_id
+            message.metadata.__dict__["_src_task_id"] = self._task.task_id
+        return super().push_messages(messages)
+
+    def __getattr__(self, method: str) -> Any:
+        """Return the handler of a method of the runtime interface, such as PushMessages."""
+        words = "".join(f"_{c.lower()}" if c.isupper() else c for c in method).lstrip("_")
+        handler = getattr(runtime_handlers, words)
+        return lambda request: handler(request, self._state, self._task)
