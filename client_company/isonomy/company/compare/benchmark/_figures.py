@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from isonomy.company.compare.benchmark._published import PublishedPoint
+from isonomy.company.compare.benchmark._published import Rival
 from isonomy.company.compare.benchmark._summary import Mean, front
 from isonomy.company.compare.benchmark.methods import GREY, method, published_method
 from isonomy.company.rehearsal.panels import Panel, Series, figure
@@ -32,7 +32,7 @@ SeriesOf = Callable[[str], list[Series]]
 
 def draw(
     means: Sequence[Mean],
-    published: Sequence[PublishedPoint] = (),
+    published: Sequence[Rival] = (),
     steps: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """File name without ending → SVG text. Figures without data are left out."""
@@ -71,7 +71,7 @@ def _floor(means: Sequence[Mean]) -> float | None:
 # --- Error against violation ---------------------------------------------------------------------
 
 
-def _all_sets(notion: str, means: Sequence[Mean], published: Sequence[PublishedPoint]) -> str:
+def _all_sets(notion: str, means: Sequence[Mean], published: Sequence[Rival]) -> str:
     panels = [_trade_off(_place(where), where, 1.0, means, published) for where in _places(means)]
     title = f"Error against violation of {_words(notion)} at ε = 1"
     return figure(title, panels, note=_NOTE, columns=2)
@@ -81,7 +81,7 @@ def _all_budgets(
     where: Where,
     budgets: Sequence[float],
     means: Sequence[Mean],
-    published: Sequence[PublishedPoint],
+    published: Sequence[Rival],
 ) -> str:
     panels = [_trade_off(f"ε = {e:g}", where, e, means, published) for e in budgets]
     title = f"{_place(where)}: error against violation of {_words(where[2])}"
@@ -93,15 +93,11 @@ def _trade_off(
     where: Where,
     epsilon: float,
     means: Sequence[Mean],
-    published: Sequence[PublishedPoint],
+    published: Sequence[Rival],
 ) -> Panel:
     """A panel of error against violation: published points below those that ran here."""
     here = [mean for mean in means if mean.where == where and mean.epsilon in (None, epsilon)]
-    points = [
-        point
-        for point in published
-        if (point.dataset, point.attribute, point.notion) == where and point.epsilon == epsilon
-    ]
+    points = [point for point in published if (point.where, point.epsilon) == (where, epsilon)]
     return Panel(
         title, "violation (log scale)", "error", [*_published(points), *_run_here(here)],
         x_log=True, y_span=0.03, shade=_floor(here),
@@ -133,8 +129,8 @@ def _mark_of(strategy: str, base: str) -> str:
     return {"gbdt": "star", "mlp": "down"}.get(base, mark) if strategy == "tilt" else mark
 
 
-def _published(points: Iterable[PublishedPoint]) -> list[Series]:
-    groups: dict[str, list[PublishedPoint]] = {}
+def _published(points: Iterable[Rival]) -> list[Series]:
+    groups: dict[str, list[Rival]] = {}
     for point in points:
         groups.setdefault(point.method, []).append(point)
     series = []

@@ -28,44 +28,39 @@ _NOTIONS = {
     "Demographic Parity Experiments": "demographic_parity",
     "Equalized Odds Experiments": "equalized_odds",
 }
-_COLUMNS = ("experiment", "method", "dataset", "epsilon", "misclassification", "fairness_metric")
+_COLUMNS = (
+    "experiment", "method", "dataset", "epsilon", "misclassification", "fairness_metric",
+    "violation_mean",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class PublishedPoint:
-    """A published mean."""
+class Rival:
+    """A competitor's point, published or run again."""
 
-    method: str
-    dataset: str
-    attribute: str
-    notion: str
+    method: str  # a paper's name for it, or the label of what was run here
+    where: tuple[str, str, str]  # set, attribute, notion
     epsilon: float
     error: float
     violation: float
 
 
-def curves(data_dir: Path | None) -> list[PublishedPoint]:
+def curves(data_dir: Path | None) -> list[Rival]:
     """The published points that belong beside ours; none where the file is not given."""
     path = None if data_dir is None else data_dir / FILE
     if path is None or not path.is_file():
         return []
     frame = pd.read_csv(path)
-    missing = [name for name in (*_COLUMNS, "violation_mean") if name not in frame.columns]
+    missing = [name for name in _COLUMNS if name not in frame.columns]
     if missing:
         raise DataError(f"{path} has no column {', '.join(missing)}")
-    points = []
-    for row in frame.to_dict("records"):
-        notion = _NOTIONS.get(str(row["experiment"]))
-        place = _SETS.get(str(row["dataset"]))
-        if place is None or notion != row["fairness_metric"] or row["epsilon"] == float("inf"):
-            continue
-        points.append(
-            PublishedPoint(
-                str(row["method"]), *place, str(notion), float(row["epsilon"]),
-                float(row["misclassification"]), float(row["violation_mean"]),
-            )
-        )  # fmt: skip
-    return points
+    notion = frame["experiment"].map(_NOTIONS)
+    alike = (notion == frame["fairness_metric"]) & frame["dataset"].isin(_SETS)
+    rows = frame.loc[alike & (frame["epsilon"] < float("inf")), list(_COLUMNS)]
+    return [
+        Rival(method, (*_SETS[name], metric), float(epsilon), float(error), float(violation))
+        for _, method, name, epsilon, error, metric, violation in rows.itertuples(index=False)
+    ]
 
 
 # --- Tables 1 and 2 of Wang et al. (2024): Adult, (measure, accuracy in per cent) ----------------

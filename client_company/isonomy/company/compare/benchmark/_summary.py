@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from isonomy.company.compare.benchmark._published import Rival
 from isonomy.company.compare.benchmark.cells import Cell
 from isonomy.company.compare.benchmark.methods import method
 
@@ -117,17 +118,6 @@ def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 @dataclass(frozen=True)
-class Rival:
-    """A competitor's point, published or run again."""
-
-    label: str
-    where: tuple[str, str, str]
-    epsilon: float
-    error: float
-    violation: float
-
-
-@dataclass(frozen=True)
 class Verdict:
     """`both`, `error` or `no`, and tilt's point that earned it (None: tilt was not run there)."""
 
@@ -178,34 +168,25 @@ def rerun_rivals(means: Iterable[Mean]) -> list[Rival]:
 # --- Paired tests ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Paired:
-    """Differences `tilt − other` by seed, with two-sided p-values (NaN: too few seeds)."""
+def paired(tilt: Mean, other: Mean) -> tuple[int, pd.DataFrame]:
+    """Common seeds, and a row each for error and violation: mean of tilt − other, two p-values.
 
-    seeds: int
-    error: float
-    violation: float
-    error_t: float
-    violation_t: float
-    error_wilcoxon: float
-    violation_wilcoxon: float
-
-
-def paired(tilt: Mean, other: Mean) -> Paired:
-    """Tran et al. use a paired t-test over 100 runs; Wilcoxon's test needs no normal errors.
-
-    Splits are the same by seed, so runs pair. With n seeds Wilcoxon's p is at least 2^(1 − n).
+    Tran et al. use a paired t-test over 100 runs; Wilcoxon's test needs no normal errors. Splits
+    are the same by seed, so runs pair. With n seeds Wilcoxon's p is at least 2^(1 − n); p is NaN
+    where there are too few seeds or no difference.
     """
     from scipy.stats import ttest_rel, wilcoxon
 
-    a, b = ({seed: point for seed, *point in mean.by_seed} for mean in (tilt, other))
-    common = sorted(set(a) & set(b))
-    first, second = (np.array([of[seed] for seed in common]).reshape(-1, 2) for of in (a, b))
-    gaps = first - second
-    mean = gaps.mean(axis=0) if common else np.full(2, np.nan)
-    p_t, p_w = np.full(2, np.nan), np.full(2, np.nan)
-    for column in range(2):
-        if len(common) >= 2 and gaps[:, column].std() > 0:
-            pair = first[:, column], second[:, column]
-            p_t[column], p_w[column] = ttest_rel(*pair).pvalue, wilcoxon(*pair).pvalue
-    return Paired(len(common), *mean, *p_t, *p_w)
+    columns = ["seed", "error", "violation"]
+    first, second = (
+        pd.DataFrame(m.by_seed, columns=columns).set_index("seed") for m in (tilt, other)
+    )
+    common = first.index.intersection(second.index)
+    rows = {}
+    for measure in columns[1:]:
+        pair = first.loc[common, measure], second.loc[common, measure]
+        gap = pair[0] - pair[1]
+        tests = (ttest_rel, wilcoxon) if len(gap) > 1 and gap.std() > 0 else ()
+        p_values = [float(test(*pair).pvalue) for test in tests] or [np.nan, np.nan]
+        rows[measure] = [float(gap.mean()), *p_values]
+    return len(common), pd.DataFrame.from_dict(rows, "index", columns=["mean", "t", "wilcoxon"])

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from isonomy.company.compare.benchmark._published import EO_TABLE, GF_TABLE, PublishedPoint
+from isonomy.company.compare.benchmark._published import EO_TABLE, GF_TABLE, Rival
 from isonomy.company.compare.benchmark._summary import (
     Mean,
-    Rival,
     Verdict,
     paired,
     rerun_rivals,
@@ -23,7 +23,7 @@ from isonomy.company.compare.benchmark.methods import method, published_method
 Judged = tuple[Verdict, Verdict]
 
 
-def markdown(means: Sequence[Mean], published: Sequence[PublishedPoint]) -> str:
+def markdown(means: Sequence[Mean], published: Sequence[Rival]) -> str:
     """All tables, one after the other."""
     parts = [means_tables(means), dominance_table(means, published), wang_tables(means)]
     return "\n".join([*parts, paired_table(means)])
@@ -77,22 +77,21 @@ def _budget(mean: Mean) -> str:
 # --- Dominance ---------------------------------------------------------------------------------
 
 
-def judged(means: Sequence[Mean], published: Sequence[PublishedPoint], cap: float) -> list[Judged]:
+def judged(means: Sequence[Mean], published: Sequence[Rival], cap: float) -> list[Judged]:
     """(verdict with any base model, verdict with logistic models) of every point at ε ≤ cap."""
     tilts = [mean for mean in means if mean.is_tilt]
     logistic = [mean for mean in tilts if mean.base == "logistic"]
-    rivals = [*published_rivals(published), *rerun_rivals(means)]
+    theirs = [replace(one, method=published_method(one.method).label) for one in published]
+    rivals = [*theirs, *rerun_rivals(means)]
     pairs = [
         (verdict(rival, tilts), verdict(rival, logistic))
-        for rival in sorted(rivals, key=lambda one: (one.where, one.label, one.epsilon, one.error))
+        for rival in sorted(rivals, key=lambda one: (one.where, one.method, one.epsilon, one.error))
         if rival.epsilon <= cap
     ]
     return [pair for pair in pairs if pair[0].by is not None]
 
 
-def dominance_table(
-    means: Sequence[Mean], published: Sequence[PublishedPoint], cap: float = 1.0
-) -> str:
+def dominance_table(means: Sequence[Mean], published: Sequence[Rival], cap: float = 1.0) -> str:
     """For every private competitor at ε ≤ cap: is a point of tilt better in both?
 
     Counts per competitor, then every point that is not beaten. A competitor's curve begins at its
@@ -106,14 +105,14 @@ def dominance_table(
     groups: dict[tuple[str, str, str], list[Judged]] = {}
     for pair in pairs:
         rival = pair[0].rival
-        groups.setdefault((rival.where[0], rival.where[2], rival.label), []).append(pair)
+        groups.setdefault((rival.where[0], rival.where[2], rival.method), []).append(pair)
     rows = [
         (name, notion.replace("_", " "), label, str(len(of)), *_counts(of, 0), *_counts(of, 1))
         for (name, notion, label), of in groups.items()
     ]
     open_rows = [
         (
-            best.rival.where[0], best.rival.where[2].replace("_", " "), best.rival.label,
+            best.rival.where[0], best.rival.where[2].replace("_", " "), best.rival.method,
             f"{best.rival.epsilon:g}", f"{best.rival.error:.4f}", f"{best.rival.violation:.4f}",
             _point(best),
         )
@@ -137,18 +136,6 @@ def _counts(pairs: Sequence[Judged], which: int) -> tuple[str, str, str]:
     """How many `both`, `error`, `no`; where tilt was not run, a point is not beaten."""
     kinds = [pair[which].verdict for pair in pairs]
     return (str(kinds.count("both")), str(kinds.count("error")), str(kinds.count("no")))
-
-
-def published_rivals(published: Iterable[PublishedPoint]) -> list[Rival]:
-    """The papers' points as competitors."""
-    return [
-        Rival(
-            published_method(point.method).label,
-            (point.dataset, point.attribute, point.notion),
-            point.epsilon, point.error, point.violation,
-        )
-        for point in published
-    ]  # fmt: skip
 
 
 def _point(best: Verdict) -> str:
@@ -203,14 +190,16 @@ def paired_table(means: Sequence[Mean], least: int = 3) -> str:
                 continue
             if other.epsilon not in (None, tilt.epsilon) or min(tilt.seeds, other.seeds) < least:
                 continue
-            test = paired(tilt, other)
+            seeds, tests = paired(tilt, other)
             rows.append(
                 (
                     tilt.dataset, tilt.notion.replace("_", " "), method(other.strategy).label,
-                    f"{tilt.epsilon:g}", str(test.seeds),
-                    f"{test.error:+.4f}", _number(test.error_t, 3), _number(test.error_wilcoxon, 3),
-                    f"{test.violation:+.4f}", _number(test.violation_t, 3),
-                    _number(test.violation_wilcoxon, 3),
+                    f"{tilt.epsilon:g}", str(seeds),
+                    *(
+                        text
+                        for mean, t, wilcoxon in tests.itertuples(index=False)
+                        for text in (f"{mean:+.4f}", _number(t, 3), _number(wilcoxon, 3))
+                    ),
                 )
             )  # fmt: skip
     body = _table(head, rows, texts=3) if rows else f"No pair has {least} seeds or more.\n"

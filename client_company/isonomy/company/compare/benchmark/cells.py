@@ -24,7 +24,7 @@ import hashlib
 import itertools
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from importlib.metadata import version as installed_version
@@ -127,11 +127,6 @@ class Cell:
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "options": dict(self.options)}
-
-    @staticmethod
-    def of(content: Mapping[str, Any]) -> Cell:
-        fields = {name: content[name] for name in Cell.__dataclass_fields__}
-        return Cell(**{**fields, "options": tuple(content["options"].items())})
 
     def __str__(self) -> str:
         budget = "" if self.epsilon is None else f", ε = {self.epsilon:g}"

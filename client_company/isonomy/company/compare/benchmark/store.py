@@ -16,7 +16,6 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from isonomy.common.base.errors import ConfigError, StorageError
@@ -32,37 +31,27 @@ class Store:
         self.path = folder / FILE
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._file = self.path.open("ab", buffering=0)
         except OSError as error:
             raise StorageError(f"{self.path} cannot be opened: {error.strerror}") from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._file)
-            raise ConfigError(
-                f"another benchmark is writing to {folder}; wait for it, or name another --out"
-            ) from None
-        try:
-            self._records = self._recover()
-        except BaseException:
-            os.close(self._file)
+            self._records = _by_key(self.path)
+            # Half a line at the end: a run was killed in the middle of it.
+            self._file.truncate(self.path.read_bytes().rfind(b"\n") + 1)
+        except BaseException as error:
+            self._file.close()
+            if isinstance(error, BlockingIOError):
+                raise ConfigError(
+                    f"another benchmark is writing to {folder}; wait for it, or name another --out"
+                ) from None
             raise
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        os.close(self._file)
-
-    @property
-    def records(self) -> list[dict[str, Any]]:
-        """The last line of every key, in order of first appearance."""
-        return list(self._records.values())
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
     def finished(self, key: str) -> bool:
         return self._records.get(key, {}).get("status") == "ok"
@@ -71,29 +60,30 @@ class Store:
         """Append and fsync; raises StorageError and leaves no half line behind."""
         # One write of a whole line: a kill leaves it out or cuts it, and never mixes two lines.
         line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-        size = os.fstat(self._file).st_size
+        size = os.fstat(self._file.fileno()).st_size
         try:
-            if os.write(self._file, line) != len(line):
+            if self._file.write(line) != len(line):
                 raise OSError(0, "the disk took only a part of the line")
             os.fsync(self._file)
         except OSError as error:
-            os.ftruncate(self._file, size)
+            self._file.truncate(size)
             raise StorageError(f"{self.path} could not be written: {error.strerror}") from None
         self._records[str(record["key"])] = dict(record)
 
-    def _recover(self) -> dict[str, dict[str, Any]]:
-        content = self.path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole != len(content):
-            os.ftruncate(self._file, whole)  # a run was killed in the middle of a line
-            os.fsync(self._file)
-        return parse_lines(content[:whole], self.path)
+
+def read_records(folder: Path, made_by: str = "isonomy benchmark") -> list[dict[str, Any]]:
+    """Results without locking or mending anything: for figures beside a run that goes on."""
+    path = folder / FILE
+    if not path.is_file():
+        raise ConfigError(f"{path} does not exist; run `{made_by} --out {folder}` first")
+    return list(_by_key(path).values())
 
 
-def parse_lines(content: bytes, path: Path) -> dict[str, dict[str, Any]]:
+def _by_key(path: Path) -> dict[str, dict[str, Any]]:
     """Whole lines by key; raises ConfigError with the number of a line that is none of ours."""
+    content = path.read_bytes()
     records: dict[str, dict[str, Any]] = {}
-    for number, line in enumerate(content.splitlines(), start=1):
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
         try:
             record = json.loads(line)
             if not all(name in record for name in _FIELDS):
@@ -105,12 +95,3 @@ def parse_lines(content: bytes, path: Path) -> dict[str, dict[str, Any]]:
             ) from None
         records[str(record["key"])] = record
     return records
-
-
-def read_records(folder: Path, made_by: str = "isonomy benchmark") -> list[dict[str, Any]]:
-    """Results without locking or mending anything: for figures beside a run that goes on."""
-    path = folder / FILE
-    if not path.is_file():
-        raise ConfigError(f"{path} does not exist; run `{made_by} --out {folder}` first")
-    content = path.read_bytes()
-    return list(parse_lines(content[: content.rfind(b"\n") + 1], path).values())
