@@ -15,6 +15,7 @@ from isonomy.company.fair.inputs import features
 from isonomy.company.fair.inputs.columns import ColumnCoder, Columns
 from isonomy.company.fair.inputs.features import FeatureMap, fit_features
 from isonomy.company.fair.inputs.people import People
+from isonomy.company.fair.inputs.state import Arrays, pack, unpack
 
 
 def table(n: int = 300) -> pd.DataFrame:
@@ -66,8 +67,8 @@ def test_without_bins_is_a_part_of_the_same_columns() -> None:
 def test_state_makes_the_same_map() -> None:
     score = np.linspace(0, 1, 300)
     phi = fit_features(table(), score, np.random.default_rng(0))
-    state, arrays = phi.to_state()
-    again = FeatureMap.from_state(json.loads(json.dumps(state)), arrays)
+    arrays = Arrays()
+    again = unpack(FeatureMap, json.loads(json.dumps(pack(phi, arrays))), arrays)
     np.testing.assert_array_equal(again.rows(table(), score), phi.rows(table(), score))
 
 

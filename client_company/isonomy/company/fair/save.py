@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +29,12 @@ from isonomy.common.base.errors import ConfigError, DataError, VerificationError
 from isonomy.common.base.private_files import write_private, write_whole
 from isonomy.company.fair._model_card import card_json, card_markdown
 from isonomy.company.fair.estimator import FairClassifier
-from isonomy.company.fair.inputs.features import FeatureMap
+from isonomy.company.fair.inputs.state import Arrays, pack, unpack
 from isonomy.company.fair.onnx_export import Schema, onnx_bytes
-from isonomy.company.fair.tilt.analysis import Proxy
 from isonomy.company.fair.tilt.model import TiltedModel
-from isonomy.company.fair.tilt.notions import Event
 from isonomy.company.fair.tilt.report import Report
-from isonomy.company.fair.tilt.rule import Tilt
 
-SCHEMA = 1
+SCHEMA = 2
 MODEL, ARRAYS, BASE = "model.json", "arrays.safetensors", "base.joblib"
 ONNX = "model.onnx"
 
@@ -69,7 +65,8 @@ def save_model(
         raise ConfigError(f"{folder} is not empty; give a new folder")
     exported = onnx_bytes(classifier, X) if onnx else None
     folder.mkdir(parents=True, exist_ok=True)
-    state, arrays = _model_state(classifier.model_)
+    arrays = Arrays()
+    model = pack(classifier.model_, arrays)
     save_file(arrays, folder / ARRAYS)
     base: dict[str, Any] = {
         "type": f"{type(classifier.base_estimator_).__module__}."
@@ -82,16 +79,17 @@ def save_model(
         base["sha256"] = _sha256(folder / BASE)
     if exported is not None:
         write_private(folder / ONNX, exported)
-    state |= {
+    state = {
         "schema": SCHEMA,
+        "model": model,
         "classes": _plain_classes(classifier.classes_),
         "columns": int(classifier.n_features_in_),
         "column_names": [str(n) for n in getattr(classifier, "feature_names_in_", [])],
         "base": base,
-        "report": classifier.report_.to_json(),
+        "report": pack(classifier.report_, arrays),
         "queries": list(classifier.releases_.queries) if classifier.releases_ else [],
         "arrays_sha256": _sha256(folder / ARRAYS),
-        "schema_of_columns": classifier.schema_.to_json(),
+        "schema_of_columns": pack(classifier.schema_, arrays),
         "onnx_sha256": _sha256(folder / ONNX) if exported is not None else None,
     }
     write_private(folder / MODEL, _json(state))
@@ -122,13 +120,13 @@ def load_model(folder: str | Path, *, estimator: Any = None, trust: bool = False
         folder, state["base"], estimator, trust
     )
     try:
-        classifier.model_ = _model_from(state, arrays)
-        classifier.report_ = _report_from(state["report"])
+        classifier.model_ = unpack(TiltedModel, state["model"], arrays)
+        classifier.report_ = unpack(Report, state["report"], arrays)
         classifier.classes_ = np.array(state["classes"])
         classifier.n_features_in_ = int(state["columns"])
         if state["column_names"]:
             classifier.feature_names_in_ = np.array(state["column_names"], dtype=object)
-        classifier.schema_ = Schema.from_json(state["schema_of_columns"])
+        classifier.schema_ = unpack(Schema, state["schema_of_columns"], arrays)
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{folder / MODEL} lacks or garbles a field: {error}") from error
     classifier.releases_, classifier._outcome = None, None
@@ -165,46 +163,6 @@ def _base(folder: Path, base: dict[str, Any], estimator: Any, trust: bool) -> tu
         raise VerificationError(f"{folder / BASE} is not the file that {MODEL} describes")
     first, second = joblib.load(folder / BASE)
     return first, second
-
-
-def _model_state(model: TiltedModel) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(JSON, arrays) from which `_model_from` makes the same rule."""
-    state: dict[str, Any] = {
-        "events": [asdict(event) for event in model.events],
-        "retrained": model.retrained,
-        "offset": model.tilt.offset,
-        "features": None,
-        "blocks": [],
-    }
-    arrays = {"lam": np.ascontiguousarray(model.tilt.lam)}
-    if model.features is not None and model.proxy is not None:
-        state["features"], constants = model.features.to_state()
-        state["blocks"] = [[block.start, block.stop] for block in model.proxy.blocks]
-        arrays |= constants
-        arrays |= {
-            "proxy.shares": np.ascontiguousarray(model.proxy.shares),
-            "proxy.beta": np.ascontiguousarray(model.proxy.beta),
-        }
-    return state, arrays
-
-
-def _model_from(state: dict[str, Any], arrays: dict[str, Any]) -> TiltedModel:
-    features = proxy = None
-    if state["features"] is not None:
-        features = FeatureMap.from_state(state["features"], arrays)
-        blocks = tuple(slice(int(a), int(b)) for a, b in state["blocks"])
-        proxy = Proxy(arrays["proxy.shares"], arrays["proxy.beta"], blocks)
-    events = tuple(Event(**event) for event in state["events"])
-    tilt = Tilt(arrays["lam"], float(state["offset"]))
-    return TiltedModel(features, proxy, tilt, events, bool(state["retrained"]))
-
-
-def _report_from(state: dict[str, Any]) -> Report:
-    values = {field.name: state[field.name] for field in fields(Report)}
-    for name in ("attributes", "groups", "interval", "notes"):
-        values[name] = tuple(values[name])
-    values["tilt"] = tuple(tuple(row) for row in values["tilt"])
-    return Report(**values)
 
 
 def _read_state(folder: Path) -> dict[str, Any]:

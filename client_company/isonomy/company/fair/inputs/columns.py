@@ -13,7 +13,7 @@ A table that was one-hot coded before passes unchanged, because its columns have
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -137,13 +137,6 @@ class ColumnCoder:
             _write(code, columns.values[code.name], coded[:, start : start + code.width])
             start += code.width
         return coded
-
-    def to_json(self) -> list[dict[str, Any]]:
-        return [asdict(code) for code in self.codes]
-
-    @classmethod
-    def from_json(cls, state: list[Mapping[str, Any]]) -> ColumnCoder:
-        return cls(tuple(Code(**{**code, "levels": tuple(code["levels"])}) for code in state))
 
 
 def _fit_code(name: str, column: NDArray[Any]) -> Code:

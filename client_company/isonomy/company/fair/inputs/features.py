@@ -21,7 +21,6 @@ and Bank lose a little by the balancing and get some of it back by the stretchin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,23 +96,6 @@ class FeatureMap:
         linear = centred @ self.basis if self.basis.size else centred
         constant = np.full((len(coded), 1), CONSTANT)
         return np.hstack([constant, linear, waves - self.fourier_centre])
-
-    def to_state(self) -> tuple[dict[str, Any], dict[str, Floats]]:
-        """(JSON, arrays named "features.…") from which `from_state` makes the same map."""
-        arrays = {f"features.{n}": np.ascontiguousarray(getattr(self, n)) for n in _ARRAYS}
-        return {"coder": self.coder.to_json(), "limit": self.limit, "bins": self.bins}, arrays
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any], arrays: Mapping[str, Floats]) -> FeatureMap:
-        return cls(
-            coder=ColumnCoder.from_json(state["coder"]),
-            limit=float(state["limit"]),
-            bins=bool(state["bins"]),
-            **{n: np.asarray(arrays[f"features.{n}"], dtype=np.float64) for n in _ARRAYS},
-        )
-
-
-_ARRAYS = ("centre", "stretch", "basis", "omega", "phase", "fourier_centre", "edges", "shares")
 
 
 def fit_features(X: Any, score: Floats, rng: np.random.Generator) -> FeatureMap:

@@ -6,7 +6,6 @@ it, and a saved model keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.base.errors import DataError
 
 Kind = Literal["number", "text", "other"]
 
@@ -66,16 +65,6 @@ class Schema:
                 numbers = series.to_numpy(dtype=np.float64, na_value=np.nan)
                 feeds[name] = numbers.reshape(-1, 1)
         return feeds
-
-    def to_json(self) -> dict[str, Any]:
-        return {"names": list(self.names), "kinds": list(self.kinds), "named": self.named}
-
-    @classmethod
-    def from_json(cls, state: Mapping[str, Any]) -> Schema:
-        kinds = tuple(state["kinds"])
-        if not set(kinds) <= {"number", "text", "other"}:
-            raise ConfigError("a saved model names a kind of column that this version lacks")
-        return cls(tuple(str(n) for n in state["names"]), kinds, bool(state["named"]))
 
 
 def inputs_of(X: Any) -> dict[str, NDArray[Any]]:

@@ -6,55 +6,28 @@ They hold noised group sums, the company's decisions and scores, and no ids or a
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.company.fair.inputs.features import FeatureMap
-from isonomy.company.fair.tilt.notions import Event
+from isonomy.company.fair.inputs.state import Arrays, pack, unpack
 from isonomy.company.fair.tilt.releases import Releases
 
-SCHEMA = 1
+SCHEMA = 2
 JSON, ARRAYS = "releases.json", "releases.safetensors"
-_ARRAYS = (
-    "counts",
-    "count_deviation",
-    "moments",
-    "moment_deviation",
-    "decisions",
-    "audits",
-    "audit_deviation",
-    "score",
-)
 
 
 def save_releases(releases: Releases, folder: str | Path) -> Path:
     """Write releases into a folder; refuses to overwrite others."""
-    folder = Path(folder)
+    folder, arrays = Path(folder), Arrays()
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / JSON).exists():
         raise ConfigError(f"{folder} holds releases already; they are paid for, so keep them")
-    state, constants = releases.features.to_state()
-    arrays = {name: np.ascontiguousarray(getattr(releases, name)) for name in _ARRAYS}
-    save_file(arrays | constants, folder / ARRAYS)
-    plain: dict[str, Any] = {
-        "schema": SCHEMA,
-        "attributes": releases.attributes,
-        "groups": releases.groups,
-        "sizes": releases.sizes,
-        "events": [asdict(event) for event in releases.events],
-        "classes": releases.classes,
-        "features": state,
-        "fingerprint": releases.fingerprint.hex(),
-        "units": releases.units,
-        "queries": releases.queries,
-    }
-    (folder / JSON).write_text(json.dumps(plain, indent=1, ensure_ascii=False), encoding="utf-8")
+    state = {"schema": SCHEMA, "releases": pack(releases, arrays)}
+    save_file(arrays, folder / ARRAYS)
+    (folder / JSON).write_text(json.dumps(state, indent=1, ensure_ascii=False), encoding="utf-8")
     return folder
 
 
@@ -69,17 +42,7 @@ def load_releases(folder: str | Path) -> Releases:
     if not isinstance(state, dict) or state.get("schema") != SCHEMA:
         raise ConfigError(f"{folder / JSON} is of another schema; this version reads {SCHEMA}")
     try:
-        return Releases(
-            attributes=tuple(state["attributes"]),
-            groups=tuple(state["groups"]),
-            sizes=tuple(state["sizes"]),
-            events=tuple(Event(**event) for event in state["events"]),
-            classes=int(state["classes"]),
-            features=FeatureMap.from_state(state["features"], arrays),
-            fingerprint=bytes.fromhex(state["fingerprint"]),
-            units=int(state["units"]),
-            queries=tuple(state["queries"]),
-            **{name: arrays[name] for name in _ARRAYS},
-        )
+        releases: Releases = unpack(Releases, state["releases"], arrays)
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{folder / JSON} lacks or garbles a field: {error}") from error
+    return releases
