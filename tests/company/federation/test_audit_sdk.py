@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,17 @@ def test_decisions_from_a_file(tmp_path: Path) -> None:
             read_decisions(path)
 
 
+def test_the_fingerprint_of_decisions_cannot_be_tried_out(run: Audited) -> None:
+    """Who knows everybody else's cells could test a person's against an unsalted hash."""
+    one, two = (audit(run.oracle, run.after, run.label, name="after", share=0.1) for _ in "12")
+    assert one.decisions_sha256 != two.decisions_sha256
+    cells = 2 * np.asarray(run.label) + np.asarray(run.after)
+    people = np.arange(len(cells)).astype("<i8").tobytes()
+    raw = run.oracle.cohort.root + people + cells.astype("<i8").tobytes()
+    assert hashlib.sha256(one.salt + raw).hexdigest() == one.decisions_sha256
+    assert one.salt.hex() not in repr(one)
+
+
 def test_a_statement_grows_by_audits_and_fits_one_plan(run: Audited, tmp_path: Path) -> None:
     path, model = tmp_path / "statement.json", tmp_path / "model.bin"
     model.write_bytes(b"weights")
@@ -158,6 +170,10 @@ def test_a_statement_grows_by_audits_and_fits_one_plan(run: Audited, tmp_path: P
     made = add_to_statement(path, run.plan, "company", [second], reason="because")
     assert made == Statement.load(path)
     assert set(made.decisions) == {"before", "after"}
+    salts = path.with_suffix(".salts")
+    assert first.salt.hex() in salts.read_text()
+    assert second.salt.hex() in salts.read_text()
+    assert salts.stat().st_mode & 0o077 == 0
     assert made.model == "a model"
     assert len(made.model_sha256) == 64
     assert made.reason == "because"

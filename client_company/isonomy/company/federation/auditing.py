@@ -10,8 +10,9 @@ into its report. The price is known beforehand: `price(oracle, share=0.03)`.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,8 @@ class AuditResult:
     counts: NoisedCounts
     tables: tuple[AuditTable, ...]
     totals: tuple[float, ...]
-    decisions_sha256: str
+    decisions_sha256: str  # under `salt`, which the company keeps to itself
+    salt: bytes = field(repr=False)
     receipt: Receipt
     price: Price
 
@@ -178,6 +180,7 @@ def audit(
     counts = NoisedCounts(
         expression, oracle.groups, cells, release.values, float(release.deviation[0])
     )
+    salt = os.urandom(32)
     if joint:
         totals = tuple(float(total) for total in release.values.sum(axis=0).round(3))
     return AuditResult(
@@ -186,7 +189,8 @@ def audit(
         counts=counts,
         tables=tuple(counts.tables(smallest_group)),
         totals=totals,
-        decisions_sha256=_fingerprint(oracle, positions, rows),
+        decisions_sha256=_fingerprint(oracle, positions, rows, salt),
+        salt=salt,
         receipt=release.receipt,
         price=cost,
     )
@@ -236,10 +240,13 @@ def _check_useful(cost: Price, people: int, groups: int) -> None:
         )
 
 
-def _fingerprint(oracle: GroupOracle, positions: Ints, rows: NDArray[np.float64]) -> str:
-    """SHA-256 over cohort, people and their cells: names the audited decisions, shows none."""
-    # The root stands for the ids: equal hashes mean the same people in the same order.
-    digest = hashlib.sha256(oracle.cohort.root)
+def _fingerprint(
+    oracle: GroupOracle, positions: Ints, rows: NDArray[np.float64], salt: bytes
+) -> str:
+    """SHA-256 over salt, cohort, people and their cells: names the decisions, shows none."""
+    # Without the salt, who knows all cells but a few people's could try these out. The root stands
+    # for the ids: equal hashes mean the same people in the same order.
+    digest = hashlib.sha256(salt + oracle.cohort.root)
     digest.update(positions.astype("<i8").tobytes())
     digest.update(rows.argmax(axis=1).astype("<i8").tobytes())
     return digest.hexdigest()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import write_private
 from isonomy.common.report.schema import Statement, millionths
 from isonomy.company.federation.auditing import AuditResult
 
@@ -22,7 +23,11 @@ def add_to_statement(
     file: Path | None = None,
     reason: str = "",
 ) -> Statement:
-    """Write a statement, or add audits to the one at `path`; returns it as written."""
+    """Write a statement, or add audits to the one at `path`; returns it as written.
+
+    The salts of the audits' fingerprints go to a file beside it that the company keeps: with them
+    it can show later which decisions were audited.
+    """
     old = Statement.load(path) if path.exists() else None
     if old is not None and (old.plan, old.company) != (plan.hash.hex(), company):
         raise ConfigError(f"{path} is a statement about another plan, or of another company")
@@ -40,6 +45,10 @@ def add_to_statement(
             "reason": reason or (old.reason if old else ""),
         }
     )
+    salts = path.with_suffix(".salts")
+    lines = salts.read_bytes() if salts.exists() else b""
+    lines += b"".join(f"{a.name}\t{a.salt.hex()}\n".encode() for a in audits)
+    write_private(salts, lines)
     statement.save(path)
     return statement
 
