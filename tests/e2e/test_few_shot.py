@@ -94,7 +94,7 @@ class Town:
         make_server(root)
         run(
             regulator_app,
-            *("init", self.home, "--epsilon", "10", "--delta", "1e-5"),
+            *("init", self.home, "--epsilon", "20", "--delta", "1e-5"),
             *("--unlock-file", str(root / "unlock.key")),
         )
         run(company_app, "keys", "--name", "company", "--home", self.company)

@@ -47,7 +47,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> FewShotPlan:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    cap = units_for(100.0, 1e-5)
+    cap = units_for(300.0, 1e-5)
     with Ledger.create(tmp_path / "ledger.jsonl", cap_units=cap, delta=1e-5) as opened:
         yield opened
 
@@ -62,8 +62,18 @@ def test_the_budget_is_set_aside_once_for_every_sample(plan: Any, ledger: Any, t
     desk(plan, ledger, tmp_path)
     desk(plan, ledger, tmp_path)
     (entry,) = ledger.plans()
-    assert (entry.people, entry.units, entry.individual) == (SAMPLES, plan.cap_units, True)
-    assert ledger.held_units(MEMBERS) == plan.cap_units
+    assert (entry.people, entry.units, entry.individual) == (SAMPLES, 4 * plan.cap_units, True)
+    assert ledger.held_units(MEMBERS) == 4 * plan.cap_units, "a sample exchanged, not left out"
+
+
+def test_one_total_for_queries_and_samples(plan: Any, tmp_path: Path):
+    """Half of the total by queries and half by rounds: together too much for one attribute."""
+    cap = 2 * plan.cap_units
+    with Ledger.create(tmp_path / "half.jsonl", cap_units=cap, delta=1e-5) as half:
+        half.bind_key(b"t" * 32)
+        half.reserve(b"q" * 32, half.add_people(MEMBERS), plan.cap_units)
+        with pytest.raises(BudgetExceeded):
+            desk(plan, half, tmp_path)
 
 
 def test_a_round_is_one_record_that_names_what_left(plan: Any, ledger: Any, tmp_path: Path):
@@ -71,7 +81,7 @@ def test_a_round_is_one_record_that_names_what_left(plan: Any, ledger: Any, tmp_
     assert record.answer == hashlib.sha256(values.astype("<i8").tobytes()).digest()
     assert (record.adjacency, record.event["round"]) == ("sample", 0)
     # What the samples really lost depends on them, and a ledger is shown to others.
-    assert record.units == plan.round_units == 3 * 10**12
+    assert record.units == 4 * plan.round_units == 12 * 10**12
     assert record.units > UNITS
     assert ledger.head == record.hash
     stored = tmp_path / "desk" / "contribution"
@@ -241,7 +251,7 @@ def test_other_tasks_than_the_plan_s_are_refused(plan: Any, ledger: Any, tmp_pat
 
 
 def test_a_ledger_without_room_sets_nothing_aside(plan: Any, tmp_path: Path):
-    cap = plan.cap_units - 1
+    cap = plan.held_units - 1
     with Ledger.create(tmp_path / "small.jsonl", cap_units=cap, delta=1e-5) as small:
         with pytest.raises(BudgetExceeded):
             desk(plan, small, tmp_path)

@@ -55,6 +55,8 @@ def approve(
     if isinstance(loaded, Plan | FewShotPlan):
         epsilon, total = loaded.epsilon_millionths / MILLION, config.ledger.epsilon
         size = loaded.samples if isinstance(loaded, FewShotPlan) else loaded.cohort_size
+        if isinstance(loaded, FewShotPlan):
+            epsilon = round(epsilon_of(loaded.held_units, loaded.delta_value), 3)
         fields |= {"epsilon": epsilon, "epsilon_total": float(total)}
         text += f"\nε = {epsilon:g} of {total} is set aside for each of {size:,} "
         text += "samples, for good." if isinstance(loaded, FewShotPlan) else "people."

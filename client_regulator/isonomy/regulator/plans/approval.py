@@ -114,8 +114,8 @@ def _budget_refusals(config: RegulatorConfig, plan: Plan | FewShotPlan, strategy
     if float(plan.delta) > float(delta):
         broken.append(f"δ = {plan.delta} is above the policy's {delta}")
     limit = policy.epsilon_per_run
-    if limit is not None and plan.cap_units > units_for(float(limit), float(delta)):
-        broken.append(f"ε = {_epsilon(plan):g} is above the {limit} of one run")
+    if limit is not None and plan.held_units > units_for(float(limit), float(delta)):
+        broken.append(f"ε = {_epsilon(plan):.3g} is above the {limit} of one run")
     return broken
 
 
@@ -158,10 +158,10 @@ def _above_total(
     total: str,
 ) -> list[str]:
     delta, units = float(config.ledger.delta), ledger.held_units(members)
-    if not members or units + plan.cap_units <= units_for(float(total), delta):
+    if not members or units + plan.held_units <= units_for(float(total), delta):
         return []
     return [
-        f"ε = {_epsilon(plan):g} on top of the {epsilon_of(units, delta):.3g} that somebody of "
+        f"ε = {_epsilon(plan):.3g} on top of the {epsilon_of(units, delta):.3g} that somebody of "
         f"{whom} has already set aside is above the total of {total}"
     ]
 
@@ -174,4 +174,7 @@ def _refuse(broken: Sequence[str]) -> None:
 
 
 def _epsilon(plan: Plan | FewShotPlan) -> float:
+    """What counts against the total: of a few-shot plan, that of an exchanged sample."""
+    if isinstance(plan, FewShotPlan):
+        return epsilon_of(plan.held_units, float(plan.delta))
     return plan.epsilon_millionths / MILLION

@@ -145,6 +145,11 @@ class Plan(Agreement):
         """Do openings go to the regulator itself? Then it sees the rows of inspected queries."""
         return self.auditor == self.regulator.x25519
 
+    @property
+    def held_units(self) -> int:
+        """What the ledger sets aside for each person."""
+        return self.cap_units
+
     def describe(self) -> str:
         """The plan in plain language, for the owner who approves it."""
         companies = ", ".join(card.name for card in self.companies)
@@ -157,7 +162,8 @@ class Plan(Agreement):
             f"  aims at {self.notion} within {self.tolerance_millionths / MILLION:g} by strategy "
             f"{self.strategy};",
             f"  spends at most ε = {epsilon:g} at δ = {self.delta} of every person's budget"
-            + (", each person counted alone;" if self.individual_filter else ";"),
+            + (", each person counted alone" if self.individual_filter else "")
+            + " (promised about their attributes being these and not others);",
             f"  {self._describe_inspection()};",
             f"  the people's records are {'also' if self.record_privacy else 'not'} protected by "
             "differential privacy, their attributes are.",

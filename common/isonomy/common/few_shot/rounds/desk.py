@@ -20,10 +20,11 @@ again: nothing was spent. The company chooses θ and sees a refusal, so a learne
 because of what is in a sample: nobody would have paid for what the failure reveals. A learner that
 fails all the same is tried MAX_FAILURES times, whatever θ comes next.
 
-Budget: the plan's cap is reserved once for every sample (`individual`, adjacency "sample"). The
-learner's filter keeps each sample's own account and stops at that cap. A debit says what a round
-can cost at most by the settings. What a sample really lost depends on the data, and a ledger is
-shown to others, so that figure is in the file alone.
+Budget: the plan's cap is reserved once for every sample (`individual`), four times over: the ledger
+counts what exchanging a sample costs, the plan what leaving it out does (FewShotPlan.held_units).
+The learner's filter keeps each sample's own account and stops at the plan's cap. A debit says what
+a round can cost at most by the settings. What a sample really lost depends on the data, and a
+ledger is shown to others, so that figure is in the file alone.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from isonomy.common.base.errors import (
 from isonomy.common.base.private_files import write_private
 from isonomy.common.few_shot.rounds._messages import theta_hash
 from isonomy.common.few_shot.rounds._rounds import checked_values
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
+from isonomy.common.few_shot.rounds.plan import REPLACED, FewShotPlan
 from isonomy.common.few_shot.rounds.sides import Contribution, RegulatorSide
 from isonomy.common.ledger.ledger import DebitRecord, Ledger
 from isonomy.common.privacy.queries import query_id_prefix
@@ -123,7 +124,7 @@ class RoundDesk:
             )
         ledger.bind_key(member_key_tag)
         self._root = ledger.add_people(members)
-        ledger.reserve(plan.hash, self._root, plan.cap_units, individual=True)
+        ledger.reserve(plan.hash, self._root, plan.held_units, individual=True)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     @property
@@ -203,7 +204,7 @@ class RoundDesk:
             query_id=f"{query_id_prefix(self._plan.hash)}round-{stored.number:06d}",
             request_hash=_request_hash(self._plan.hash, stored.number, stored.theta_hash),
             root=self._root,
-            units=self._plan.round_units,
+            units=REPLACED * self._plan.round_units,
             event={
                 "mechanism": "gaussian",
                 "kind": "few_shot",

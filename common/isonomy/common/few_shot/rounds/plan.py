@@ -17,9 +17,10 @@ from isonomy.common.base.errors import ModelsDiffer
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.few_shot.rounds.settings import MILLION, FewShotSettings
 from isonomy.common.keys.party import Hex32
-from isonomy.common.privacy.accounting import units_for
+from isonomy.common.privacy.accounting import epsilon_of, units_for
 from isonomy.common.privacy.units import UNITS_PER_MU2, ceil_div
 
+REPLACED = 4  # μ² of a sample that is exchanged, at most, over that of one that is left out
 KIND: Literal["few-shot"] = "few-shot"
 PoolName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 
@@ -62,6 +63,16 @@ class FewShotPlan(Agreement):
         """The budget in units of μ²: the most whose ε at δ is at most the approved one."""
         return units_for(self.settings.epsilon / MILLION, self.delta_value)
 
+    @property
+    def held_units(self) -> int:
+        """What the ledger sets aside: the cap for a sample that is exchanged for another one.
+
+        `cap_units` protect a sample that is left out. Exchanging it moves every sum by up to twice
+        the norm, so it costs four times as much of μ². The ledger's total is about people whose
+        attribute is replaced by another, and adds these units to those of queries.
+        """
+        return REPLACED * self.cap_units
+
     @cached_property
     def round_units(self) -> int:
         """The most that a round can cost a sample: by the settings, whatever the samples are.
@@ -83,6 +94,10 @@ class FewShotPlan(Agreement):
                 f"side builds {fingerprint.hex()[:16]}… with {size}. Install matching versions on "
                 "both sides"
             )
+
+    @property
+    def _exchanged(self) -> float:
+        return epsilon_of(self.held_units, self.delta_value)
 
     @property
     def epsilon_millionths(self) -> int:
@@ -114,6 +129,9 @@ class FewShotPlan(Agreement):
                 f"  uses {regulator}'s tasks {self.pool!r}: {self.samples:,} samples, of which "
                 f"each loses at most ε = {run.epsilon / MILLION:g} at δ = {run.delta}, all rounds "
                 "together, whether all of them are run or not;",
+                "  that is promised about a sample's being there at all. That it has one attribute "
+                f"and not another costs at most ε = {self._exchanged:.3g}, which is what counts "
+                f"against {regulator}'s total;",
                 f"  {company} receives the sum of both sides' steps and can subtract its own: what "
                 f"protects {regulator}'s samples from it is the noise, not the encryption;",
                 f"  {regulator} receives the model in every round, and so learns how it moves;",
@@ -130,4 +148,4 @@ def _units(noise: int) -> int:
     return ceil_div(UNITS_PER_MU2 * MILLION**2, noise**2) if noise else 0
 
 
-__all__ = ["MILLION", "FewShotPlan"]
+__all__ = ["MILLION", "REPLACED", "FewShotPlan"]
