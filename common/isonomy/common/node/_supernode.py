@@ -140,7 +140,7 @@ class SuperNode:
         )
         try:
             return bool(self._fleet.SendNodeHeartbeat(request).success)
-        except httpx.HTTPError:
+        except (httpx.HTTPError, ValueError):
             return False  # the loop that pulls finds out why
 
     def _pull(self) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import binascii
 import ssl
+import time
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from isonomy.common.base.errors import IsonomyError
 from isonomy.common.keys.certificates import NODE, Holder
 from isonomy.server.config import ServerConfig
+from isonomy.server.relay.connections import Strangers
 
 ACTIVATE, PUSH = "/v1/fleet/activate-node", "/v1/fleet/push-messages"
 ROUTES = frozenset(
@@ -78,7 +80,7 @@ class Door:
             if scope["path"] == ACTIVATE:
                 self._admit(holder.name, holder.public_key)
         except (Refused, IsonomyError, TimeoutError) as error:
-            self._log.warning("door refused", path=scope.get("path", ""), reason=str(error))
+            self._log.warning("door refused", path=scope.get("path", "")[:80], reason=str(error))
             await _refuse(scope, send)
             return
         parts = [{"type": "http.request", "body": body, "more_body": False}]
@@ -190,10 +192,17 @@ class DoorServer(uvicorn.Server):
             raise AssertionError("uvicorn made no TLS context")
         settings.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
         super().__init__(settings)
-        self._ready = ready
+        self._ready, self._strangers = ready, Strangers(config.door.port)
 
     async def startup(self, sockets: Any = None) -> None:
         """Listen, and say so."""
         await super().startup(sockets)
         if self.started:
             self._ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Twice a second, hang up on those who connect and do not finish TLS."""
+        if counter % 5 == 0:
+            peers = {item.client for item in self.server_state.connections}
+            self._strangers.hang_up({peer for peer in peers if peer}, time.monotonic())
+        return await super().on_tick(counter)

@@ -25,6 +25,7 @@ from isonomy.server.flower._door import Door, DoorServer
 from isonomy.server.flower.measure import send_and_time
 from isonomy.server.flower.server_app import conduct
 from isonomy.server.flower.superlink import SuperLink
+from isonomy.server.relay.connections import reserve_descriptors
 
 STOP_S = 10.0
 
@@ -115,6 +116,7 @@ class Desk:
 def serve(config: ServerConfig) -> None:
     """Serve until SIGTERM or SIGINT."""
     os.umask(0o077)
+    reserve_descriptors()
     check_port(config.door.host, config.door.port)
     config.tls.read()  # a broken certificate is named here, not in uvicorn's log
     log = logger("server")

@@ -111,7 +111,8 @@ class SuperLink:
             app(grid, Context(run_id, SUPERLINK_NODE_ID, {}, RecordDict(), {}))
             self._state.finish_task(task_id, SubStatus.COMPLETED, "")
         finally:
-            heartbeat.stop()
+            if heartbeat.is_running:
+                heartbeat.stop()
             self._state.finish_task(task_id, SubStatus.FAILED, "")  # nothing if it has ended
             self._state.cleanup_run(run_id)
 
