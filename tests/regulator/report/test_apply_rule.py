@@ -96,6 +96,8 @@ def test_coins_are_uniform_and_differ_by_key() -> None:
     [
         ("id,decision\nperson-1,2\n", 12, "0 or 1"),
         ("id,decision\nperson-1,1\nperson-1,0\n", 12, "more than once"),
+        ('id,decision\n"=HYPERLINK(""x"")",1\n', 12, "line 2: a spreadsheet would take"),
+        ("id,decision\n-1,1\n", 12, "formula"),
         ("id,decision\nnobody,1\n", 12, "not enrolled"),
         ("id,decision\n", 12, "no decisions"),
         ("who,what\na,1\n", 12, "no column"),

@@ -11,6 +11,7 @@ from rich.progress import Progress as Bar
 
 from isonomy.common.agreements.approvals import read_lines
 from isonomy.common.alignment.alignment import AlignmentPlan
+from isonomy.common.base.private_files import write_whole
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.party import Card
 from isonomy.company.cli.options import HOME, HomeFolder, print_json
@@ -46,7 +47,7 @@ def alignment(
     )
     plan.save(output)
     public = output.with_suffix(".public.json")
-    public.write_bytes(plan.public().to_json())
+    write_whole(public, plan.public().to_json())
     typer.echo(plan.describe(), err=True)
     print_json(alignment=str(output), public=str(public), hash=plan.hash.hex())
 

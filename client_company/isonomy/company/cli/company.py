@@ -13,6 +13,7 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.command_line import CommandLine
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import private_folder
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.certificates import Request, authority_fingerprint, install, make_request
 from isonomy.common.keys.party import Card, PartyKeys, fingerprint
@@ -52,7 +53,7 @@ def keys(
 
     Hand keys/card.json to whoever writes the plan, and compare the fingerprint by telephone.
     """
-    company = Home(home)
+    company = Home(private_folder(home, home=True))
     card = PartyKeys.create(company.keys_folder, name, "company").card()
     print_json(card=str(company.keys_folder / "card.json"), fingerprint=fingerprint(card))
 

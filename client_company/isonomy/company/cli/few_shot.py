@@ -13,6 +13,7 @@ from rich.console import Console
 from isonomy.common.base.command_line import CommandLine
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.exit_codes import code_of
+from isonomy.common.base.private_files import new_file, write_whole
 from isonomy.company.cli import few_shot_run
 from isonomy.company.federation.progress import progress_bar
 
@@ -89,7 +90,7 @@ def rehearse(
             progress.advance(bar)
     if out is not None:
         files = report.write(records, out)
-        (out / "results.json").write_text(json.dumps(records, ensure_ascii=False) + "\n")
+        write_whole(out / "results.json", f"{json.dumps(records, ensure_ascii=False)}\n".encode())
         files.append(out / "results.json")
     if save is not None:
         notes = {"data set": dataset, "method": outcome.cell.method, "seed": outcome.cell.seed}
@@ -132,7 +133,7 @@ def adapt(
     predictions = classifier.classes[probabilities.argmax(axis=1)]
     if out is not None:
         answers = {"classes": classifier.classes, "predictions": predictions}
-        with out.open("wb") as file:
+        with new_file(out, 0o666) as file:
             np.savez(file, probabilities=probabilities, **answers)
         typer.echo(f"wrote {out}", err=True)
     for number, (label, row) in enumerate(zip(predictions, probabilities, strict=True)):

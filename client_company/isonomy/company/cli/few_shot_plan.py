@@ -10,6 +10,7 @@ import typer
 from pydantic import ValidationError
 
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import write_whole
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.settings import FewShotSettings
@@ -62,7 +63,7 @@ def few_shot_plan(
     )
     plan.save(output)
     public = output.with_suffix(".public.json")
-    public.write_bytes(plan.public().to_json())
+    write_whole(public, plan.public().to_json())
     typer.echo(plan.describe(), err=True)
     files = {"plan": str(output), "public": str(public), "hash": plan.hash.hex()}
     typer.echo(json.dumps(files))

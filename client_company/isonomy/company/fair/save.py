@@ -22,7 +22,8 @@ from typing import Any
 import joblib
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
+from safetensors.numpy import save as array_bytes
 from sklearn.utils.validation import check_is_fitted
 
 from isonomy.common.base.errors import ConfigError, DataError, VerificationError
@@ -67,7 +68,7 @@ def save_model(
     folder.mkdir(parents=True, exist_ok=True)
     arrays = Arrays()
     model = pack(classifier.model_, arrays)
-    save_file(arrays, folder / ARRAYS)
+    write_whole(folder / ARRAYS, array_bytes(arrays))
     base: dict[str, Any] = {
         "type": f"{type(classifier.base_estimator_).__module__}."
         f"{type(classifier.base_estimator_).__qualname__}",

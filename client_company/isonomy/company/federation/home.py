@@ -17,6 +17,7 @@ from isonomy.common.agreements.approvals import Approvals, ApprovalStore
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.store import Alignments
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import private_folder
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyKeys
@@ -70,5 +71,5 @@ class Home:
 
     def state(self, plan: Agreement) -> Path:
         folder = self.folder / "state" / plan.hash.hex()
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(folder)
         return folder

@@ -11,6 +11,7 @@ from pathlib import Path
 from isonomy.common.agreements.approvals import write_people
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import ConfigError, OverlappingPeople
+from isonomy.common.base.private_files import write_whole
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.party import Card
 from isonomy.common.people.cohort import Cohort
@@ -90,7 +91,7 @@ def write_plan(plan: Plan, cohort: Cohort, path: Path) -> PlanFiles:
     files = PlanFiles.beside(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_people(files.people, cohort)
-    files.public.write_bytes(plan.public().to_json())
+    write_whole(files.public, plan.public().to_json())
     plan.save(path)
     return files
 

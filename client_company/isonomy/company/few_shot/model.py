@@ -26,6 +26,7 @@ from safetensors.numpy import load as from_bytes
 from safetensors.numpy import save as to_bytes
 
 from isonomy.common.base.errors import ConfigError, DataError, StorageError, VerificationError
+from isonomy.common.base.private_files import write_whole
 from isonomy.common.few_shot.learning.adapt import adapt
 from isonomy.common.few_shot.learning.models import Network, Parameters, fingerprint
 from isonomy.common.few_shot.rounds.settings import FewShotSettings
@@ -106,8 +107,9 @@ class FewShotModel:
         }
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / MODEL).write_bytes(blob)
-            (folder / CARD).write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n")
+            write_whole(folder / MODEL, blob)
+            text = json.dumps(card, indent=1, ensure_ascii=False) + "\n"
+            write_whole(folder / CARD, text.encode())
         except OSError as error:
             raise StorageError(f"{folder} could not be written: {error.strerror}") from None
         return folder

@@ -14,6 +14,7 @@ import pandas as pd
 from rich.table import Table
 
 from isonomy.common.base.errors import StorageError
+from isonomy.common.base.private_files import write_whole
 from isonomy.company.compare.benchmark import methods as palette
 from isonomy.company.few_shot._data import NAMES as DATASETS
 from isonomy.company.few_shot._variants import VARIANTS
@@ -165,7 +166,7 @@ def write(records: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            (folder / name).write_text(content)
+            write_whole(folder / name, content.encode())
     except OSError as error:
         raise StorageError(f"{folder} could not be written: {error.strerror}") from None
     return [folder / name for name in files]

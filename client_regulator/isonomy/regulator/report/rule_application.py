@@ -31,6 +31,7 @@ from isonomy.regulator.vault.tables import Problems, read_rows
 from isonomy.regulator.vault.vault import VaultTable
 
 _DOMAIN = b"isonomy/rule-coin/v1\0"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that spreadsheets calculate
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ def read_base_decisions(path: Path) -> BaseDecisions:
     for row in rows:
         if not row.person or row.values[0] not in ("0", "1"):
             problems.add(row.where, "an id is needed, and a decision of 0 or 1")
+        elif row.person.startswith(_FORMULA):  # the file with the result is opened by people
+            problems.add(row.where, "a spreadsheet would take this id for a formula")
     problems.check()
     ids = tuple(row.person for row in rows)
     if not ids:

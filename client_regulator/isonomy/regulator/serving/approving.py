@@ -17,7 +17,7 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.canonical import canonical_json
 from isonomy.common.base.errors import ConfigError, DataError, IsonomyError
-from isonomy.common.base.private_files import write_private
+from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.identity import Identity
 from isonomy.common.keys.party import PartyKeys
@@ -82,7 +82,7 @@ def withdraw(config: RegulatorConfig, plan: Agreement) -> None:
 def file_away(config: RegulatorConfig, plan: Agreement) -> None:
     """Move a plan that ended in the ledger to the closed ones, and destroy its list of people."""
     if isinstance(plan, Plan):
-        config.closed_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(config.closed_folder)
         write_private(config.closed_folder / f"{plan.hash.hex()}.json", plan.to_json())
     _remove_approval(config, plan)
 
@@ -94,7 +94,7 @@ def reject(config: RegulatorConfig, plan: Agreement, reason: str) -> Path:
     withdraw(config, plan)
     record = {"schema": 1, "plan": plan.hash.hex(), "reason": reason, "time": int(time.time())}
     path = rejection_path(config, plan)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(path.parent)
     write_private(path, signed_record(config, REJECTION_DOMAIN, record))
     return path
 

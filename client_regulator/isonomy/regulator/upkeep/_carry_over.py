@@ -18,6 +18,7 @@ import shutil
 from pathlib import Path
 
 from isonomy.common.base.errors import StorageError
+from isonomy.common.base.private_files import private_folder
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultLocked, VaultTampered
 from isonomy.regulator.upkeep._remains import shred_folder, shred_lists
@@ -95,7 +96,7 @@ def _few_shot(old: RegulatorConfig, new: RegulatorConfig, vault: Vault) -> None:
     for pool in old.tasks_folder.glob("*.bin"):
         copy = new.tasks_folder / pool.name
         if same or not copy.exists() or not opens(copy, vault.secret):
-            copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(copy.parent)
             shutil.copy2(pool, copy)
 
 
@@ -116,7 +117,7 @@ def _lists(old: RegulatorConfig | None, new: RegulatorConfig, vault: Vault) -> N
 
 def _copy_files(source: Path, target: Path) -> None:
     if source.exists():
-        target.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(target)
         for path in source.iterdir():
             if path.is_file():
                 shutil.copy2(path, target / path.name)

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from isonomy.common.base.private_files import create_private, open_file, private_folder
 from isonomy.common.ledger.file import replay_lines
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultTampered
@@ -88,9 +89,8 @@ def unpack(file: Path, folder: Path, secret: Secret) -> str:
                 if content is None or name.is_absolute() or ".." in name.parts:
                     raise VaultTampered(f"{file} holds something that is not a file of a home")
                 path = folder / name
-                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                path.touch(mode=0o600, exist_ok=False)
-                path.write_bytes(content.read())
+                private_folder(path.parent)
+                create_private(path, content.read())
     except tarfile.TarError:
         raise VaultTampered(f"{file} decrypts to something that is not a backup") from None
     return header.file_id
@@ -113,7 +113,7 @@ def backups_made(config: RegulatorConfig) -> list[str]:
 
 def _list_backup(config: RegulatorConfig, file: Path, file_id: str, now: int) -> None:
     line = json.dumps({"time": now, "file": str(file), "id": file_id}) + "\n"
-    fd = os.open(config.home / LIST_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    fd = open_file(config.home / LIST_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         os.write(fd, line.encode())
         os.fsync(fd)

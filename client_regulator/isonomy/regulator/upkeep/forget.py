@@ -35,7 +35,7 @@ from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.documents import Document
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.base.private_files import write_private
+from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.serving.approving import signed_record, withdraw
@@ -140,7 +140,7 @@ def _begin(config: RegulatorConfig, target: str, people: int, plans: Iterable[st
     closed = earlier.plans_closed if earlier else ()  # by the attempt that was cut short
     plans_closed = tuple(dict.fromkeys([*closed, *plans]))
     pending = Pending(target=target, people=people, plans_closed=plans_closed)
-    config.deletions_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(config.deletions_folder)
     write_private(_note_path(config, target), pending.to_json())
     return pending
 

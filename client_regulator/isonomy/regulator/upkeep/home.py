@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.base.private_files import write_private
+from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.keys.certificates import make_request
 from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.regulator.config.config import FILE_NAME, RegulatorConfig
@@ -68,8 +68,7 @@ def make_home(
     # Checked before anything is made, and before a passphrase is asked for.
     config = RegulatorConfig.parse(text, folder)
     secret = new_secret(unlock)
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)
+    private_folder(folder, home=True)
     keys = PartyKeys.create(config.keys_folder, name, "regulator")
     make_member_key(config)
     config.socket.parent.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ from cryptography import x509
 
 from isonomy.common.base.canonical import canonical_json
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.base.private_files import fsync_folder, write_private
+from isonomy.common.base.private_files import fsync_folder, private_folder, write_private
 from isonomy.common.keys.certificates import TlsFiles, make_request, read_issued
 from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.ledger.ledger import verify_ledger
@@ -158,7 +158,7 @@ def install_certificate(config: RegulatorConfig, certificate: Path, authority: P
     key = waiting if waiting.exists() else config.tls.key
     # Checked before anything changes: for this key, not expired, issued by this authority.
     ca_pem, pem, secret = read_issued(TlsFiles(authority, certificate, key))
-    config.tls_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(config.tls_folder)
     # A kill between these lines leaves a certificate for another key. `doctor` says so, and the
     # same command repairs it, because the new key stays in tls.next until the end.
     write_private(config.tls.key, secret)

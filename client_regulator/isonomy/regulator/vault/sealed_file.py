@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from isonomy.common.base.canonical import canonical_json, hash_bytes, parse_canonical
 from isonomy.common.base.errors import ConfigError, ProtocolError, StorageError, UnknownSchema
-from isonomy.common.base.private_files import fsync_folder
+from isonomy.common.base.private_files import fsync_folder, new_file
 from isonomy.regulator.config.faults import VaultLocked, VaultTampered
 from isonomy.regulator.vault.unlock import Derivation, Secret
 
@@ -104,9 +104,8 @@ def write_sealed(
     bound, key = hash_bytes("isonomy/sealed/v1", header.line()), AESGCM(dek)
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            with os.fdopen(fd, "wb") as file:
+            with new_file(fresh) as file:
                 file.write(header.line() + b"\n")
                 view = memoryview(payload)
                 count = max(1, -(-len(view) // CHUNK_BYTES))

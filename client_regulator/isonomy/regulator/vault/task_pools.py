@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.base.private_files import private_folder
 from isonomy.common.few_shot.learning.pool_file import read_arrays
 from isonomy.common.few_shot.learning.tasks import Pool
 from isonomy.common.people.cohort import Cohort, normalise_id
@@ -84,7 +85,7 @@ def add_pool(config: RegulatorConfig, vault: Vault, name: str, pool: TaskPool) -
     if not _NAME.fullmatch(name):
         raise ConfigError("a name of tasks has 1 to 63 lower-case letters, digits, - and _")
     finish_pools(config, vault.secret)  # else an older pool of this name could come back later
-    config.tasks_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(config.tasks_folder)
     public: dict[str, int | str] = {
         "samples": len(pool),
         "classes": pool.pool.classes,

@@ -24,7 +24,7 @@ import typer
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.base.private_files import create_private
+from isonomy.common.base.private_files import create_private, private_folder
 from isonomy.regulator.config.faults import VaultLocked
 
 MIN_PASSPHRASE_CHARS = 12
@@ -115,7 +115,7 @@ def new_secret(unlock_file: Path | None) -> Secret:
         return secret
     digits = secrets.token_hex(KEY_BYTES).encode()
     try:
-        unlock_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(unlock_file.parent)
         create_private(unlock_file, digits + b"\n")
     except OSError as error:
         raise ConfigError(f"cannot write {unlock_file}: {error.strerror}") from None

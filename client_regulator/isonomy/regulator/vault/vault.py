@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.canonical import canonical_json, parse_canonical
 from isonomy.common.base.errors import ConfigError, ProtocolError
+from isonomy.common.base.private_files import open_file
 from isonomy.regulator.config.faults import VaultTampered
 from isonomy.regulator.vault.sealed_file import Header, open_sealed, read_header, write_sealed
 from isonomy.regulator.vault.unlock import Derivation, Secret
@@ -172,7 +173,7 @@ class Vault:
     def locked(self) -> Iterator[None]:
         """Keep other writers out: to read, change and write is one step for each of them."""
         lock = self._path.with_name(self._path.name + ".lock")
-        fd = os.open(lock, os.O_WRONLY | os.O_CREAT, 0o600)
+        fd = open_file(lock, os.O_WRONLY | os.O_CREAT)
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -16,7 +16,7 @@ from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.documents import read_bounded
 from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.common.base.private_files import write_private
+from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.people.cohort import Cohort
 
@@ -38,7 +38,7 @@ class ApprovalStore(Generic[A]):
     def approve(self, agreement: A, keys: PartyKeys) -> None:
         """Store the agreement as approved by the owner of these keys."""
         check_card(agreement, keys)
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(self.folder)
         write_private(self.path(agreement.hash), agreement.to_json())
 
     def approved(self, agreement_hash: bytes) -> bool:
@@ -84,7 +84,7 @@ class Approvals:
         check_card(plan, keys)
         check_people(plan, cohort, keys.name)
         check_promises(plan)
-        self._store.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(self._store.folder)
         write_people(self._store.path(plan.hash, "people"), cohort)
         self._store.approve(plan, keys)  # last, because this file is what counts as the approval
 

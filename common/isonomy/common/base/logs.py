@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import open_file
 
 MAX_BYTES, BACKUPS = 10_000_000, 5
 
@@ -60,7 +61,7 @@ class RotatingFile:
     def _open(self) -> int:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            return open_file(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             raise ConfigError(f"cannot write the log {self._path}: {error.strerror}") from None
 

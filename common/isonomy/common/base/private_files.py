@@ -1,17 +1,44 @@
 """Files written whole or not at all, and files for their owner's eyes only.
 
-Every writer makes a new file (O_EXCL) and renames it into place, so none follows a link that
-somebody else put there.
+Every writer of the product opens its file by `open_file`, which follows no link that somebody else
+put there; most make a new file and rename it into place.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 from isonomy.common.base.errors import ConfigError, StorageError
 
 MAX_SECRET_BYTES = 4096
+
+
+def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
+    """Open a file to write to it; returns its descriptor. A link in its place is an OSError."""
+    return os.open(path, flags | os.O_NOFOLLOW, mode)
+
+
+def new_file(path: Path, mode: int = 0o600) -> BinaryIO:
+    """Make a file in place of one that a crash left behind, whatever that one's mode or kind."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb")
+
+
+def private_folder(path: Path, *, home: bool = False) -> Path:
+    """Make a folder, and parents that are missing, for the owner's eyes only.
+
+    `home`: a party's own folder is closed to others even if it was there before; what lies above it
+    is not the party's, so the umask decides.
+    """
+    if home:
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(0o700)
+    elif not path.is_dir():
+        private_folder(path.parent)
+        path.mkdir(exist_ok=True, mode=0o700)
+    return path
 
 
 def write_private(path: Path, data: bytes, *, sync: bool = True) -> None:
@@ -30,7 +57,8 @@ def write_whole(path: Path, data: bytes) -> None:
 def create_private(path: Path, data: bytes) -> None:
     """Write a key to a file that does not exist yet; ConfigError if it does."""
     try:
-        _create(path, data, 0o600, sync=True)
+        descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        _fill(os.fdopen(descriptor, "wb"), data, sync=True)
     except FileExistsError:
         raise ConfigError(f"{path} exists already; a key is never overwritten") from None
 
@@ -64,8 +92,7 @@ def read_secret(path: Path) -> str:
 def _replace(path: Path, data: bytes, mode: int, *, sync: bool) -> None:
     partial = path.with_name(path.name + ".partial")
     try:
-        partial.unlink(missing_ok=True)  # one left by a crash may have another mode
-        _create(partial, data, mode, sync=sync)
+        _fill(new_file(partial, mode), data, sync=sync)
         partial.replace(path)
         if sync:
             fsync_folder(path)
@@ -73,9 +100,8 @@ def _replace(path: Path, data: bytes, mode: int, *, sync: bool) -> None:
         raise StorageError(f"cannot write {path}: {error.strerror}; nothing was changed") from None
 
 
-def _create(path: Path, data: bytes, mode: int, *, sync: bool) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(fd, "wb") as file:
+def _fill(file: BinaryIO, data: bytes, *, sync: bool) -> None:
+    with file:
         file.write(data)
         file.flush()
         if sync:

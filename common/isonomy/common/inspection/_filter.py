@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import StorageError, VerificationError
-from isonomy.common.base.private_files import write_private
+from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.inspection._inspection import differences
 from isonomy.common.inspection.verdict import file_name
 from isonomy.common.people.cohort import group_count
@@ -93,7 +93,7 @@ class PeopleAccounts:
 
     def keep(self, query_id: str, shown: Shown) -> None:
         """On disk when this returns: the request may now count as passed."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(self._folder)
         path, buffer = self._path(query_id, frame_hash(shown.header_frame)), io.BytesIO()
         arrays = {**vars(Charge.of(self._plan, shown)), "name": np.array(path.name)}
         np.savez(buffer, allow_pickle=False, **arrays)

@@ -14,7 +14,7 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.canonical import canonical_json, hash_bytes
 from isonomy.common.base.documents import Digest, Document
 from isonomy.common.base.errors import VerificationError
-from isonomy.common.base.private_files import write_private
+from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.keys.identity import Identity, verify_signature
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.ledger.records import MAX_QUERY_ID_CHARS
@@ -67,7 +67,7 @@ class InspectionFolder:
 
     def file(self, sealed: SealedOpening) -> Path:
         """Store a sealed opening until its auditor fetches it; on disk when this returns."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(self._folder)
         path = self._folder / file_name(sealed.query_id, sealed.request_hash, "opening")
         sealed.save(path)
         return path
@@ -82,7 +82,7 @@ class InspectionFolder:
         ledger.note_inspection(
             self._plan.hash, verdict.query_id, verdict.request_hash, verdict.step
         )
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(self._folder)
         name = file_name(verdict.query_id, verdict.request_hash, "verdict")
         write_private(self._folder / name, verdict.to_json())
 

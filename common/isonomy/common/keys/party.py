@@ -22,7 +22,7 @@ from pydantic import StringConstraints, ValidationError
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.documents import Document
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.base.private_files import create_private, read_private
+from isonomy.common.base.private_files import create_private, private_folder, read_private
 from isonomy.common.keys.identity import KEY_BYTES, Identity
 
 Role = Literal["company", "regulator", "server", "auditor"]
@@ -75,7 +75,7 @@ class PartyKeys:
     def create(cls, folder: Path, name: str, role: Role) -> PartyKeys:
         """New keys in a folder that has none. Existing keys are never overwritten."""
         keys = cls.generate(name, role)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(folder)
         keys.identity.save(folder / "identity.key")
         create_private(folder / "sealing.key", keys.sealing.private_bytes_raw())
         keys.card().save(folder / "card.json")

@@ -22,7 +22,7 @@ from isonomy.common.base.errors import (
     StorageError,
     UnknownSchema,
 )
-from isonomy.common.base.private_files import fsync_folder, write_whole
+from isonomy.common.base.private_files import fsync_folder, open_file, write_whole
 from isonomy.common.ledger._lines import MAX_LINE_BYTES, shared, unseal
 from isonomy.common.ledger.records import Sealed
 from isonomy.common.ledger.state import LedgerState
@@ -120,7 +120,7 @@ def keep_torn(path: Path, tail: bytes) -> None:
     number = 1
     while (copy := path.with_name(f"{path.name}.torn-{number}")).exists():
         number += 1
-    fd = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    fd = open_file(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         write_all(fd, tail, 0)
         os.fsync(fd)

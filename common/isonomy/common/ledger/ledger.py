@@ -43,7 +43,7 @@ from isonomy.common.base.errors import (
 )
 from isonomy.common.base.logs import logger
 from isonomy.common.base.merkle import merkle_root
-from isonomy.common.base.private_files import fsync_folder
+from isonomy.common.base.private_files import fsync_folder, open_file
 from isonomy.common.ledger._lines import seal, subset_root
 from isonomy.common.ledger.file import (
     OnRecord,
@@ -129,7 +129,7 @@ class Ledger:
         sealed, line = seal(body, seq=0, prev=NO_RECORD, time=int(time.time()))
         fresh = path.with_name(f"{path.name}.new-{secrets.token_hex(8)}")
         with storage_errors(path), contextlib.ExitStack() as on_failure:
-            fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            fd = open_file(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             on_failure.callback(os.close, fd)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before anybody can see the name
@@ -151,7 +151,7 @@ class Ledger:
         """Hold an existing ledger: lock, verify every record, cut a torn tail off, fsync."""
         path = Path(path)
         with storage_errors(path), contextlib.ExitStack() as on_failure:
-            fd = os.open(path, os.O_RDWR)
+            fd = open_file(path, os.O_RDWR)
             on_failure.callback(os.close, fd)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import IsonomyError, StorageError, VerificationError
-from isonomy.common.base.private_files import write_private
+from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.pooled._masks import PooledReply
 
 
@@ -20,7 +20,7 @@ class PooledStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(folder)
 
     def save(self, query_id: str, reply: PooledReply) -> None:
         """On disk when this returns. A later attempt at the same query replaces it."""

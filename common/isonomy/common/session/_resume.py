@@ -8,7 +8,7 @@ from pathlib import Path
 
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import StorageError
-from isonomy.common.base.private_files import fsync_folder
+from isonomy.common.base.private_files import fsync_folder, new_file, private_folder
 from isonomy.common.session.tickets import Ticket
 from isonomy.common.wire.envelopes import SECRET_BYTES
 
@@ -26,7 +26,7 @@ def resume_secret(state_dir: Path | None, ticket: Ticket) -> bytes:
         return _memory.setdefault(name, os.urandom(SECRET_BYTES))
     path = state_dir / f"session-{name.hex()[:16]}.key"
     try:
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(state_dir)
         if not path.exists():
             _make(path)
         secret = path.read_bytes()
@@ -43,8 +43,7 @@ def _make(path: Path) -> None:
     """Make the secret. Of several processes that come here at once, the first one's stays."""
     partial = path.with_name(f"{path.stem}-{os.urandom(8).hex()}.partial")
     try:
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "wb") as file:
+        with new_file(partial) as file:
             file.write(os.urandom(SECRET_BYTES))
             file.flush()
             os.fsync(file.fileno())

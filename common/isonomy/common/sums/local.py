@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import ConfigError, ProtocolError, ReplayRefused
+from isonomy.common.base.private_files import open_file, private_folder
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.privacy.accounting import units_for
@@ -140,7 +141,7 @@ class LocalOracle:
         table = AttributeTable(cohort, attributes, groups)
         cap_units = units_for(epsilon, delta)
         home = folder or Path(tempfile.mkdtemp(prefix="isonomy-rehearsal-", dir=scratch_folder()))
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(home)
         secret, ledger = _secret(home), _ledger(home, cap_units, delta)
         try:
             plan = hash_bytes("isonomy/rehearsal/v1", secret[:32])
@@ -174,7 +175,7 @@ def _secret(home: Path) -> bytes:
     """64 random bytes that name a rehearsal's plan and people; made once, for its owner's eyes."""
     path = home / "rehearsal.key"
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        fd = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     except FileExistsError:
         secret = path.read_bytes()
         if len(secret) != 64:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import ProtocolError, StorageError, VerificationError
-from isonomy.common.base.private_files import fsync_folder
+from isonomy.common.base.private_files import fsync_folder, new_file, private_folder
 from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
 from isonomy.common.wire.messages import SumHeader, decode
 
@@ -139,7 +139,7 @@ class FolderOpenings:
 
     def __init__(self, folder: Path, *, columns: bool = False) -> None:
         self._folder, self.keeps_columns = folder, columns
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(folder)
 
     def save(self, query_id: str, request: StoredRequest) -> None:
         opening = request.opening
@@ -187,7 +187,7 @@ class FolderOpenings:
         path = self._path(query_id, "columns")
         partial = path.with_suffix(path.suffix + ".partial")
         try:
-            with _private(partial) as file:
+            with new_file(partial) as file:
                 for frame in frames:
                     _put(file, [frame])
                     yield frame
@@ -236,7 +236,7 @@ class FolderOpenings:
         path = self._path(query_id, kind)
         partial = path.with_suffix(path.suffix + ".partial")
         try:
-            with _private(partial) as file:
+            with new_file(partial) as file:
                 _put(file, chunks)
                 _sync(file)
             partial.replace(path)
@@ -286,10 +286,6 @@ def cut_chunks(raw: bytes) -> list[bytes]:
         chunks.append(raw[start : start + size])
         start += size
     return chunks
-
-
-def _private(path: Path) -> BinaryIO:
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
 
 
 def _put(file: BinaryIO, chunks: Iterable[bytes | memoryview]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from isonomy.common.base.canonical import canonical_json, parse_canonical
 from isonomy.common.base.errors import ConfigError, ProtocolError
-from isonomy.common.base.private_files import write_private
+from isonomy.common.base.private_files import private_folder, write_private
 
 SCHEMA = 1
 MAX_CHECKPOINT_BYTES = 1 << 24
@@ -24,7 +24,7 @@ class RelayStore:
     def __init__(self, folder: Path) -> None:
         self._path = folder / "relay.json"
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(folder)
         except OSError as error:
             raise ConfigError(
                 f"cannot make the relay's folder {folder}: {error.strerror}"

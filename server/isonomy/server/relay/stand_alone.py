@@ -9,7 +9,7 @@ from types import FrameType
 
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.logs import logger
-from isonomy.common.base.private_files import write_private
+from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.session.tickets import Ticket
 from isonomy.server.config import ServerConfig
 from isonomy.server.relay.relay import RelayServer
@@ -26,7 +26,7 @@ def serve(config: ServerConfig, plan: PlanPublic, tickets: Path) -> None:
         signal.signal(number, stop)
     log = logger("server")
     with RelayServer.of(config, plan, log) as relay:
-        tickets.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(tickets)
         for card in plan.companies:
             _write_ticket(tickets, relay.issue_ticket("company", card.name))
         _write_ticket(tickets, relay.issue_ticket("regulator", plan.regulator.name))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from isonomy.common.base.errors import ConfigError, StorageError
+from isonomy.common.base.private_files import open_file
 
 FILE = "results.jsonl"
 _FIELDS = ("key", "status", "cell")
@@ -31,7 +32,8 @@ class Store:
         self.path = folder / FILE
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("ab", buffering=0)
+            descriptor = open_file(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._file = os.fdopen(descriptor, "ab", buffering=0)
         except OSError as error:
             raise StorageError(f"{self.path} cannot be opened: {error.strerror}") from None
         try:

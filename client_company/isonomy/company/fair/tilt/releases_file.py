@@ -9,9 +9,11 @@ import json
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
+from safetensors.numpy import save as array_bytes
 
 from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.base.private_files import write_whole
 from isonomy.company.fair.inputs.state import Arrays, pack, unpack
 from isonomy.company.fair.tilt.releases import Releases
 
@@ -26,8 +28,8 @@ def save_releases(releases: Releases, folder: str | Path) -> Path:
     if (folder / JSON).exists():
         raise ConfigError(f"{folder} holds releases already; they are paid for, so keep them")
     state = {"schema": SCHEMA, "releases": pack(releases, arrays)}
-    save_file(arrays, folder / ARRAYS)
-    (folder / JSON).write_text(json.dumps(state, indent=1, ensure_ascii=False), encoding="utf-8")
+    write_whole(folder / ARRAYS, array_bytes(arrays))
+    write_whole(folder / JSON, json.dumps(state, indent=1, ensure_ascii=False).encode())
     return folder
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from isonomy.common.base.errors import ConfigError, DataError, StorageError, VerificationError
+from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.sums.accounts import Drops
 from isonomy.company.gradient.run.history import History
 from isonomy.company.gradient.run.strategy import Run, State
@@ -81,9 +81,9 @@ def save(
         "events": list(trainer.history.events),
     }
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _replace(folder / name, blob)
-        _replace(folder / STATE, json.dumps(state, ensure_ascii=False).encode())
+        private_folder(folder)
+        write_private(folder / name, blob)
+        write_private(folder / STATE, json.dumps(state, ensure_ascii=False).encode())
         for old in folder.glob("round-*.safetensors"):
             if old.name != name:
                 old.unlink()
@@ -94,9 +94,9 @@ def save(
 def check_folder(folder: Path) -> None:
     """Can a checkpoint be written here? Asked before anything is spent."""
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(folder)
         probe = folder / "probe"
-        _replace(probe, b"")
+        write_private(probe, b"")
         probe.unlink()
     except OSError as error:
         raise StorageError(f"cannot write the checkpoint in {folder}: {error.strerror}") from None
@@ -193,15 +193,6 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ConfigError(f"no checkpoint in {folder}: {error.strerror}") from None
     except (json.JSONDecodeError, KeyError, SafetensorError) as error:
         raise DataError(f"{folder} holds no readable checkpoint: {error}") from error
-
-
-def _replace(path: Path, content: bytes) -> None:
-    partial = path.with_suffix(path.suffix + ".partial")
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -48,7 +48,7 @@ from isonomy.common.base.errors import (
     StorageError,
     VerificationError,
 )
-from isonomy.common.base.private_files import write_private
+from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.few_shot.rounds._messages import theta_hash
 from isonomy.common.few_shot.rounds._rounds import checked_values
 from isonomy.common.few_shot.rounds.plan import REPLACED, FewShotPlan
@@ -125,7 +125,7 @@ class RoundDesk:
         ledger.bind_key(member_key_tag)
         self._root = ledger.add_people(members)
         ledger.reserve(plan.hash, self._root, plan.held_units, individual=True)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(folder)
 
     @property
     def answered(self) -> int:
