@@ -81,4 +81,3 @@ class Federation:
             self._read += len(whole) + bool(whole)
             for line in filter(None, whole.split("\n")):
                 self._display.event(json.loads(line))
-        self._display.tick()

@@ -7,7 +7,6 @@ memory to score the result on people who were not trained on. Attributes go nowh
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,12 +77,9 @@ class Population:
 
     def write_regulator(self, path: Path) -> None:
         """Id and attribute of everybody: the regulator's file."""
-        values = self.data.attributes[self.attribute]
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["id", self.attribute])
-            writer.writerows(zip(self.data.ids, values, strict=True))
-        path.chmod(0o600)  # until it is enrolled; then the demonstration deletes it
+        values = {"id": self.data.ids, self.attribute: self.data.attributes[self.attribute]}
+        path.touch(0o600)  # until it is enrolled; then the demonstration deletes it
+        pd.DataFrame(values).to_csv(path, index=False)
 
     def score(self, decisions: Sequence[int], notion: str) -> Score:
         """Accuracy and violation of decisions about the test people, from the true attributes."""
