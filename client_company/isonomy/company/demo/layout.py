@@ -10,11 +10,12 @@ DIR/regulator    the regulator's home:         DIR/summary.json   for machines
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.node.bridge_server import MAX_PATH_BYTES
@@ -24,9 +25,10 @@ from isonomy.company.federation.home import Home
 COMPANY, REGULATOR = "company", "regulator"
 
 
-@dataclass(frozen=True)
-class DemoSettings:
-    """The demonstration's options."""
+class DemoSettings(BaseModel):
+    """The demonstration's options; the other processes of it read them from a file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: str = "lending"
     data_dir: Path | None = None
@@ -39,15 +41,10 @@ class DemoSettings:
     base: str = "logistic"
     seed: int = 0
 
-    def save(self, path: Path) -> None:
-        """Write the options where the other processes of the demonstration read them."""
-        path.write_text(json.dumps({**asdict(self), "data_dir": str(self.data_dir or "")}))
-
     @classmethod
     def load(cls, path: Path) -> DemoSettings:
         """Read the options."""
-        raw = json.loads(path.read_text())
-        return cls(**{**raw, "data_dir": Path(raw["data_dir"]) if raw["data_dir"] else None})
+        return cls.model_validate_json(path.read_bytes())
 
 
 @dataclass(frozen=True)

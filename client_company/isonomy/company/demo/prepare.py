@@ -23,7 +23,7 @@ def prepare(
 ) -> Population:
     """Make everything that the parties need; returns the people."""
     place = place or Place.here()
-    settings.save(layout.settings)
+    layout.settings.write_text(settings.model_dump_json())
     create_private(layout.passphrase, secrets.token_hex(16).encode())
     authority = ("--authority", str(layout.authority), "--passphrase-file", str(layout.passphrase))
     server = processes.start(

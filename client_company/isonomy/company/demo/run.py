@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from isonomy.common.agreements.plan import MILLION, Plan
@@ -85,7 +85,7 @@ def collect(
         "plan": plan.hash.hex(),
         "ledger_head": ledger.head.hex(),
         "relay_chain_head": server["relay"]["chain_head"],
-        "settings": {k: str(v) for k, v in asdict(settings).items()},
+        "settings": {k: str(v) for k, v in settings},
     }
     return DemoResult(summary, before, after, company["report"], company["frontier"], exchanges)
 

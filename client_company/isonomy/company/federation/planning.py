@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import Any
 
 from isonomy.common.agreements.approvals import write_people
 from isonomy.common.agreements.plan import MILLION, Plan
@@ -34,56 +35,36 @@ class PlanFiles:
 
 
 def make_plan(
-    *,
-    name: str,
     companies: Sequence[tuple[Card, Cohort]],
-    regulator: Card,
-    relay_name: str,
+    *,
     groups: Mapping[str, Sequence[str]],
-    notion: str,
-    strategy: str,
     tolerance: str,
     epsilon: str,
-    delta: str,
-    auditor: str = "",
-    auditor_signing: str = "",
     inspection_rate: str = "0",
-    inspection_waits: bool = True,
     deadline: str | None = None,
-    individual_filter: bool = False,
-    record_privacy: bool = False,
+    **terms: Any,
 ) -> tuple[Plan, Cohort]:
-    """Put a plan together; numbers come as text, because they are kept exactly."""
+    """Put a plan together; numbers come as text, because they are kept exactly.
+
+    `terms` are further fields of `Plan`. Returns the plan and everybody in it.
+    """
     # The order of the people is part of the plan: the Merkle root fixes it for all parties.
     cohort = _all_people([people for _, people in companies])
     later = datetime.now(UTC).date() + timedelta(days=INSPECTION_DAYS)
     shares = [{"people": len(c), "cohort_root": c.root.hex()} for _, c in companies]
-    plan = Plan.of(
-        {
-            "name": name,
-            "companies": [card for card, _ in companies],
-            "regulator": regulator,
-            "relay_name": relay_name,
-            "cohort_root": cohort.root.hex(),
-            "cohort_size": len(cohort),
-            "shares": shares if len(shares) > 1 else [],
-            "groups": {attribute: list(labels) for attribute, labels in groups.items()},
-            "notion": notion,
-            "strategy": strategy,
-            "tolerance_millionths": millionths("tolerance", tolerance),
-            "epsilon_millionths": millionths("epsilon", epsilon),
-            "delta": delta,
-            "parameters": DEFAULT_PARAMETERS.name,
-            "auditor": auditor,
-            "auditor_signing": auditor_signing,
-            "inspection_millionths": millionths("inspection rate", inspection_rate),
-            "inspection_waits": inspection_waits,
-            "inspection_deadline": deadline or later.isoformat(),
-            "individual_filter": individual_filter,
-            "record_privacy": record_privacy,
-        }
-    )
-    return plan, cohort
+    fields = {
+        "companies": [card for card, _ in companies],
+        "cohort_root": cohort.root.hex(),
+        "cohort_size": len(cohort),
+        "shares": shares if len(shares) > 1 else [],
+        "groups": {attribute: list(labels) for attribute, labels in groups.items()},
+        "tolerance_millionths": millionths("tolerance", tolerance),
+        "epsilon_millionths": millionths("epsilon", epsilon),
+        "parameters": DEFAULT_PARAMETERS.name,
+        "inspection_millionths": millionths("inspection rate", inspection_rate),
+        "inspection_deadline": deadline or later.isoformat(),
+    }
+    return Plan.of(fields | terms), cohort
 
 
 def write_plan(plan: Plan, cohort: Cohort, path: Path) -> PlanFiles:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import os
 from html import escape
 from pathlib import Path
 
+import pandas as pd
 from rich.table import Table
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_whole
 from isonomy.company.rehearsal.panels import Panel, Series, figure
-from isonomy.company.rehearsal.results import Result, Run, Simulation
+from isonomy.company.rehearsal.results import Result, Simulation
 
 _COLUMNS = (
     "ε", "error", "violation", "floor", "selected", "ε spent", "ε papers", "returned", "s",
@@ -125,12 +124,9 @@ def write_folder(simulation: Simulation, out: Path) -> tuple[Path, ...]:
 
 
 def _csv(simulation: Simulation) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["epsilon", *Run.__dataclass_fields__])
-    for result in simulation.results:
-        writer.writerows([result.epsilon, *vars(run).values()] for run in result.runs)
-    return text.getvalue()
+    runs = [(result.epsilon, run) for result in simulation.results for run in result.runs]
+    frame = pd.DataFrame([{"epsilon": epsilon, **vars(run)} for epsilon, run in runs])
+    return frame.to_csv(index=False, lineterminator="\n")
 
 
 # --- Plots ---------------------------------------------------------------------------------------

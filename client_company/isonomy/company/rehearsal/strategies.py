@@ -227,19 +227,20 @@ def rehearsal_oracle(
         Ledger.create(Path(folder) / "ledger.jsonl", cap_units=cap_units, delta=delta) as ledger,
     ):
         custodian = Custodian(table, ledger, plan=plan, member_key=os.urandom(32))
-        custodian.reserve(cap_units, individual=stretch is not None)
-        regulator = Identity.generate()
-        terms = Terms(table.cohort, dict(table.groups), plan, cap_units, delta)
         individual = stretch is not None
-        channel: Channel = LocalChannel(
-            table, custodian, plan=plan, cap_units=cap_units, delta=delta, individual=individual
-        )
+        custodian.reserve(cap_units, individual=individual)
+        channel: Channel
         if encrypted:
+            regulator = Identity.generate()
             channel = EncryptedChannel(
                 DirectPort(RegulatorHalf(custodian, regulator)),
-                terms,
+                Terms(table.cohort, dict(table.groups), plan, cap_units, delta),
                 regulator_key=regulator.public,
                 individual=individual,
+            )
+        else:
+            channel = LocalChannel(
+                table, custodian, plan=plan, cap_units=cap_units, delta=delta, individual=individual
             )
         oracle = GroupOracle(channel)
         if stretch is not None:

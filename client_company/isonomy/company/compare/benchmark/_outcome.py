@@ -8,17 +8,15 @@ where this worker had not made them before.
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from isonomy.company.compare.benchmark.cells import Cell, version
 from isonomy.company.rehearsal.base_models import Fits
-from isonomy.company.rehearsal.datasets import Dataset, load
+from isonomy.company.rehearsal.datasets import load
 from isonomy.company.rehearsal.results import finite
 from isonomy.company.rehearsal.simulate import run_seed
-
-_DATA: dict[tuple[str, str, str], Dataset] = {}
-_FITS: dict[tuple[str, str, str, int], Fits] = {}
 
 
 def outcome(cell: Cell, data_dir: Path | None) -> dict[str, Any]:
@@ -34,20 +32,18 @@ def outcome(cell: Cell, data_dir: Path | None) -> dict[str, Any]:
 
 
 def _measured(cell: Cell, data_dir: Path | None) -> dict[str, Any]:
-    data = _dataset(cell, data_dir)
-    place = (cell.dataset, cell.attribute, cell.base, cell.seed)
-    if place not in _FITS:
-        _FITS.clear()  # cells come seed by seed and set by set: older fits are done with
-        _FITS[place] = Fits()
+    data = _dataset(cell.dataset, data_dir, cell.attribute)
+    fits = _fits(cell.dataset, cell.attribute, cell.base, cell.seed)
     settings = cell.settings()
-    run = run_seed(data, cell.attribute, settings, settings.epsilons[0], cell.seed, _FITS[place])
+    run = run_seed(data, cell.attribute, settings, settings.epsilons[0], cell.seed, fits)
     # None: nothing measured (NaN), or the ε of what is not private (infinity).
     return finite({name: value for name, value in vars(run).items() if name != "seed"})
 
 
-def _dataset(cell: Cell, data_dir: Path | None) -> Dataset:
-    place = (cell.dataset, cell.attribute, str(data_dir))
-    if place not in _DATA:
-        _DATA.clear()
-        _DATA[place] = load(cell.dataset, data_dir, cell.attribute)
-    return _DATA[place]
+# One each: cells come seed by seed and set by set, so older ones are done with.
+_dataset = lru_cache(maxsize=1)(load)
+
+
+@lru_cache(maxsize=1)
+def _fits(*_place: str | int) -> Fits:
+    return Fits()
