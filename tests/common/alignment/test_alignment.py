@@ -133,6 +133,12 @@ class TestBadInput:
         with pytest.raises(DataError, match="lines 2 and 3"):
             checked_ids(["x", *pair])
 
+    def test_each_side_keeps_its_spelling(self, plan: AlignmentPlan) -> None:
+        ours, theirs = exchange(plan, ["Anna", "Bo", "ﬁ-1"], ["ANNA", "fi-1", "Zoe"])
+        assert sorted(ours.ids) == ["Anna", "ﬁ-1"]
+        assert sorted(theirs.ids) == ["ANNA", "fi-1"]
+        assert ours.root == theirs.root
+
     def test_too_many(self) -> None:
         with pytest.raises(DataError, match="allows 2"):
             checked_ids(["a", "b", "c"], limit=2)

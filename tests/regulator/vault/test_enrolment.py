@@ -61,6 +61,21 @@ def test_a_byte_order_mark_spaces_and_quotes_do_no_harm(regulator: Regulator) ->
     assert regulator.vault.read().ids == ("a, b", "Zoë")
 
 
+def test_another_spelling_is_the_same_person(regulator: Regulator) -> None:
+    """Else everybody could be enrolled twice, and have two budgets."""
+    people = [f"Kunde-{number}" for number in range(20)]
+    shouted = [person.upper() for person in people]
+    assert enroll(regulator, "id,sex\n" + "".join(f"{one},female\n" for one in people)).code == 0
+    again = "id,sex\n" + "".join(f"{one},female\n" for one in shouted)
+    done = enroll(regulator, again, "--update", "--json")
+    assert (done.json["added"], done.json["people"]) == (0, 20)
+    both = enroll(regulator, "id,sex\nnew,male\nNEW,male\n", "--update")
+    assert (both.code, "the same id as in line 2" in both.stderr) == (12, True)
+    regulator.approve(regulator.plan_file(people, name="one", epsilon="2"))
+    twice = regulator.run("approve", regulator.plan_file(shouted, name="two", epsilon="2"), "--yes")
+    assert twice.code == 51  # their total is spent
+
+
 class TestBadInput:
     def test_a_wrong_column_name(self, regulator: Regulator) -> None:
         refused(regulator, "person,sex\na,male\n", 12, "no column 'id'", "'person', 'sex'")

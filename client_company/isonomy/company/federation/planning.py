@@ -91,9 +91,10 @@ def millionths(what: str, text: str) -> int:
 
 def _all_people(cohorts: Sequence[Cohort]) -> Cohort:
     everybody = [person for cohort in cohorts for person in cohort.ids]
-    if len(set(everybody)) != len(everybody):
+    shared = len(everybody) - len({key for cohort in cohorts for key in cohort.keys})
+    if shared:
         raise OverlappingPeople(
-            f"{len(everybody) - len(set(everybody))} people stand in the lists of two companies; "
+            f"{shared} people stand in the lists of two companies; "
             "a person belongs to one company of a plan"
         )
     return Cohort.of(everybody)

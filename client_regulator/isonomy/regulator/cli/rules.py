@@ -48,13 +48,13 @@ def apply_rule(
     vault = open_vault(config, unlock_file)
     final = decide(rule, base, vault.read(), member_key(config))
     say(
-        f"WARNING: {len(base.ids):,} decisions will depend on {rule.attribute!r}. Chances of two "
-        f"groups differ by up to {rule.largest_difference / MILLION:.1%}; whoever sees base and "
-        "final decision learns about the attribute. No ε covers this."
+        f"WARNING: {len(base.people):,} decisions will depend on {rule.attribute!r}. Chances of "
+        f"two groups differ by up to {rule.largest_difference / MILLION:.1%}; whoever sees base "
+        "and final decision learns about the attribute. No ε covers this."
     )
     agree("Write these decisions?", yes=yes)
-    event = {"rule": rule.hash, "attribute": rule.attribute, "people": len(base.ids)}
+    event = {"rule": rule.hash, "attribute": rule.attribute, "people": len(base.people)}
     ask(config, {"type": "note", "kind": "rule", "event": event}, lambda: vault)
-    write_decisions(out, base.ids, final)
-    fields = {"out": out, "rule": rule.hash, "people": len(base.ids), "reveals": True}
-    emit("apply-rule", fields, f"Wrote {len(base.ids):,} decisions to {out}.", as_json=as_json)
+    write_decisions(out, base.people.ids, final)
+    fields = {"out": out, "rule": rule.hash, "people": len(base.people), "reveals": True}
+    emit("apply-rule", fields, f"Wrote {len(base.people):,} decisions to {out}.", as_json=as_json)

@@ -26,7 +26,9 @@ from isonomy.common.agreements.decision_rule import DecisionRule
 from isonomy.common.agreements.plan import MILLION
 from isonomy.common.base.errors import ConfigError, DataError, PolicyRefused
 from isonomy.common.base.private_files import write_private
+from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.vault.attributes import rows_of
 from isonomy.regulator.vault.tables import Problems, read_rows
 from isonomy.regulator.vault.vault import VaultTable
 
@@ -38,7 +40,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that spreadshee
 class BaseDecisions:
     """People, and what the company's base model decided about them."""
 
-    ids: tuple[str, ...]
+    people: Cohort
     base: NDArray[np.int64]
 
 
@@ -61,12 +63,10 @@ def read_base_decisions(path: Path) -> BaseDecisions:
         elif row.person.startswith(_FORMULA):  # the file with the result is opened by people
             problems.add(row.where, "a spreadsheet would take this id for a formula")
     problems.check()
-    ids = tuple(row.person for row in rows)
-    if not ids:
+    if not rows:
         raise DataError(f"{path} holds no decisions")
-    if len(set(ids)) != len(ids):
-        raise DataError(f"{path} names {len(ids) - len(set(ids))} people more than once")
-    return BaseDecisions(ids, np.array([int(row.values[0] or 0) for row in rows], dtype=np.int64))
+    base = np.array([int(row.values[0] or 0) for row in rows], dtype=np.int64)
+    return BaseDecisions(Cohort.of([row.person for row in rows]), base)
 
 
 def apply_rule(
@@ -79,12 +79,9 @@ def apply_rule(
             f"the rule is for {rule.attribute!r} with groups {', '.join(rule.groups)}; here it "
             f"has {', '.join(declared) if declared else 'no such attribute'}"
         )
-    rows = np.array([vault.index.get(person, -1) for person in decisions.ids], dtype=np.int64)
-    strangers = int((rows < 0).sum())
-    if strangers:
-        raise DataError(f"{strangers} of {len(rows)} people are not enrolled; nothing was decided")
+    rows = rows_of(vault, decisions.people)
     codes = np.minimum(vault.codes[rule.attribute][rows].astype(np.int64), len(rule.groups) - 1)
-    return rule.apply(decisions.base, codes, coins(decisions.ids, key))
+    return rule.apply(decisions.base, codes, coins(decisions.people.keys, key))
 
 
 def coins(ids: Sequence[str], key: bytes) -> NDArray[np.int64]:

@@ -102,7 +102,7 @@ def _few_shot(old: RegulatorConfig, new: RegulatorConfig, vault: Vault) -> None:
 
 def _lists(old: RegulatorConfig | None, new: RegulatorConfig, vault: Vault) -> None:
     try:
-        enrolled = set(vault.read().ids)
+        enrolled = set(vault.read().index)
     except (VaultLocked, VaultTampered):
         # The home's vault is broken, or has another secret than the backup: nobody can tell who is
         # enrolled, so no list comes back that the home does not hold itself.
@@ -112,7 +112,7 @@ def _lists(old: RegulatorConfig | None, new: RegulatorConfig, vault: Vault) -> N
                 path.with_suffix(".json").unlink(missing_ok=True)
                 shred(path)
         return
-    shred_lists(new, lambda ids: not ids <= enrolled)
+    shred_lists(new, lambda people: not people <= enrolled)
 
 
 def _copy_files(source: Path, target: Path) -> None:

@@ -22,6 +22,7 @@ from isonomy.common.base.errors import DataError
 from isonomy.common.ledger.file import read_ledger
 from isonomy.common.ledger.records import PeopleList, Sealed, Subset
 from isonomy.common.ledger.state import LedgerState
+from isonomy.common.people.cohort import id_key
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.plan_files import few_shot_approvals
 from isonomy.regulator.vault.sealed_file import shred
@@ -36,14 +37,14 @@ def shred_folder(folder: Path) -> None:
 
 
 def shred_lists(config: RegulatorConfig, concerned: Callable[[set[str]], bool]) -> None:
-    """Destroy each alignment's list for which `concerned` holds, as a whole, and its approval.
+    """Destroy each alignment's list whose people are `concerned`, as a whole, and its approval.
 
     A list without some people would have another root, which no plan names. The approval goes too:
     without a list it would allow the company to have the alignment done again.
     """
     for path in sorted(config.alignments_folder.glob("*.people")):
         try:
-            affected = concerned(set(read_lines(path)))
+            affected = concerned(set(map(id_key, read_lines(path))))
         except DataError:
             affected = True  # nobody could use this list
         if affected:

@@ -31,12 +31,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
+
 from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.documents import Document
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import private_folder, write_private
-from isonomy.common.people.cohort import Cohort
+from isonomy.common.people.cohort import Cohort, id_key
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.serving.approving import signed_record, withdraw
 from isonomy.regulator.serving.officer import ask
@@ -99,17 +101,17 @@ def forget_cohort(config: RegulatorConfig, name: str, vault: Vault) -> DeletionR
         if name not in table.cohort_names and earlier is not None:
             return _record(config, earlier, _COHORT)  # it was cut short after (2)
         leaving = table.in_cohort(name)
-        people = {person for person, leaves in zip(table.ids, leaving, strict=True) if leaves}
+        people = {id_key(table.ids[row]) for row in np.flatnonzero(leaving)}
         _refuse_tasks(pools_about(config, vault, people))
         members = Cohort(tuple(people)).member_hashes(member_key(config)) if people else []
         approvals = Approvals(config.plans_folder)
         plans = [approvals.require(plan_hash) for plan_hash in approvals.hashes()]
-        ended = [plan for plan, cohort in plans if people & set(cohort.ids)]
+        ended = [plan for plan, cohort in plans if people & set(cohort.keys)]
         pending = _begin(config, target, len(people), [plan.hash.hex() for plan in ended])  # (1)
         for plan in ended:  # (2)
             _end(config, plan)
         shred_ended(config, members)
-        shred_lists(config, lambda ids: not people.isdisjoint(ids))
+        shred_lists(config, lambda others: not people.isdisjoint(others))
         shred_halves(config)
         # The vault comes last: as long as the people are in it, the rest of them can be found.
         vault.write(table.without(leaving))

@@ -35,13 +35,13 @@ def load_table(
 
 def rows_of(vault: VaultTable, cohort: Cohort) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return (people,) the cohort's rows in the vault; DataError if somebody is not enrolled."""
-    rows = np.array([vault.index.get(person, -1) for person in cohort.ids], dtype=np.int64)
+    rows = np.array([vault.index.get(key, -1) for key in cohort.keys], dtype=np.int64)
     unknown = int((rows < 0).sum())
     if unknown:
         # A number, never a name: this text may reach the other side.
         raise DataError(
-            f"{unknown} of the plan's {len(cohort)} people are not enrolled here; align the "
-            "records again and make a new plan"
+            f"{unknown} of {len(cohort)} people are not enrolled here, so nothing was done; align "
+            "the records again"
         )
     return rows
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.common.people.cohort import normalise_id
+from isonomy.common.people.cohort import id_key, normalise_id
 from isonomy.regulator.config.config import check_groups
 from isonomy.regulator.config.faults import AlreadyEnrolled
 from isonomy.regulator.vault.tables import MAX_SHOWN, Problems, Row
@@ -64,7 +64,7 @@ def enrol(
     problems.check()
     if not read.ids:
         raise DataError(f"{problems.path} holds nobody; nothing was changed")
-    places = [table.index.get(person, -1) for person in read.ids]
+    places = [table.index.get(id_key(person), -1) for person in read.ids]
     enrolled = sum(place >= 0 for place in places)
     if enrolled and not (order.update or order.replace):
         raise AlreadyEnrolled(
@@ -134,7 +134,7 @@ def _read(order: Order, rows: Iterable[Row], problems: Problems) -> _Read:
         except DataError as error:
             problems.add(row.where, str(error))
             continue
-        first = places.setdefault(person, row.where)
+        first = places.setdefault(id_key(person), row.where)
         if first is not row.where:
             problems.add(row.where, f"the same id as in {first}")
             continue

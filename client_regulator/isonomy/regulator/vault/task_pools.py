@@ -32,7 +32,7 @@ from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.base.private_files import private_folder
 from isonomy.common.few_shot.learning.pool_file import read_arrays
 from isonomy.common.few_shot.learning.tasks import Pool
-from isonomy.common.people.cohort import Cohort, normalise_id
+from isonomy.common.people.cohort import Cohort, id_key, normalise_id
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultLocked, VaultTampered
 from isonomy.regulator.vault.sealed_file import (
@@ -134,10 +134,10 @@ def remove_pool(config: RegulatorConfig, name: str) -> None:
 
 
 def pools_about(config: RegulatorConfig, vault: Vault, people: Collection[str]) -> list[str]:
-    """Return the names of the pools with a sample of one of these people, by its id."""
+    """Return the names of the pools with a sample of one of these people, by the keys of ids."""
     finish_pools(config, vault.secret)
     names = [entry.name for entry in list_pools(config)]
-    return [n for n in names if not set(people).isdisjoint(open_pool(config, vault, n).ids.ids)]
+    return [n for n in names if not set(people).isdisjoint(open_pool(config, vault, n).ids.keys)]
 
 
 def opens(path: Path, secret: Secret) -> bool:
@@ -218,7 +218,7 @@ def _pool(arrays: dict[str, NDArray[Any]], where: str) -> TaskPool:
     groups, positive = _attribute(arrays, count, int(labels.max()) + 1, where)
     values = np.ascontiguousarray(inputs, np.float32)
     pool = Pool(values, labels.astype(np.int64), groups, positive)
-    distinct = len({normalise_id(person) for person in ids.tolist()})
+    distinct = len({id_key(normalise_id(person)) for person in ids.tolist()})
     if distinct < count:
         raise DataError(f"{where}: {count} samples have {distinct} ids; each needs one of its own")
     return TaskPool(pool, Cohort.of(ids.tolist()))

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from isonomy.common.base.canonical import canonical_json, parse_canonical
 from isonomy.common.base.errors import ConfigError, ProtocolError
 from isonomy.common.base.private_files import open_file
+from isonomy.common.people.cohort import id_key
 from isonomy.regulator.config.faults import VaultTampered
 from isonomy.regulator.vault.sealed_file import Header, open_sealed, read_header, write_sealed
 from isonomy.regulator.vault.unlock import Derivation, Secret
@@ -62,8 +63,8 @@ class VaultTable:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """The row of each person."""
-        return {person: number for number, person in enumerate(self.ids)}
+        """The row of each person, by the key of their id."""
+        return {id_key(person): number for number, person in enumerate(self.ids)}
 
     def in_cohort(self, name: str) -> NDArray[np.bool_]:
         """(people,) who belongs to the cohort."""

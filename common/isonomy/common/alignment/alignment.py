@@ -19,7 +19,6 @@ are on the other list. Therefore the plan limits how many it may bring, and owne
 from __future__ import annotations
 
 import secrets
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -34,7 +33,7 @@ from isonomy.common.crypto.ristretto import (
     random_scalar,
     split_points,
 )
-from isonomy.common.people.cohort import Cohort
+from isonomy.common.people.cohort import Cohort, id_key
 
 DOMAIN = b"isonomy/align/v1"
 MAX_PEOPLE = 50_000_000
@@ -81,26 +80,10 @@ class AlignmentPlan(Agreement):
 
 
 def checked_ids(ids: Sequence[object], *, limit: int = MAX_PEOPLE) -> Cohort:
-    """Ids that can be aligned: distinct, and not just differently written.
-
-    Two ids that differ only in width, ligatures or case are usually one person typed twice; the
-    other side has them once at most, and nobody could tell which one was meant.
-    """
+    """Ids that can be aligned: of different people, and no more than agreed."""
     cohort = Cohort.of(ids)
     if len(cohort) > limit:
         raise DataError(f"the list has {len(cohort):,} ids; the alignment allows {limit:,}")
-    first: dict[str, int] = {}
-    near = []
-    for number, person in enumerate(cohort.ids, start=1):
-        folded = unicodedata.normalize("NFKC", person).casefold().strip()
-        if first.setdefault(folded, number) != number:
-            near.append(f"{first[folded]} and {number}")
-    if near:
-        examples = "; ".join(near[:5]) + (" …" if len(near) > 5 else "")
-        raise DataError(
-            f"{len(near)} ids differ from another one only in case, width or ligatures (lines "
-            f"{examples}); write every person one way"
-        )
     return cohort
 
 
@@ -119,7 +102,7 @@ class Aligner:
 
     def blinded(self) -> bytes:
         """This side's ids as points times the secret, in its random order."""
-        points = hash_to_points(self._domain, self._ids)
+        points = hash_to_points(self._domain, [id_key(person) for person in self._ids])
         return self._multiply("blinding our ids", points)
 
     def double(self, points: bytes) -> bytes:

@@ -25,8 +25,20 @@ INTERSECTION = "*"
 _LABEL_JOIN = " × "
 
 
+def id_key(person: str) -> str:
+    """What equal ids have in common: NFKC, case folded, trimmed. One key, one person, one budget.
+
+    So "KUNDE-7", "Kunde-7" and "Ｋｕｎｄｅ-7" are one person, at enrolment, in cohorts, in an
+    alignment and in the ledger. Ids that differ in case only cannot name two people.
+    """
+    if person.isascii():
+        return person.strip().lower()
+    # Folding can undo the normal form, so it is taken again.
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", person).casefold()).strip()
+
+
 def normalise_id(person: object) -> str:
-    """Ids compare as NFC text, so that one name written two ways is one person."""
+    """An id as it is kept and shown: NFC text, the owner's spelling. Ids compare by `id_key`."""
     text = unicodedata.normalize("NFC", str(person))
     if not text or text != text.strip() or not text.isprintable():
         raise DataError(
@@ -45,10 +57,14 @@ class Cohort:
     def __post_init__(self) -> None:
         if not self.ids:
             raise DataError("a cohort needs at least one person")
-        if len(set(self.ids)) != len(self.ids):
+        repeats = len(self.ids) - len(self._position)
+        if repeats:
+            number = next(n for n, key in enumerate(self.keys) if self._position[key] != n)
             raise DataError(
-                f"{len(self.ids) - len(set(self.ids))} ids occur more than once; each person "
-                "stands once in a cohort (rows of one person are grouped in the query)"
+                f"{repeats} ids occur more than once (lines {number + 1} and "
+                f"{self._position[self.keys[number]] + 1} name one person), perhaps written "
+                "differently: case, width and ligatures make no difference. Each person stands "
+                "once in a cohort (rows of one person are grouped in the query)"
             )
 
     @classmethod
@@ -59,17 +75,22 @@ class Cohort:
         return len(self.ids)
 
     @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """What these people are compared by."""
+        return tuple(map(id_key, self.ids))
+
+    @cached_property
     def root(self) -> bytes:
-        """Merkle root of the ids in order: what a plan binds."""
-        return merkle_root([hash_bytes("isonomy/id/v1", person.encode()) for person in self.ids])
+        """Merkle root of the people in order: what a plan binds, whatever the spelling."""
+        return merkle_root([hash_bytes("isonomy/id/v1", key.encode()) for key in self.keys])
 
     @cached_property
     def _position(self) -> dict[str, int]:
-        return {person: position for position, person in enumerate(self.ids)}
+        return {key: position for position, key in enumerate(self.keys)}
 
     def positions(self, ids: Sequence[object]) -> NDArray[np.int64]:
         """Positions of these people; unknown ones are an error that counts them."""
-        positions = [self._position.get(normalise_id(person), -1) for person in ids]
+        positions = [self._position.get(id_key(normalise_id(person)), -1) for person in ids]
         unknown = sum(position < 0 for position in positions)
         if unknown:
             raise DataError(
@@ -82,7 +103,7 @@ class Cohort:
         """Keyed hashes under which the ledger knows these people; useless without the key."""
         return [
             hmac.digest(key, b"isonomy/member/v1" + person.encode(), "sha256")[:MEMBER_BYTES]
-            for person in self.ids
+            for person in self.keys
         ]
 
 
