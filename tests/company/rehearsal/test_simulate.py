@@ -18,6 +18,7 @@ from isonomy.company.rehearsal import strategies as rehearsal
 from isonomy.company.rehearsal.base_models import BASES, base_model
 from isonomy.company.rehearsal.datasets import Dataset, lending
 from isonomy.company.rehearsal.measures import violation
+from isonomy.company.rehearsal.report import table
 from isonomy.company.rehearsal.settings import Settings
 from isonomy.company.rehearsal.simulate import simulate, split_people
 from isonomy.company.rehearsal.strategies import STRATEGIES, Rehearsal, Trained
@@ -189,7 +190,7 @@ def test_base_models_take_mixed_tables_with_gaps(base: str) -> None:
         ({"tolerance": -0.01}, "tolerance must be"),
         ({"seeds": 0}, "seeds must be at least 1"),
         ({"record_epsilon": 1.0}, "record privacy is for pf_ld, dp_fermi"),
-        ({"stretch": 2.0}, "the individual filter is for pf_ld, dp_fermi"),
+        ({"stretch": 2.0}, "the individual filter is for pf_ld, dp_fermi, dp_sgda"),
         ({"strategy": "pf_ld", "record_epsilon": 0.0}, "records' epsilon must be above 0"),
         ({"strategy": "pf_ld", "stretch": 0.5}, "stretch must be"),
         ({"strategy": "pf_ld", "stretch": 2.0, "record_epsilon": 1.0}, "do not go together"),
@@ -198,6 +199,19 @@ def test_base_models_take_mixed_tables_with_gaps(base: str) -> None:
 def test_settings_are_checked_before_anything_runs(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Settings(**wrong)
+
+
+def test_a_run_that_ends_with_its_budget_says_so(few: Dataset) -> None:
+    """Theorem 3.3's noise counts on amplification, so small chunks overspend; filtered runs too."""
+    options = {"noise": "theorem", "rounds": 3, "chunk_size": 40, "warmup_steps": 5}
+    short = Settings(strategy="dp_sgda", base="logistic", seeds=1, options=options)
+    ended = simulate(few, short)
+    assert ended.to_json()["runs"][0]["stopped"] == "budget"
+    assert "1 of 1 runs ended early: the budget was exhausted" in str(table(ended).caption)
+    whole = replace(short, options={"rounds": 1, "warmup_steps": 5}, stretch=2.0)
+    done = simulate(few, whole)
+    assert done.to_json()["runs"][0]["stopped"] == "rounds"
+    assert "exhausted" not in str(table(done).caption)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def simulate(
         bool,
         typer.Option(
             help="Everybody pays for the length of their own rows and is left out when their "
-            "budget is spent (pf_ld, dp_fermi)."
+            "budget is spent (pf_ld, dp_fermi, dp_sgda)."
         ),
     ] = False,
     stretch: Annotated[

@@ -34,8 +34,7 @@ _TWINS = {LogisticRegression: "logistic", MLPClassifier: "mlp"}
 _OF_CLASSIFIER = ("learning_rate", "weight_decay")
 _POSITIVE = "positive_weight"  # what a row with the favourable label counts in the loss
 _LOOP = (  # those options of the trainer that a rehearsal does not set itself
-    "rounds", "local_steps", "passes", "chunk_size", "loss_batch", "warmup_steps", "average",
-    "device",
+    "rounds", "local_steps", "chunk_size", "loss_batch", "warmup_steps", "average", "device",
 )  # fmt: skip
 _RECORD = {"loss_clip": "clip", "totals": "totals", "accountant": "accountant"}
 _BOUNDS: dict[str, tuple[str, float]] = {"pf_ld": ("primal_norm", 0.5), "dp_fermi": ("clip", 0.7)}
@@ -80,7 +79,13 @@ def train(strategy: str, rehearsal: Rehearsal) -> Trained:
     base = clone(rehearsal.estimator).fit(rehearsal.features, rehearsal.target)
     if strategy == "f_ld":
         return not_private(decider(model), decider(base), strategy)
-    return Trained(decider(model), decider(base), strategy, papers=model.epsilons_.as_in_papers)
+    return Trained(
+        decider(model),
+        decider(base),
+        strategy,
+        papers=model.epsilons_.as_in_papers,
+        stopped=model.stopped_,
+    )
 
 
 def _checked(strategy: str, rehearsal: Rehearsal) -> dict[str, Any]:

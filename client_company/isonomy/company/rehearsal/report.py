@@ -32,7 +32,7 @@ def table(simulation: Simulation) -> Table:
         f"{settings.base}, {_seeds(first)}, δ = {settings.delta:g}",
         collapse_padding=True,  # nine columns fit into 80
         caption="means on test people; floor: violation expected from sampling alone"
-        + "".join(f"\n{note}" for note in _notes(first)),
+        + "".join(f"\n{note}" for note in _notes(simulation.results)),
     )
     for name in _COLUMNS:
         rows.add_column(name, justify="left" if name == "returned" else "right")
@@ -74,8 +74,9 @@ def _papers(result: Result) -> str:
     return "" if math.isnan(epsilon) else f"{epsilon:.3f}"
 
 
-def _notes(result: Result) -> list[str]:
+def _notes(results: tuple[Result, ...]) -> list[str]:
     """What the figures are worth, and what a reader must know about them."""
+    result, runs = results[0], [run for result in results for run in result.runs]
     notes = [f"accounting: {result.accounting}"] if result.accounting else []
     if not result.accounting:
         notes.append("ε: guaranteed for attributes (cap); ε spent: of it, company's view, exact")
@@ -88,6 +89,8 @@ def _notes(result: Result) -> list[str]:
             f"individual filter, stretch {result.settings.stretch:g}: "
             f"{result.average('dropped'):.0f} people dropped on average"
         )
+    if early := sum(run.stopped == "budget" for run in runs):
+        notes.append(f"{early} of {len(runs)} runs ended early: the budget was exhausted")
     if result.attribute_at_prediction:
         notes.append("decisions need, and reveal, the attribute of the person decided about")
     return notes
@@ -141,7 +144,7 @@ def _plots(simulation: Simulation) -> str:
         f"{settings.notion.replace('_', ' ')}, base {settings.base}"
     )
     svg = figure(title, [_trade_off(simulation), _sweep(simulation)])
-    notes = "".join(f"<p>{escape(note)}</p>\n" for note in _notes(first))
+    notes = "".join(f"<p>{escape(note)}</p>\n" for note in _notes(simulation.results))
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         f"<title>{escape(title)}</title>\n{svg}{notes}</html>\n"

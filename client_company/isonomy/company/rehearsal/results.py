@@ -42,6 +42,7 @@ class Run:
     accounting: str = ""  # what ε means, where it is not the ledger's (ε, δ)
     dropped: int | None = None  # by the individual filter: people, and the first query without them
     first_drop: int | None = None
+    stopped: str = ""  # why training ended: "rounds", "budget" or "callback"
 
     def to_json(self) -> dict[str, Any]:
         """The published fields; the others by run are in results.csv."""
@@ -49,6 +50,8 @@ class Run:
         fields = {key: getattr(self, key) for key in names[: names.index("as_in_papers") + 1]}
         if self.dropped is not None:
             fields |= {"dropped": self.dropped, "first_drop": self.first_drop}
+        if self.stopped:
+            fields["stopped"] = self.stopped
         return finite(fields)
 
 

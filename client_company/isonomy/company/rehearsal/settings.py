@@ -11,8 +11,9 @@ from isonomy.common.agreements.notions import NOTIONS
 from isonomy.common.base.errors import ConfigError
 from isonomy.company.rehearsal.base_models import BASES
 from isonomy.company.rehearsal.strategies import (
+    FILTERED,
     GRADIENT,
-    PRIVATE_GRADIENT,
+    RECORD_PRIVATE,
     STRATEGIES,
     TOLERANCE,
     check_notion,
@@ -69,11 +70,13 @@ class Settings:
         self._check_gradient_only()
 
     def _check_gradient_only(self) -> None:
-        """What only PF-LD and DP-FERMI can do."""
-        extras = {"record privacy": self.record_epsilon, "the individual filter": self.stretch}
-        for what, value in extras.items():
-            if value is not None and self.strategy not in PRIVATE_GRADIENT:
-                raise ConfigError(f"{what} is for {', '.join(PRIVATE_GRADIENT)}")
+        """What only private gradient strategies can do."""
+        for what, value, able in (
+            ("record privacy", self.record_epsilon, RECORD_PRIVATE),
+            ("the individual filter", self.stretch, FILTERED),
+        ):
+            if value is not None and self.strategy not in able:
+                raise ConfigError(f"{what} is for {', '.join(able)}")
         if self.record_epsilon is not None and self.stretch is not None:
             raise ConfigError("record privacy and the individual filter do not go together")
         if self.record_epsilon is not None and not 0 < self.record_epsilon < math.inf:

@@ -130,6 +130,7 @@ def run_seed(
         epsilon_as_in_papers=math.nan if papers is None else papers.epsilon,
         as_in_papers="" if papers is None else papers.label,
         accounting=trained.accounting,
+        stopped=trained.stopped,
         **_measured(dataset, attribute, settings.notion, trained, test),
         **_drops(oracle),
     )

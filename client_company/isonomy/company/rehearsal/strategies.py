@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 TOLERANCE = 0.01  # the violation that tilt aims at if nobody says otherwise
 GRADIENT = ("pf_ld", "f_ld", "dp_fermi", "dp_sgda")
-PRIVATE_GRADIENT = ("pf_ld", "dp_fermi")
+RECORD_PRIVATE = ("pf_ld", "dp_fermi")
+FILTERED = (*RECORD_PRIVATE, "dp_sgda")
 Decide = Callable[[pd.DataFrame], NDArray[np.int64]]
 DecideByGroup = Callable[[pd.DataFrame, NDArray[np.int64]], NDArray[np.int64]]
 
@@ -92,6 +93,7 @@ class Trained:
     epsilon_spent: float | None = None  # where the ledger's sum is not the figure to show
     accounting: str = ""  # what the guarantee is, where it is not the ledger's (ε, δ)
     papers: PaperEpsilon | None = None  # ε for records, where these are protected
+    stopped: str = ""  # why training ended: "rounds", "budget" or "callback"; "": it has no rounds
 
 
 Strategy = Callable[[Rehearsal], Trained]

@@ -13,8 +13,8 @@ from scipy import optimize
 from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.company.gradient.fermi._ermi import Ermi, strata_of, sum_zero_basis
-from isonomy.company.gradient.fermi._sgda import project_ball, shares_of
+from isonomy.company.gradient.fermi._ermi import Ermi, project_ball, strata_of, sum_zero_basis
+from isonomy.company.gradient.fermi._sgda import shares_of
 from isonomy.company.gradient.fermi.fermi import DpFermi
 from isonomy.company.gradient.run.strategy import Run, trainable
 

@@ -324,20 +324,19 @@ def test_the_theorems_noise_is_that_of_the_theorem(tmp_path: Path, strategy: typ
     fermi.constraint_gradient(run, run.chunks[0])
     fermi._ascend(run, run.chunks)
     rho = float(problem.shares.min())
-    levels = theorem_3_3(
+    sigma_w, sigma_theta = theorem_3_3(
         epsilon=2.0, delta=run.oracle.budget.delta, steps=31, people=400, rho=rho,
-        diameter=float(np.sqrt(problem.shares.max())) + 0.4, lipschitz=0.5, classes=2,
-        all_features=False,
+        diameter=float(np.sqrt(problem.shares.max())) + 0.4, lipschitz=0.5,
     )  # fmt: skip
     bound = run.oracle.params.row_bound
     for request in requests:
         query, norm = request.query, 0.5
         if query.shape == "weighted":
             unit = norm * float(np.ptp(query.weights)) / bound
-            assert query.noise * unit == pytest.approx(400 * levels.theta, rel=1e-3)
+            assert query.noise * unit == pytest.approx(400 * sigma_theta, rel=1e-3)
         else:
             unit = problem.bound / bound
-            expected = 400 * levels.w * np.sqrt(rho) / 2
+            expected = 400 * sigma_w * np.sqrt(rho) / 2
             assert query.noise * unit == pytest.approx(expected, rel=1e-3)
     assert {request.query.shape for request in requests} == {"weighted", "groups"}
 

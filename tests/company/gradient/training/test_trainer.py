@@ -75,7 +75,6 @@ def test_a_broken_run_ends_with_the_same_model(tmp_path: Path, optimiser: str) -
     settings: dict[str, Any] = {
         "rounds": 5,
         "chunk_size": 40,
-        "passes": 2,
         "average": 0.5,
         "optimiser": make,
     }
@@ -335,11 +334,11 @@ def test_frozen_parameters_stay_as_they_are(tmp_path: Path) -> None:
     assert (before[2] != after[2]).any()
 
 
-def test_local_steps_and_passes_cost_nothing(tmp_path: Path) -> None:
+def test_local_steps_cost_nothing(tmp_path: Path) -> None:
     """More work on the company's own data between two questions: same number of questions."""
     data = toy(120)
     asked = []
-    for number, settings in enumerate(({}, {"local_steps": 7}, {"passes": 3}, {"loss_batch": 16})):
+    for number, settings in enumerate(({}, {"local_steps": 7}, {"loss_batch": 16})):
         home = regulator(tmp_path, data.group, epsilon=20.0, name=str(number))
         oracle = home.local()
         own = trainer(linear(), PFLD(), oracle, chunk_size=30, **settings)

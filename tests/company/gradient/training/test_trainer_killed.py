@@ -28,7 +28,7 @@ class Killed(BaseException):
 
 
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "follow, passes, average": (PFLD, {"passes": 2, "average": 0.5}),
+    "follow, average": (PFLD, {"average": 0.5}),
     "loss batches": (lambda: PFLD("equalized_odds"), {"loss_batch": 32}),
     "λ >= 0": (lambda: PFLD(signed=False), {}),
     "σ given": (lambda: PFLD(primal_multiplier=9.0, dual_multiplier=9.0), {}),

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.company.gradient.fermi._sgda import project_ball
 
 Floats = NDArray[np.float64]
 _FLOOR_DEVIATIONS = 3.0  # a released count below this many deviations is taken as that many
@@ -31,7 +30,11 @@ _RAREST = 0.01  # a class predicted more rarely is taken as this rare where one 
 
 @dataclass
 class Ermi:
-    """ψ of Theorem C.1 with its gradients; a `sgda.MinMax` problem."""
+    """ψ of Theorem C.1 with its gradients: a min–max problem with the coupling ⟨U(W)_{A_i}, h_i⟩.
+
+    Everything but `moments` and `public` sees released numbers only, so W never depends on an
+    attribute beyond what was paid for.
+    """
 
     shares: Floats
     basis: Floats
@@ -149,6 +152,13 @@ class Ermi:
         return float(spread[j]), noise * float(np.linalg.norm(self.basis[j]))
 
 
+def project_ball(w: Floats, centre: Floats, radius: float) -> Floats:
+    """The nearest point of {v : ‖v − centre‖ ≤ radius}, Frobenius norm."""
+    away = w - centre
+    length = float(np.linalg.norm(away))
+    return w if length <= radius else centre + away * (radius / length)
+
+
 def sum_zero_basis(classes: int) -> Floats:
     """(l, l − 1) orthonormal columns orthogonal to (1, …, 1): normalised Helmert contrasts.
 
@@ -175,6 +185,3 @@ def strata_of(notion: str, classes: int) -> tuple[int | None, ...]:
         f"DP-FERMI has no form for {notion!r} with {classes} classes; it takes "
         "demographic_parity and equalized_odds, and for two classes equal_opportunity and equal_fpr"
     )
-
-
-__all__ = ["Ermi", "strata_of", "sum_zero_basis"]

@@ -5,11 +5,11 @@
     θ ← θ − η_θ (1/m Σ_{i∈B} ∇_θ f(θ, w; z_i) + u)                       their Algorithm 2
     w ← Π_𝒲[w + η_w (1/m Σ_{i∈B} ∇_w f(θ, w; z_i) + v)]
 
-Only what depends on the attribute needs a release. A problem therefore says how f splits:
+Only what depends on the attribute needs a release. So the problem (`_ermi.Ermi`) says how f splits:
 
-    f(θ, w; z_i) = g(θ, w; x_i, y_i) + ⟨U(w)_{A_i}, h(θ; x_i)⟩           `MinMax`
+    f(θ, w; z_i) = g(θ, w; x_i, y_i) + ⟨U(w)_{A_i}, h(θ; x_i)⟩
 
-g and all of its gradients are the company's own, free and exact. Of the coupling,
+g and all of its gradients need no attribute: they are exact and free. Of the coupling,
 
     ∇_θ:  Σ_i Σ_c U(w)_{A_i c} ∇h_ic      one weighted blind sum per column c    `descent`
     ∇_w:  Σ_{i: A_i = a} h_i              one open sum                           `private_moments`
@@ -26,73 +26,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isonomy.common.sums.oracle import GroupOracle, NoiseLevel, Release
+from isonomy.common.sums.oracle import NoiseLevel, Release
+from isonomy.company.gradient.fermi._ermi import Ermi
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
-from isonomy.company.gradient.run.strategy import Chunk, Run, logits_of, trainable
+from isonomy.company.gradient.run.strategy import Chunk, Persons, Run, logits_of, trainable
 from isonomy.company.gradient.sums.primal import CentredGradients, private_sum
 
 Floats = NDArray[np.float64]
-
-
-class MinMax(Protocol):
-    """A min–max problem, for one stratum of people, with the coupling ⟨U(w)_{A_i}, h_i⟩.
-
-    `outputs` are logits (b, classes). Everything but `moments` and `public` sees released numbers
-    only, so w never depends on an attribute beyond what was paid for.
-    """
-
-    w: Floats
-    label: int | None  # the stratum: rows with this label; None: everybody
-
-    @property
-    def columns(self) -> int:
-        """How many numbers h has."""
-
-    @property
-    def bound(self) -> float:
-        """No h is longer, so the open sum never clips."""
-
-    @property
-    def suffix(self) -> str:
-        """The stratum, as it is called in the ledger."""
-
-    def centre_on(self, outputs: Tensor, weight: Tensor) -> None:
-        """Look at a batch's outputs before its moments are released; they are the company's own."""
-
-    def moments(self, outputs: Tensor) -> Tensor:
-        """(b, columns) h: differentiable, each row a function of that row's output alone."""
-
-    def public(self, outputs: Tensor, w: Floats) -> Tensor:
-        """(b,) g: what the company computes alone."""
-
-    def coupling(self, w: Floats) -> Floats:
-        """(groups, columns) U(w)."""
-
-    def ascent(self, w: Floats, sums: Floats, mass: float) -> Floats:
-        """(like w) the direction of ascent from `sums`, (groups, columns) released Σ h by group.
-
-        `mass` is the number of people that `sums` are about.
-        """
-
-    def project(self, w: Floats) -> Floats:
-        """Π_𝒲(w)."""
-
-    def gap(self, sums: Floats, deviation: float, mass: float) -> tuple[float, float]:
-        """The violation that `sums` show, and the deviation of the noise in it."""
-
-
-def project_ball(w: Floats, centre: Floats, radius: float) -> Floats:
-    """The nearest point of {v : ‖v − centre‖ ≤ radius}, Frobenius norm."""
-    away = w - centre
-    length = float(np.linalg.norm(away))
-    return w if length <= radius else centre + away * (radius / length)
 
 
 @dataclass(frozen=True)
@@ -155,14 +101,7 @@ class Shape:
 
 
 def descent(
-    problem: MinMax,
-    run: Run,
-    batch: Batch,
-    w: Floats,
-    *,
-    norm: float | Shape,
-    noise: NoiseLevel,
-    purpose: str,
+    problem: Ermi, run: Run, batch: Batch, *, norm: float | Shape, noise: NoiseLevel
 ) -> list[Tensor]:
     """Σ_i ∇_θ f(θ, w; z_i) plus noise, one tensor per parameter.
 
@@ -171,35 +110,33 @@ def descent(
     plain rows under round noise, or a `Shape`. `noise`: share=… for all columns together, or
     sigma=…, the deviation of the whole sum (plain rows only).
     """
-    weights = problem.coupling(w)
+    weights = problem.coupling(problem.w)
     parts = shares_of(weights.max(axis=0) - weights.min(axis=0), noise.get("share", 1.0))
     outputs = run.outputs(batch.rows)
     free = torch.from_numpy(np.where(parts == 0.0, weights[0], 0.0)).to(outputs)
-    own = problem.public(outputs, w) + problem.moments(outputs) @ free
+    public = problem.public(outputs, problem.w) + problem.moments(outputs) @ free
     total = torch.autograd.grad(
-        (own * batch.weight.to(outputs)).sum(), trainable(run.model), materialize_grads=True
+        (public * batch.weight.to(outputs)).sum(), trainable(run.model), materialize_grads=True
     )
     private = np.flatnonzero(parts)
     for column in private:
-        name = purpose if problem.columns == 1 else f"{purpose}, column {column}"
         if "share" in noise:
             column_noise: NoiseLevel = {"share": float(parts[column])}
         else:
             column_noise = {"sigma": noise["sigma"] / math.sqrt(len(private))}
-        sums = _column(problem, run, batch, int(column), weights, norm, column_noise, name)
+        sums = _column(problem, run, batch, int(column), weights, norm, column_noise)
         total = tuple(t + s.to(t) for t, s in zip(total, sums, strict=True))
     return list(total)
 
 
 def _column(
-    problem: MinMax,
+    problem: Ermi,
     run: Run,
     batch: Batch,
     column: int,
     weights: Floats,
     norm: float | Shape,
     noise: NoiseLevel,
-    purpose: str,
 ) -> list[Tensor]:
     """Σ_i U_{A_i c} ∇h_ic plus noise, one tensor per parameter."""
     grads, u = moment_gradients(problem, run, batch, column), weights[:, column]
@@ -219,7 +156,7 @@ def _column(
         part=part,
         attribute=run.attribute,
         noise=noise,
-        label={"purpose": purpose},
+        label={"purpose": column_name(problem, column)},
     ).tensors()
     if not isinstance(norm, Shape):
         return answer
@@ -227,7 +164,7 @@ def _column(
     return [a + c.to(a) for a, c in zip(answer, common, strict=True)]
 
 
-def moment_gradients(problem: MinMax, run: Run, batch: Batch, column: int) -> ChunkGradients:
+def moment_gradients(problem: Ermi, run: Run, batch: Batch, column: int) -> ChunkGradients:
     """Per-person gradients of one column of h."""
     scale = batch.weight.to(run.device)
 
@@ -240,32 +177,21 @@ def moment_gradients(problem: MinMax, run: Run, batch: Batch, column: int) -> Ch
 
 
 def private_moments(
-    oracle: GroupOracle,
-    moments: Floats,
-    batch: Batch,
-    *,
-    attribute: str,
-    norm: float,
-    noise: NoiseLevel,
-    purpose: str,
+    run: Run, batch: Batch, moments: Tensor, *, norm: float, noise: NoiseLevel, purpose: str
 ) -> Release:
     """(groups, columns) Σ h by group plus noise, open: the regulator may see group rates."""
-    people, person = np.unique(batch.people, return_inverse=True)
-    rows = np.zeros((len(people), moments.shape[1]))
-    np.add.at(rows, person, moments * batch.weight.numpy()[:, None])
-    return oracle.open_sum(
-        rows, norm=norm, attribute=attribute, people=people, purpose=purpose, **noise
+    persons = Persons.of(batch.people)
+    return run.oracle.open_sum(
+        persons.fold(moments * batch.weight[:, None]).numpy(),
+        norm=norm,
+        attribute=run.attribute,
+        people=persons.people,
+        purpose=purpose,
+        **noise,
     )
 
 
-__all__ = [
-    "Batch",
-    "MinMax",
-    "Shape",
-    "descent",
-    "has_label",
-    "moment_gradients",
-    "private_moments",
-    "project_ball",
-    "shares_of",
-]
+def column_name(problem: Ermi, column: int) -> str:
+    """What the θ step of one column is called in the ledger."""
+    more = f", column {column}" if problem.columns > 1 else ""
+    return f"fermi θ{problem.suffix}{more}"

@@ -46,7 +46,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -58,19 +58,26 @@ from isonomy.company.gradient.fermi import _record as record_fermi
 from isonomy.company.gradient.fermi._ermi import Ermi, strata_of, sum_zero_basis
 from isonomy.company.gradient.fermi._sgda import (
     Batch,
-    MinMax,
     Shape,
     descent,
     has_label,
     moment_gradients,
     private_moments,
 )
-from isonomy.company.gradient.record.privacy import Part
-from isonomy.company.gradient.record.releases import OwnTerms
+from isonomy.company.gradient.record.privacy import Part, constant_bound, oracle_parts
+from isonomy.company.gradient.record.releases import FreeTerms, with_last
 from isonomy.company.gradient.run.paper_epsilon import theorem_3_3
 from isonomy.company.gradient.run.schedule import Schedule, Weights, solve
-from isonomy.company.gradient.run.strategy import Chunk, RoundRecord, Run, State, trainable
+from isonomy.company.gradient.run.strategy import (
+    Chunk,
+    Persons,
+    RoundRecord,
+    Run,
+    State,
+    trainable,
+)
 
+_CONSTANT = ("the bound on ∇h", "DpFermi(clip=…)")
 _LEAST_CLIP = 1e-6
 _OUTPUT_ROWS = 8192  # rows per forward pass where no gradient is needed
 _CHOICES = {
@@ -132,7 +139,7 @@ class DpFermi:
             raise ConfigError(f"noise_shape is a positive number or None, got {self.noise_shape!r}")
         if self.noise == "theorem" and self.noise_shape is not None:
             raise ConfigError('noise="theorem" is round noise: leave noise_shape out')
-        self.problems: list[Any] = []  # Ermi, or what `problems_of` makes
+        self.problems: list[Ermi] = []  # one per stratum
         self._gap = (float("nan"), float("nan"))
 
     # --- Before the first round ----------------------------------------------------------------
@@ -145,24 +152,19 @@ class DpFermi:
             )
         quantile = self._clip_from_rows(run)  # always: a model without gradients shows here
         if run.record is not None:
-            self._norm = record_fermi.required_clip(self.clip)
+            self._norm = constant_bound(self.clip, *_CONSTANT)
         else:
             self._norm = quantile if self.clip is None else self.clip
         self._set_shares(run)
-        self.problems = list(self.problems_of(run))
+        self.problems = self.problems_of(run)
         if self.w_update == "round":
             self._ascend(run, run.chunks)
 
-    def problems_of(self, run: Run) -> Sequence[MinMax]:
-        """The min–max problems, one per stratum: ERMI from counts that are released here.
-
-        A subclass may train on another problem (sgda.MinMax) by overriding this.
-        """
-        labels = strata_of(self.notion, run.classes)
-        people, person = np.unique(run.people, return_inverse=True)
-        rows = np.zeros((len(people), len(labels)))  # who has which label, by part of their rows
-        for column, label in enumerate(labels):
-            np.add.at(rows[:, column], person, run.weight.numpy() * has_label(run, label))
+    def problems_of(self, run: Run) -> list[Ermi]:
+        """The min–max problems, one per stratum, from counts that are released here."""
+        labels, persons = strata_of(self.notion, run.classes), Persons.of(run.people)
+        has = np.stack([has_label(run, label) for label in labels], axis=1)
+        rows = persons.fold(run.weight[:, None] * torch.from_numpy(has)).numpy()  # (people, labels)
         inside = rows.any(axis=1)  # chosen by label, never by attribute
         mass = rows.sum(axis=0)
         if run.record is not None:
@@ -171,14 +173,13 @@ class DpFermi:
             rows[inside],
             norm=1.0,
             attribute=run.attribute,
-            people=people[inside],
+            people=persons.people[inside],
             purpose="fermi counts",
             **self._counts,
         )
         values = counts.values
         if run.record is not None:
-            values = run.record.released("counts", values[:-1])
-            values = np.concatenate([values, [mass - values.sum(axis=0)]])
+            values = with_last(run.record.released("counts", values[:-1]), (len(values),), mass)
         return [
             Ermi.of(
                 values[:, column],
@@ -195,20 +196,26 @@ class DpFermi:
 
     def record_parts(self, run: Run) -> tuple[dict[str, Part], int]:
         """What the planned queries cost records (fermi/record); nothing is asked."""
-        record_fermi.required_clip(self.clip)
-        if self.w_update == "chunk" or run.record is None:
+        constant_bound(self.clip, *_CONSTANT)
+        if self.w_update == "chunk":
             raise ConfigError('under record privacy W steps are about everybody: w_update="round"')
         if self.noise != "exact":
             raise ConfigError('under record privacy the noise is solved exactly: noise="exact"')
         self.problems = []
         labels = strata_of(self.notion, run.classes)
-        return record_fermi.parts(run, run.record, self._set_shares(run), labels)
+        return oracle_parts(
+            run,
+            self._set_shares(run),
+            (len(run.oracle.labels(run.attribute)),),
+            queries=record_fermi.times_of(run, labels),  # labels share a W step and a θ step
+            labelled=labels != (None,),
+        )
 
-    def own_terms(self, run: Run) -> OwnTerms | None:
+    def free_terms(self, run: Run) -> FreeTerms | None:
         """The penalty without its coupling to groups, by row; nothing before the first W step."""
         if not self.problems:
             return None
-        return record_fermi.own_terms(run, self.problems, self.strength)
+        return record_fermi.free_terms(run, self.problems, self.strength)
 
     def _set_shares(self, run: Run) -> Schedule:
         """One budget for both updates. A person with rows of several labels is in several queries
@@ -233,15 +240,13 @@ class DpFermi:
         self._share_w = schedule.dual.arguments(1.0)["share"] / times
         return schedule
 
-    def _noise_of(self, run: Run, problem: MinMax, mass: float) -> tuple[NoiseLevel, NoiseLevel]:
+    def _noise_of(self, run: Run, problem: Ermi, mass: float) -> tuple[NoiseLevel, NoiseLevel]:
         """Arguments of the oracle for a θ step and a W step about `mass` people of a stratum."""
         if self.noise == "exact":
             return {"share": self._share_theta}, {"share": self._share_w}
         return self._theorem_noise(run, problem, mass)
 
-    def _theorem_noise(
-        self, run: Run, problem: MinMax, mass: float
-    ) -> tuple[NoiseLevel, NoiseLevel]:
+    def _theorem_noise(self, run: Run, problem: Ermi, mass: float) -> tuple[NoiseLevel, NoiseLevel]:
         """Theorem 3.3's σ_θ and σ_w, as deviations of the sums that are released.
 
             Σ_i u_{A_i} ∇h_i        m·σ_θ             since the mean of ∇_θ ψ is that sum over m
@@ -252,10 +257,8 @@ class DpFermi:
         in the sums, and the sensitivity of ∇_W is smaller by the same factor. ε is `epsilon`, or
         the plan's. A run that costs more than the plan ends when the plan is spent.
         """
-        if not isinstance(problem, Ermi):
-            raise ConfigError('noise="theorem" is for the ERMI penalty')
         budget, rho = run.oracle.budget, float(problem.shares.min())
-        levels = theorem_3_3(
+        sigma_w, sigma_theta = theorem_3_3(
             epsilon=self.epsilon or budget.cap_epsilon,
             delta=budget.delta,
             steps=run.rounds * len(run.chunks) + 1,
@@ -263,12 +266,10 @@ class DpFermi:
             rho=rho,
             diameter=math.sqrt(float(problem.shares.max())) + self.radius,
             lipschitz=self._norm,
-            classes=run.classes,
-            all_features=False,
         )
-        return {"sigma": mass * levels.theta}, {"sigma": mass * levels.w * math.sqrt(rho) / 2}
+        return {"sigma": mass * sigma_theta}, {"sigma": mass * sigma_w * math.sqrt(rho) / 2}
 
-    def _norm_for(self, problem: Any) -> float | Shape:
+    def _norm_for(self, problem: Ermi) -> float | Shape:
         """A given bound is about plain rows; otherwise each query has its own (sgda.Shape)."""
         if self.clip is not None or self.noise_shape is None:
             return self._norm
@@ -302,33 +303,21 @@ class DpFermi:
 
     def _descend(self, run: Run, chunk: Chunk) -> list[Tensor]:
         """The θ step's gradient, from one weighted sum per label and free coordinate."""
-        batches = [Batch.of(run, chunk, problem.label) for problem in self.problems]
+        strata = [(problem, Batch.of(run, chunk, problem.label)) for problem in self.problems]
         if run.record is not None:
-            return record_fermi.descent(
-                run,
-                run.record,
-                self.problems,
-                batches,
-                norm=self._norm,
-                share=self._share_theta,
-                strength=self.strength,
-            )
-        total = [torch.zeros_like(p) for p in trainable(run.model)]
-        for problem, batch in zip(self.problems, batches, strict=True):
-            if not len(batch):
-                continue
-            gradient = descent(
-                problem,
-                run,
-                batch,
-                problem.w,
-                norm=self._norm_for(problem),
-                noise=self._noise_of(run, problem, batch.mass)[0],
-                purpose=f"fermi θ{problem.suffix}",
-            )
-            total = [t + g for t, g in zip(total, gradient, strict=True)]
-        scale = self.strength / float(run.weight[chunk.rows].sum())
-        return [scale * t for t in total]
+            questions = record_fermi.questions(run, strata, self._share_theta)
+            total = run.record.constraint_gradient(run, questions, norm=self._norm)
+            people = float(run.persons)
+        else:
+            total = [torch.zeros_like(p) for p in trainable(run.model)]
+            people = float(run.weight[chunk.rows].sum())
+            for problem, batch in strata:
+                if len(batch):
+                    noise, _ = self._noise_of(run, problem, batch.mass)
+                    norm = self._norm_for(problem)
+                    gradient = descent(problem, run, batch, norm=norm, noise=noise)
+                    total = [t + g for t, g in zip(total, gradient, strict=True)]
+        return [self.strength / people * t for t in total]
 
     def end_round(self, run: Run) -> RoundRecord:
         """The W step of the round, and the violation that it released."""
@@ -355,10 +344,9 @@ class DpFermi:
                 problem.centre_on(logits, batch.weight)
             answers.append(
                 private_moments(
-                    run.oracle,
-                    problem.moments(logits).numpy(),
+                    run,
                     batch,
-                    attribute=run.attribute,
+                    problem.moments(logits),
                     norm=problem.bound,
                     noise=self._noise_of(run, problem, batch.mass)[1],
                     purpose=f"fermi W{problem.suffix}",
@@ -419,7 +407,7 @@ class DpSgda(DpFermi):
     """DP-SGDA (Algorithm 2) on the same objective: θ and W step from the same point (θ_t, W_t).
 
     Train θ by plain SGD with one step per release (`local_steps=1`); `ascent_step` is η_w. Other
-    parameters are those of `DpFermi`. Other problems: override `problems_of`.
+    parameters are those of `DpFermi`.
     """
 
     radius: float = 0.5

@@ -95,6 +95,3 @@ def _hooked(layer: nn.Module) -> bool:
         or layer._backward_hooks
         or layer._backward_pre_hooks
     )
-
-
-__all__ = ["Chain"]

@@ -13,40 +13,32 @@ the scalar with respect to what leaves the layer. Private training needs no more
 |---|---|---|
 | `nn.Linear` on (b, in) | s_i a_iᵀ and s_i | (A Aᵀ + 1) ∘ (S Sᵀ): nothing of size d |
 | `nn.Linear` on (b, …, in), `nn.Conv1d`, `nn.Conv2d` | Σ_t s_it a_itᵀ and Σ_t s_it | by slices |
-| `nn.LayerNorm`, `nn.GroupNorm` | Σ_t s_it ∘ x̂_it and Σ_t s_it | from rows, which are small |
-| anything else | `torch.func`, in `tracing` | from rows of these parameters |
+| `nn.LayerNorm`, `nn.GroupNorm` | `torch.func` on the layer alone | from rows, which are small |
+| anything else | `torch.func` on the whole model | from rows of these parameters |
 
 The first line is the ghost trick (Goodfellow 2015, "Efficient per-example gradient computations").
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from isonomy.common.base.errors import ConfigError
 
 _SLICE_CELLS = 1 << 23  # per-sample cells in memory at a time: 32 MB of float32
 _DUST = 1e-17
 
 Squares = NDArray[np.floating]
-
-
-class Factors(Protocol):
-    """Per-sample gradients of some parameters; every list runs along `parameters`."""
-
-    @property
-    def parameters(self) -> tuple[nn.Parameter, ...]: ...
-    def gram(self, dtype: torch.dtype) -> Tensor: ...
-    def squares(self) -> Squares: ...
-    def rows(self) -> list[Tensor]: ...
-    def combine(self, weights: Tensor) -> list[Tensor]: ...
-    def times(self, scale: Tensor) -> Self: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +134,9 @@ class Rows:
         return replace(self, values=[row * _along(scale, row) for row in self.values])
 
 
+Factors = Outer | Rows  # every list of theirs runs along `parameters`
+
+
 # --- Which form a layer takes ------------------------------------------------------------------
 
 
@@ -169,28 +164,47 @@ def _conv(layer: nn.Conv1d | nn.Conv2d, entering: Tensor, signal: Tensor) -> Fac
     return Outer(weight, bias, patches.transpose(1, 2), signal.flatten(2).transpose(1, 2))
 
 
-def _layer_norm(layer: nn.LayerNorm, entering: Tensor, signal: Tensor) -> Factors:
-    normal = functional.layer_norm(entering, layer.normalized_shape, eps=layer.eps)
-    keep = len(layer.normalized_shape)
-    return _scale_and_shift(layer, normal, signal, tuple(range(1, signal.ndim - keep)))
+def _by_torch_func(layer: nn.Module, entering: Tensor, signal: Tensor) -> Factors:
+    names = [name for name, p in layer.named_parameters(recurse=False) if p.requires_grad]
+    return rows_of(layer, names, entering, signal)
 
 
-def _group_norm(layer: nn.GroupNorm, entering: Tensor, signal: Tensor) -> Factors:
-    normal = functional.group_norm(entering, layer.num_groups, eps=layer.eps)
-    return _scale_and_shift(layer, normal, signal, tuple(range(2, signal.ndim)))
+def rows_of(model: nn.Module, names: Sequence[str], inputs: Tensor, upstream: Tensor) -> Rows:
+    """Rows of these parameters, of upstream_i · outputs_i: one vectorised gradient per sample."""
+    parameters = dict(model.named_parameters())
+    state = {**parameters, **dict(model.named_buffers())}
+    moving = {name: state[name].detach() for name in names}
+    fixed = {name: value.detach() for name, value in state.items() if name not in moving}
+    places = _places(model)
+
+    def value(values: dict[str, Tensor], sample: Tensor, weight: Tensor) -> Tensor:
+        everywhere = {place: values[name] for name in values for place in places[name]}
+        # Torch's own tying swaps a layer that stands twice in a model twice, and never back.
+        outputs: Tensor = functional_call(
+            model, {**fixed, **everywhere}, (sample[None],), tie_weights=False
+        )
+        return (outputs[0] * weight).sum()
+
+    try:
+        with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of attention cannot be vectorised
+            rows = vmap(grad(value), in_dims=(None, 0, 0))(moving, inputs, upstream)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"gradients of {', '.join(names[:3])} cannot be taken sample by sample. Random layers "
+            f"(Dropout) beside them need model.eval(); torch says: {error}"
+        ) from None
+    return Rows(tuple(parameters[name] for name in names), [rows[name] for name in names])
 
 
-def _scale_and_shift(
-    layer: nn.Module, normal: Tensor, signal: Tensor, places: tuple[int, ...]
-) -> Factors:
-    weight, bias = _trainable(layer)
-    scaled = signal * normal
-    rows = [
-        (parameter, value.sum(dim=places) if places else value)
-        for parameter, value in ((weight, scaled), (bias, signal))
-        if parameter is not None
-    ]
-    return Rows(tuple(p for p, _ in rows), [row for _, row in rows])
+def _places(model: nn.Module) -> dict[str, list[str]]:
+    """Where each parameter stands, by its first name: several layers may share one."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    places: dict[str, list[str]] = {name: [] for name in names.values()}
+    for path, layer in model.named_modules():  # every layer once, under its first name
+        for name, parameter in layer._parameters.items():
+            if parameter is not None:
+                places[names[id(parameter)]].append(f"{path}.{name}" if path else name)
+    return places
 
 
 Rule = Callable[..., Factors]
@@ -198,8 +212,8 @@ _RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: _linear,
     nn.Conv1d: _conv,
     nn.Conv2d: _conv,
-    nn.LayerNorm: _layer_norm,
-    nn.GroupNorm: _group_norm,
+    nn.LayerNorm: _by_torch_func,
+    nn.GroupNorm: _by_torch_func,
 }
 
 
@@ -233,7 +247,7 @@ def _without_dust(signal: Tensor) -> Tensor:
     return signal if signal.dtype == torch.float64 else functional.hardshrink(signal, _DUST)
 
 
-def _gram(slices: Iterator[Tensor], dtype: torch.dtype) -> Tensor:
+def _gram(slices: Iterable[Tensor], dtype: torch.dtype) -> Tensor:
     products = (part.to(dtype) @ part.to(dtype).T for part in slices)
     total = next(products)
     for product in products:
@@ -249,6 +263,3 @@ def _squared(rows: Tensor) -> Squares:
     values = rows.detach().cpu().numpy()
     squares: Squares = np.vecdot(values, values)  # in the precision of the rows
     return squares
-
-
-__all__ = ["Factors", "Outer", "Rows", "Rule", "rule_for"]

@@ -23,13 +23,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.func import functional_call, grad, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.company.gradient.per_sample._chain import Chain
-from isonomy.company.gradient.per_sample._per_sample import Factors, Rows, Rule, rule_for
+from isonomy.company.gradient.per_sample._per_sample import Factors, Rule, rows_of, rule_for
 
 _TOLERANCE = {torch.float64: 1e-8}  # relative; float32 and below: 1e-3, they are for finding bugs
 
@@ -123,7 +121,7 @@ def factors_of(
             signal = torch.zeros(shape, dtype=entering.dtype, device=entering.device)
         factors.append(rule(layer, entering, signal))
     if plan.generic:
-        factors.append(_generic(model, plan.generic, inputs, upstream))
+        factors.append(rows_of(model, plan.generic, inputs, upstream))
     return factors
 
 
@@ -141,44 +139,6 @@ def _signals(plan: LayerPlan, traced: Trace, upstream: Tensor) -> Mapping[nn.Mod
         traced.outputs, list(edges.values()), upstream, retain_graph=True, allow_unused=True
     )
     return dict(zip(edges, signals, strict=True))
-
-
-def _generic(model: nn.Module, names: tuple[str, ...], inputs: Tensor, upstream: Tensor) -> Factors:
-    """Rows of the parameters without a rule: one vectorised gradient per sample."""
-    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    trained = {name: state[name].detach() for name in names}
-    fixed = {name: value.detach() for name, value in state.items() if name not in trained}
-    places = _places(model)
-
-    def value(parameters: dict[str, Tensor], sample: Tensor, weight: Tensor) -> Tensor:
-        placed = {place: parameters[name] for name in parameters for place in places[name]}
-        # Torch's own tying swaps a layer that stands twice in a model twice, and never back.
-        outputs: Tensor = functional_call(
-            model, {**fixed, **placed}, (sample[None],), tie_weights=False
-        )
-        return (outputs[0] * weight).sum()
-
-    try:
-        with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of attention cannot be vectorised
-            rows = vmap(grad(value), in_dims=(None, 0, 0))(trained, inputs, upstream)
-    except RuntimeError as error:
-        raise ConfigError(
-            f"gradients of {', '.join(names[:3])} cannot be taken sample by sample. Random layers "
-            f"(Dropout) beside them need model.eval(); torch says: {error}"
-        ) from None
-    parameters = dict(model.named_parameters())
-    return Rows(tuple(parameters[name] for name in names), [rows[name] for name in names])
-
-
-def _places(model: nn.Module) -> dict[str, list[str]]:
-    """Where each parameter stands, by its first name: several layers may share one."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    places: dict[str, list[str]] = {name: [] for name in names.values()}
-    for path, layer in model.named_modules():  # every layer once, under its first name
-        for name, parameter in layer._parameters.items():
-            if parameter is not None:
-                places[names[id(parameter)]].append(f"{path}.{name}" if path else name)
-    return places
 
 
 # --- The check, once per model -----------------------------------------------------------------

@@ -65,7 +65,7 @@ class Follower:
         return due
 
     def factor(self, query: Query) -> float:
-        """τ as it was last found; 1 before that."""
+        """The newest τ; 1 before the first."""
         return self._factor.get(query, 1.0)
 
     def look(self, query: Query, applied: Sequence[float], gradient: Sequence[Tensor]) -> None:
@@ -74,21 +74,18 @@ class Follower:
         τ stays 1 where a query is first asked in a round, and where nothing is applied.
         """
         square = sum(nu * nu for nu in applied)
-        own, last = list(gradient), self._last.get(query)
-        self._last[query] = (self._here, own)
+        now, last = list(gradient), self._last.get(query)
+        self._last[query] = (self._here, now)
         if last is None or square == 0.0:
             return
-        self._change[query] = change = self._change.get(query, 0.0) + self._step(*last, own)
+        self._change[query] = change = self._change.get(query, 0.0) + self._step(*last, now)
         most = self.bound / max(abs(nu) for nu in applied)
         self._factor[query] = max(-most, min(most, 1.0 + self.damping * change / square))
 
     def _step(self, there: list[Tensor], before: list[Tensor], now: list[Tensor]) -> float:
         """⟨½(G_{c−1} + G_c), θ_c − θ_{c−1}⟩."""
         total = 0.0
-        for old, new, left, right in zip(there, self._here, before, now, strict=True):
-            moved = (new - old).flatten()
-            total += 0.5 * float(torch.dot((left + right).flatten().to(moved), moved))
+        for old, new, first, second in zip(there, self._here, before, now, strict=True):
+            shift = (new - old).flatten()
+            total += 0.5 * float(torch.dot((first + second).flatten().to(shift), shift))
         return total
-
-
-__all__ = ["Follower"]

@@ -20,8 +20,8 @@ from isonomy.common.privacy.dual import ONE, Multipliers
 from isonomy.common.sums.oracle import Release
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients, Slope
 from isonomy.company.gradient.run.notions import Event, Notion, checked_events
-from isonomy.company.gradient.run.strategy import RoundRecord, Run, logits_of
-from isonomy.company.gradient.sums.primal import CentredGradients, Persons
+from isonomy.company.gradient.run.strategy import Persons, RoundRecord, Run, logits_of
+from isonomy.company.gradient.sums.primal import CentredGradients
 
 
 @dataclass(frozen=True)
@@ -230,6 +230,3 @@ def released_integers(
         integers += whole[start : start + size - 1].tolist()
         start += size
     return integers
-
-
-__all__ = ["Population", "record_of", "released_integers"]

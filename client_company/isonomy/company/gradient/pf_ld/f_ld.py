@@ -105,8 +105,8 @@ class FLD:
         )
         worst, start = 0.0, 0
         for size in people.sizes:
-            own = self._violation[start : start + size]
-            worst = max(worst, float((own.max(dim=0).values - own.min(dim=0).values).max()))
+            groups = self._violation[start : start + size]
+            worst = max(worst, float((groups.max(dim=0).values - groups.min(dim=0).values).max()))
             start += size
         return RoundRecord(worst, 0.0, self._applied().numpy().copy())
 

@@ -46,8 +46,8 @@ from isonomy.common.sums.oracle import Label, Release
 from isonomy.company.gradient.pf_ld import _record as record_pf_ld
 from isonomy.company.gradient.pf_ld._follow import Follower
 from isonomy.company.gradient.pf_ld._population import Population, record_of, released_integers
-from isonomy.company.gradient.record.privacy import Part
-from isonomy.company.gradient.record.releases import OwnTerms
+from isonomy.company.gradient.record.privacy import Part, constant_bound, oracle_parts
+from isonomy.company.gradient.record.releases import FreeTerms, with_last
 from isonomy.company.gradient.run.bounds import subspace_tradeoff
 from isonomy.company.gradient.run.notions import Notion, notion_of
 from isonomy.company.gradient.run.schedule import Noise, Schedule, Weights, solve
@@ -57,6 +57,7 @@ from isonomy.company.gradient.sums.filled import FILL, check_fill
 from isonomy.company.gradient.sums.primal import Answer, CentredGradients, private_sum
 
 _NAMED = 8  # groups that an error lists
+_CONSTANT = ("the clipping bound C_p", "PFLD(primal_norm=…)")
 SMALL = 3.0  # a cell whose released count is below this many deviations cannot be measured
 
 
@@ -155,8 +156,8 @@ class PFLD:
         released = released_integers(counts, norm, bound, people.sizes)
         if run.record is not None:
             released = run.record.released_integers("counts", released)
-            known = np.array(released) * (norm / bound)
-            counts = replace(counts, values=record_pf_ld.with_last(known, people.sizes, members))
+            values = with_last(np.array(released) * (norm / bound), people.sizes, members)
+            counts = replace(counts, values=values)
         self._refuse_small(people, counts, rule.least / bound)
         self._lam = Multipliers.start(rule, released, totals, bound, norm)
         self._dual_step(run, people)
@@ -164,16 +165,10 @@ class PFLD:
     def constraint_gradient(self, run: Run, chunk: Chunk) -> Sequence[Tensor] | None:
         people, lam, schedule = self._ready(run)
         if run.record is not None:
-            return record_pf_ld.gradient(
-                run,
-                run.record,
-                people,
-                lam,
-                chunk,
-                norm=record_pf_ld.given_norm(self.primal_norm),
-                schedule=schedule,
-                label=lambda a, e: self._label("pf_ld: gradient", ConstraintGradient(a, e)),
-            )
+            share = schedule.primal.arguments(1.0)["share"]
+            questions = record_pf_ld.questions(run, people, lam, chunk, share, self._gradient_label)
+            norm = constant_bound(self.primal_norm, *_CONSTANT)
+            return run.record.constraint_gradient(run, questions, norm=norm)
         total: Sequence[Tensor] | None = None
         scale = len(people.persons) / chunk.persons
         follows = self.follow and self.damping > 0 and len(run.chunks) > 1
@@ -194,7 +189,7 @@ class PFLD:
                     attribute=attribute,
                     noise=schedule.primal.arguments(max(u) - min(u)),
                     fill=self.fill,
-                    label=self._label("pf_ld: gradient", ConstraintGradient(index, number)),
+                    label=self._gradient_label(index, number),
                 )
                 query = (index, number)
                 if looks:
@@ -208,25 +203,28 @@ class PFLD:
         people, _, _ = self._ready(run)
         return self._dual_step(run, people)
 
-    # --- Under record privacy (record_pf_ld) ---------------------------------------------------
+    # --- Under record privacy (_record) --------------------------------------------------------
 
     def record_parts(self, run: Run) -> tuple[dict[str, Part], int]:
         """What the planned queries cost records; nothing is asked."""
-        record_pf_ld.given_norm(self.primal_norm)
+        constant_bound(self.primal_norm, *_CONSTANT)
         if self.primal_multiplier is not None or self.dual_multiplier is not None:
             raise ConfigError(
                 "under record privacy the noise is solved from the budget: a run that ends when "
                 "its budget is spent would end by whose records were asked about"
             )
-        self._lam, record = None, run.record
-        if record is None:
-            raise ConfigError("this run does not protect records")
-        people = self._bind(run)
-        return record_pf_ld.parts(run, record, people, self._solved(run, people))
+        self._lam, people = None, self._bind(run)
+        return oracle_parts(
+            run,
+            self._solved(run, people),
+            people.sizes,
+            queries=people.overlap * len(people.sizes),
+            labelled=any(event.label is not None for event in people.events),
+        )
 
-    def own_terms(self, run: Run) -> OwnTerms | None:
+    def free_terms(self, run: Run) -> FreeTerms | None:
         """ū·h, by row; nothing before the first dual step."""
-        return None if self._lam is None else record_pf_ld.own_terms(run, *self._ready(run)[:2])
+        return None if self._lam is None else record_pf_ld.free_terms(run, *self._ready(run)[:2])
 
     # --- Steps ---------------------------------------------------------------------------------
 
@@ -333,7 +331,7 @@ class PFLD:
         if self.small_groups == "error":
             raise DataError(f'{text}. Merge groups, or take small_groups="drop".')
         ends = np.cumsum(people.sizes)[:-1]
-        if max(int(own.sum(axis=0).max()) for own in np.split(large, ends)) < 2:
+        if max(int(groups.sum(axis=0).max()) for groups in np.split(large, ends)) < 2:
             raise DataError(f"{text}. Fewer than two groups are left to compare; merge groups.")
         warnings.warn(f"{text}; it takes no part in the constraints", SmallGroupWarning, 2)
 
@@ -362,6 +360,9 @@ class PFLD:
         notion = self.notion if isinstance(self.notion, str) else "custom"
         return {"purpose": purpose, "declaration": Declaration(content, self.name, notion)}
 
+    def _gradient_label(self, attribute: int, event: int) -> Label:
+        return self._label("pf_ld: gradient", ConstraintGradient(attribute, event))
+
     def _ready(self, run: Run) -> tuple[Population, Multipliers, Schedule]:
         if self._lam is None or self._schedule is None:
             raise ConfigError("prepare(run) comes first")
@@ -388,8 +389,8 @@ def _add(
             return more
         if isinstance(total, Deferred) and (both := total.plus(more)) is not None:
             return both
-    own = [scale * part for part in answer.tensors()]
-    return own if total is None else [a + b for a, b in zip(total, own, strict=True)]
+    tensors = [scale * part for part in answer.tensors()]
+    return tensors if total is None else [a + b for a, b in zip(total, tensors, strict=True)]
 
 
 __all__ = ["PFLD", "SmallGroupWarning"]

@@ -23,11 +23,11 @@ sensitivity; q: everybody's chance to be in (Poisson sampling); σ: 1/μ of the 
 | totals | company | Σ h, hence the centre c̃ and the last group | C_d | z_t | 1 |
 | dual | oracle | Σ (h − c̃) by group but the last | C_d | σ·√(moves/attributes) | 1 |
 | primal | oracle | Σ_i (u_{A_i} − ū) clip(∇h_i) | C_p·range(u)/2 | 2σ/√queries | 1/chunks |
-| loss | company | Σ_i clip(∇(ℓ_i + own_i)) | C | z | `loss_batch`/n |
+| loss | company | Σ_i clip(∇(ℓ_i + free_i)) | C | z | `loss_batch`/n |
 
 moves is 1 for two groups and 2 for more, per attribute: the oracle's noise covers a *moved* person,
 and one who is taken away moves once. ū is the middle of u's range; the company takes ū Σ ∇h, which
-it knows exactly, off the answer, and ū h_i comes back in own_i, the part of the constraint that
+it knows exactly, off the answer, and ū h_i comes back in free_i, the part of the constraint that
 needs no attribute. All of it composes by the accountants of Opacus, whose amplification is a fact
 here: nothing that leaves says who was drawn. The loss step is Opacus' DP-SGD (per-person clipping,
 Gaussian noise, expected batch size); only the sum is made in exact integers with a rounded
@@ -62,7 +62,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -77,9 +77,11 @@ from isonomy.company.gradient.record.releases import (
     SPARE_DELTA,
     Expanded,
     Floats,
+    FreeTerms,
     Ints,
-    OwnTerms,
+    Question,
     blocks_of_people,
+    centred_sum,
     most_often,
     person_gradients,
     poisson,
@@ -93,6 +95,7 @@ from isonomy.company.gradient.run.paper_epsilon import (
     PaperEpsilon,
     subsampled_epsilon,
 )
+from isonomy.company.gradient.run.schedule import Schedule
 from isonomy.company.gradient.run.strategy import Chunk, Loss, Run, State, trainable
 
 _QUICK_ORDERS = (1.2, 1.4, 1.6, 1.8, *WHOLE_ORDERS)
@@ -148,8 +151,42 @@ class RecordStrategy(Protocol):
         Raises ConfigError for settings that look at records (bounds from quantiles).
         """
 
-    def own_terms(self, run: Run) -> OwnTerms | None:
+    def free_terms(self, run: Run) -> FreeTerms | None:
         """The per-row part of the constraint that needs no attribute, in units of the mean loss."""
+
+
+def oracle_parts(
+    run: Run, schedule: Schedule, sizes: Sequence[int], *, queries: int, labelled: bool
+) -> tuple[dict[str, Part], int]:
+    """What the oracle's releases cost a record (the table above), and how many totals.
+
+    `sizes`: groups of each attribute; `queries`: in one constraint gradient about one person;
+    `labelled`: is anybody counted by label? Those counts are one total more.
+    """
+    if run.record is None:
+        raise ConfigError("this run does not protect records")
+    moves = sum(1 if size == 2 else 2 for size in sizes)
+    once = math.sqrt(moves / len(sizes))  # a record is taken away, not moved
+    counts, dual, primal = (
+        level.sigma(run.oracle) for level in (schedule.counts, schedule.dual, schedule.primal)
+    )
+    parts = {
+        "counts": Part(counts * once, 1),
+        "dual": Part(dual * once, run.rounds + 1),
+        "primal": Part(2 * primal / math.sqrt(queries), run.record.steps, run.record.rate),
+    }
+    return parts, run.rounds + 1 + labelled
+
+
+def constant_bound(bound: object, name: str, option: str) -> float:
+    """A clipping bound as a constant; ConfigError for one that would come from the gradients."""
+    if isinstance(bound, float | int):
+        return float(bound)
+    raise ConfigError(
+        f"under record privacy {name} must be a number that was chosen without these "
+        f"people's records: give {option}. A quantile of their gradient norms, or the bound that "
+        "fits them best, would tell about records without paying for it."
+    )
 
 
 @dataclass
@@ -195,17 +232,15 @@ class RecordRun:
 
     def plan(self, fairness: Mapping[str, Part], totals: int) -> None:
         """Fix all noise: the oracle's is given, the totals get their part, the loss the rest."""
-        own = self.settings
-        budget = units_for(own.epsilon, own.delta) / UNITS_PER_MU2
-        z_totals = math.sqrt(totals / (own.totals * budget)) if totals else math.inf
+        budget = units_for(self.settings.epsilon, self.settings.delta) / UNITS_PER_MU2
+        z_totals = math.sqrt(totals / (self.settings.totals * budget)) if totals else math.inf
         self.parts = {**fairness, "totals": Part(z_totals, totals)}
         self.parts["loss"] = Part(self._loss_multiplier(), self.loss_steps, self.loss_rate)
 
     def epsilon(self, times: Mapping[str, int] | None = None) -> PaperEpsilon:
         """ε for records of the planned run, or of so many releases of each kind: a guarantee."""
-        own = self.settings
-        found = self._epsilon(self.parts, times, ORDERS)
-        return PaperEpsilon(found, own.delta, own.accountant, is_guarantee=True)
+        epsilon, settings = self._epsilon(self.parts, times, ORDERS), self.settings
+        return PaperEpsilon(epsilon, settings.delta, settings.accountant, is_guarantee=True)
 
     def _epsilon(
         self,
@@ -226,13 +261,13 @@ class RecordRun:
 
         def too_much(multiplier: float) -> bool:  # fewer orders: quick, and never too hopeful
             loss = Part(multiplier, self.loss_steps, self.loss_rate)
-            return self._epsilon({**self.parts, "loss": loss}, None, _QUICK_ORDERS) > own
+            return self._epsilon({**self.parts, "loss": loss}, None, _QUICK_ORDERS) > epsilon
 
-        own, low, high = self.settings.epsilon, 1e-2, 1e5
+        epsilon, low, high = self.settings.epsilon, 1e-2, 1e5
         if too_much(high):
             raise BudgetExceeded(
-                f"what the oracle releases costs records more than ε = {own:g} already. Nothing "
-                "was asked; promise records a larger ε, or use less of the plan's budget."
+                f"what the oracle releases costs records more than ε = {epsilon:g} already. "
+                "Nothing was asked; promise records a larger ε, or use less of the plan's budget."
             )
         while high / low > 1.01:
             middle = math.sqrt(low * high)
@@ -263,23 +298,23 @@ class RecordRun:
 
         `mass` (n, events) says who is in which event; a person's row is at most `norm` long.
         """
-        found = np.full(mass.shape[1], float(len(self.people)))
+        members = np.full(mass.shape[1], float(len(self.people)))
         labelled = ~np.asarray(everybody)
         if labelled.any():
-            found[labelled] = self.total(mass[:, labelled], norm)
-        self.members = np.maximum(found, 1.0)
+            members[labelled] = self.total(mass[:, labelled], norm)
+        self.members = np.maximum(members, 1.0)
         return self.members
 
-    def loss_gradient(self, run: Run, loss: Loss, own: OwnTerms | None) -> list[Tensor]:
-        """1/(q n) (Σ_i clip(∇(ℓ_i + own_i)) + noise) over a fresh Poisson sample: DP-SGD."""
+    def loss_gradient(self, run: Run, loss: Loss, terms: FreeTerms | None) -> list[Tensor]:
+        """1/(q n) (Σ_i clip(∇(ℓ_i + free_i)) + noise) over a fresh Poisson sample: DP-SGD."""
         number, part = self.used["loss"], self.parts["loss"]
-        drawn = poisson(len(self.people), part.rate, Expanded(self.seed, "draw loss", number))
-        rows = self._rows_of(run, drawn)
+        sample = poisson(len(self.people), part.rate, Expanded(self.seed, "draw loss", number))
+        rows = self._rows_of(run, sample)
         columns = sum(p.numel() for p in trainable(run.model))
 
         def gradients() -> Iterator[Floats]:
             for block in blocks_of_people(rows, self.person[rows.numpy()], columns):
-                yield person_gradients(run, block, loss, own).rows().cpu().numpy()
+                yield person_gradients(run, block, loss, terms).rows().cpu().numpy()
 
         noise = Expanded(self.seed, "loss", number)
         total = private_total(gradients(), columns, self.settings.clip, part.multiplier, noise)
@@ -289,18 +324,40 @@ class RecordRun:
     def draw_chunk(self, run: Run, index: int) -> Chunk:
         """The people of one constraint gradient: everybody, or a Poisson sample of those who have
         not been in M of them."""
-        noise = Expanded(self.seed, "draw chunk", self.used["primal"])
-        drawn = poisson(len(self.people), self.rate, noise) & (self.times < self.most)
-        self.times += drawn
-        rows = self._rows_of(run, drawn)
+        coins = Expanded(self.seed, "draw chunk", self.used["primal"])
+        # The attribute budget is solved for M gradients: who was in M of them is left out.
+        sample = poisson(len(self.people), self.rate, coins) & (self.times < self.most)
+        self.times += sample
+        rows = self._rows_of(run, sample)
         return Chunk(index, rows, run.people[rows.numpy()])
 
-    def noise_for_nobody(self, purpose: str) -> Expanded:
-        """Noise for a constraint gradient that happens to be about nobody."""
-        return Expanded(self.seed, f"nobody {purpose}", self.used["primal"])
+    def constraint_gradient(
+        self, run: Run, questions: Iterable[Question], *, norm: float
+    ) -> list[Tensor]:
+        """1/q Σ_i (u − ū)·clip(v_i) + noise over all questions, one tensor per parameter.
 
-    def _rows_of(self, run: Run, drawn: NDArray[np.bool_]) -> Tensor:
-        rows = np.flatnonzero(drawn[self.person])
+        A sample may hold nobody. It still gives noise, from the run's seed: a missing release would
+        tell who was not drawn.
+        """
+        flat = np.zeros(sum(p.numel() for p in trainable(run.model)))
+        cap = run.oracle.budget.cap_units / UNITS_PER_MU2
+        for number, question in enumerate(questions):
+            flat += centred_sum(
+                run.oracle,
+                question.rows,
+                question.weights,
+                norm=norm,
+                sigma=1 / math.sqrt(cap * question.share),
+                nobody=Expanded(self.seed, f"nobody {number}", self.used["primal"]),
+                attribute=question.attribute,
+                people=question.people,
+                share=question.share,
+                **question.label,
+            )
+        return split(run.model, self.released("primal", flat) / self.rate)
+
+    def _rows_of(self, run: Run, sample: NDArray[np.bool_]) -> Tensor:
+        rows = np.flatnonzero(sample[self.person])
         return torch.from_numpy(rows[np.argsort(run.people[rows], kind="stable")])
 
     # --- A break in between --------------------------------------------------------------------
@@ -322,4 +379,11 @@ class RecordRun:
         self.used = Counter(state["used"])
 
 
-__all__ = ["Part", "RecordPrivacy", "RecordRun", "RecordStrategy"]
+__all__ = [
+    "Part",
+    "RecordPrivacy",
+    "RecordRun",
+    "RecordStrategy",
+    "constant_bound",
+    "oracle_parts",
+]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,13 @@ from torch import Tensor, nn
 
 from isonomy.common.privacy.noise import NoiseSource, rounded_gaussian
 from isonomy.common.privacy.quantise import clip_rows, quantise
-from isonomy.common.sums.oracle import GroupOracle
+from isonomy.common.sums.oracle import GroupOracle, Label
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
 from isonomy.company.gradient.run.strategy import Loss, Run, logits_of, trainable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-OwnTerms = Callable[[Tensor, Tensor], Tensor]  # (logits (b, classes), row numbers (b,)) -> (b,)
+FreeTerms = Callable[[Tensor, Tensor], Tensor]  # (logits (b, classes), row numbers (b,)) -> (b,)
 BOUND = 1 << 20  # integer steps of a clipping bound
 SPARE_DELTA = 1e-3  # of δ: for people who would be drawn more than M times
 BLOCK_CELLS = 1 << 24  # of per-person gradients held at once: 128 MB
@@ -40,6 +41,18 @@ class Expanded:
     def random_bytes(self, n: int) -> bytes:
         self._calls += 1
         return hashlib.shake_256(self._stem + str(self._calls).encode()).digest(n)
+
+
+@dataclass(frozen=True)
+class Question:
+    """One weighted sum of a constraint gradient, in all d coordinates of the model."""
+
+    rows: Floats  # (people, d); nobody: (0, d)
+    people: Ints
+    weights: Sequence[float]  # u, by group
+    attribute: str
+    share: float
+    label: Label
 
 
 def most_often(steps: int, rate: float, epsilon: float, delta: float) -> int:
@@ -93,7 +106,7 @@ def centred_sum(
     norm: float,
     sigma: float,
     nobody: NoiseSource,
-    **asked: Any,
+    **question: Any,
 ) -> Floats:
     """(d,) Σ_i (u_{A_i} − ū) clip(v_i) + noise, of which a record changes range(u)/2·norm.
 
@@ -107,12 +120,22 @@ def centred_sum(
         return np.zeros(rows.shape[1])
     unit = (high - low) * norm / BOUND
     if not len(rows):
-        drawn = rounded_gaussian(math.ceil(sigma * BOUND), rows.shape[1], nobody)
-        return np.asarray(drawn * unit, np.float64)
-    release = oracle.weighted_sum(rows, weights, norm=norm, **asked)
+        noise = rounded_gaussian(math.ceil(sigma * BOUND), rows.shape[1], nobody)
+        return np.asarray(noise * unit, np.float64)
+    release = oracle.weighted_sum(rows, weights, norm=norm, **question)
     clipped, _ = clip_rows(rows, norm, 2)
     middle = (low + (high - low) / 2) * norm * clipped.sum(axis=0)
     return np.asarray(np.rint((release.values - middle) / unit) * unit)
+
+
+def with_last(released: Floats, sizes: Sequence[int], totals: Floats | float) -> Floats:
+    """(groups, columns) from a release: each attribute's last group is the rest of its total."""
+    parts, start = [], 0
+    for size in sizes:
+        groups = released[start : start + size - 1]
+        parts += [groups, (totals - groups.sum(axis=0))[None]]
+        start += size - 1
+    return np.concatenate(parts)
 
 
 def blocks_of_people(rows: Tensor, person: Ints, columns: int) -> Iterator[Tensor]:
@@ -121,27 +144,28 @@ def blocks_of_people(rows: Tensor, person: Ints, columns: int) -> Iterator[Tenso
         return iter(())
     size = max(1, BLOCK_CELLS // columns)
     first = np.flatnonzero(np.append(True, np.diff(person) != 0))  # where a person begins
-    wanted = np.arange(size, len(rows), size)
-    cuts = np.unique(first[np.searchsorted(first, wanted, "right") - 1])
+    ends = np.arange(size, len(rows), size)
+    cuts = np.unique(first[np.searchsorted(first, ends, "right") - 1])
     return iter(torch.tensor_split(rows, torch.from_numpy(cuts[cuts > 0])))
 
 
 def split(model: nn.Module, flat: Floats) -> list[Tensor]:
     """A vector of d numbers, one tensor per trainable parameter."""
-    own = trainable(model)
-    parts = torch.split(torch.from_numpy(flat), [p.numel() for p in own])
-    return [v.reshape(p.shape).to(p.device, p.dtype) for v, p in zip(parts, own, strict=True)]
+    parameters = trainable(model)
+    parts = torch.split(torch.from_numpy(flat), [p.numel() for p in parameters])
+    pairs = zip(parts, parameters, strict=True)
+    return [part.reshape(p.shape).to(p.device, p.dtype) for part, p in pairs]
 
 
-def person_gradients(run: Run, rows: Tensor, loss: Loss, own: OwnTerms | None) -> ChunkGradients:
-    """Per-person gradients of the mean of their rows' ℓ + own."""
+def person_gradients(run: Run, rows: Tensor, loss: Loss, terms: FreeTerms | None) -> ChunkGradients:
+    """Per-person gradients of the mean of their rows' ℓ + free terms."""
     target, weight = run.target[rows].to(run.device), run.weight[rows]
 
     def scalar(outputs: Tensor) -> Tensor:
         logits = logits_of(outputs, run.classes)
         values = _per_row(loss, logits, target)
-        if own is not None:
-            values = values + own(logits, rows)
+        if terms is not None:
+            values = values + terms(logits, rows)
         return values * weight.to(values)
 
     inputs = run.inputs[rows].to(run.device)
@@ -161,8 +185,9 @@ __all__ = [
     "SPARE_DELTA",
     "Expanded",
     "Floats",
+    "FreeTerms",
     "Ints",
-    "OwnTerms",
+    "Question",
     "blocks_of_people",
     "centred_sum",
     "most_often",
@@ -170,4 +195,5 @@ __all__ = [
     "poisson",
     "private_total",
     "split",
+    "with_last",
 ]

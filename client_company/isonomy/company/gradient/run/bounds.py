@@ -59,9 +59,8 @@ class Tradeoff:
     def bias(self, norm: ArrayLike) -> NDArray[np.float64]:
         """The second term: what clipping to C takes away."""
         bound = np.asarray(norm, dtype=np.float64)
-        lost = np.maximum(0.0, self.lengths - bound[..., None])
-        made: NDArray[np.float64] = self.weight * lost.mean(axis=-1)
-        return made
+        excess = np.maximum(0.0, self.lengths - bound[..., None])
+        return np.asarray(self.weight * excess.mean(axis=-1))
 
     def bound(self, norm: ArrayLike) -> NDArray[np.float64]:
         """Right-hand side of (12) or (13) at C."""
@@ -82,8 +81,8 @@ class Tradeoff:
         share = max(1.0 - self.noise / self.weight, LEAST_QUANTILE)
         ordered = np.sort(self.lengths)
         index = min(int(np.ceil(share * len(ordered) - 1e-9)), len(ordered)) - 1
-        chosen = float(ordered[max(index, 0)])
-        return chosen if chosen > 0 else float(ordered[-1])
+        best = float(ordered[max(index, 0)])
+        return best if best > 0 else float(ordered[-1])
 
 
 def primal_tradeoff(
@@ -120,9 +119,9 @@ def subspace_tradeoff(
     σ is the noise per sensitivity. Everything is a sum over the chunk, not a mean.
     """
     u = np.asarray(weights, dtype=np.float64)
-    own = _lengths(lengths)
     noise = np.sqrt(rank) * sigma * float(u.max() - u.min())
-    return Tradeoff(own, float(noise), float(np.abs(u).max()) * len(own))
+    values = _lengths(lengths)
+    return Tradeoff(values, float(noise), float(np.abs(u).max()) * len(values))
 
 
 def plot_tradeoff(tradeoff: Tradeoff, *, title: str = "Error of a private gradient") -> go.Figure:

@@ -46,8 +46,8 @@ class History:
                 "seconds": record.seconds,
                 **record.extra,
             }
-            for group, own in enumerate(np.atleast_2d(record.multipliers)):
-                for event, value in enumerate(own):
+            for group, multipliers in enumerate(np.atleast_2d(record.multipliers)):
+                for event, value in enumerate(multipliers):
                     row[f"{self.symbol}[{self._group(group)}, {self._event(event)}]"] = float(value)
             rows.append(row)
         return pd.DataFrame(rows)

@@ -57,15 +57,11 @@ class PaperEpsilon:
         return f"ε = {self.epsilon:.4g} at δ = {self.delta:g} ({self.label})"
 
 
-def as_in_papers(
-    oracle: GroupOracle,
-    accountant: Accountant = "rdp",
-    orders: tuple[float, ...] = WHOLE_ORDERS,
-) -> PaperEpsilon:
+def as_in_papers(oracle: GroupOracle) -> PaperEpsilon:
     """The figure for all that was asked of this oracle so far, at the plan's δ."""
-    delta = oracle.budget.delta
-    found = [subsampled_epsilon(steps, delta, accountant, orders) for steps in steps_of(oracle.log)]
-    return PaperEpsilon(max(found, default=0.0), delta, accountant)
+    delta, log = oracle.budget.delta, steps_of(oracle.log)
+    figures = [subsampled_epsilon(steps, delta, "rdp", WHOLE_ORDERS) for steps in log]
+    return PaperEpsilon(max(figures, default=0.0), delta, "rdp")
 
 
 def steps_of(log: QueryLog) -> list[Counter[tuple[float, float]]]:
@@ -74,7 +70,7 @@ def steps_of(log: QueryLog) -> list[Counter[tuple[float, float]]]:
         return []
     stages = list(log.stages.values())
     patterns = np.unique(np.stack([stage.pool for stage in stages], axis=1), axis=0)
-    found = []
+    by_pattern = []
     for pattern in patterns:
         steps: Counter[tuple[float, float]] = Counter()
         for stage, inside in zip(stages, pattern, strict=True):
@@ -82,8 +78,8 @@ def steps_of(log: QueryLog) -> list[Counter[tuple[float, float]]]:
                 for (units, people), queries in stage.queries.items():
                     multiplier = math.sqrt(UNITS_PER_MU2 / units) if units else math.inf
                     steps[(multiplier, people / stage.pool_size)] += queries
-        found.append(steps)
-    return found
+        by_pattern.append(steps)
+    return by_pattern
 
 
 def subsampled_epsilon(
@@ -124,16 +120,8 @@ def _one_step(rate: float, multiplier: float, orders: tuple[float, ...]) -> NDAr
     """(orders,) Rényi divergences of one step; remembered, because runs repeat their steps."""
     from opacus.accountants.analysis import rdp
 
-    found = rdp.compute_rdp(q=rate, noise_multiplier=multiplier, steps=1, orders=orders)
-    return np.asarray(found, dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class PaperNoise:
-    """σ_w and σ_θ of Theorem 3.3."""
-
-    w: float
-    theta: float
+    step = rdp.compute_rdp(q=rate, noise_multiplier=multiplier, steps=1, orders=orders)
+    return np.asarray(step, dtype=np.float64)
 
 
 def theorem_3_3(
@@ -145,14 +133,10 @@ def theorem_3_3(
     rho: float,
     diameter: float,
     lipschitz: float,
-    classes: int,
-    all_features: bool,
-) -> PaperNoise:
-    """The paper's noise levels, for sensitive attributes or for all features.
+) -> tuple[float, float]:
+    """The paper's noise levels σ_w and σ_θ for sensitive attributes.
 
-        attributes:    σ_w² = 16 T ln(1/δ)/(ε²n²ρ),  σ_θ² = 16 L²D² ln(1/δ) T/(ε²n²ρ)
-        all features:  σ_w² = 32 T ln(1/δ)/(ε²n²)·(1/ρ + D²),
-                       σ_θ² = 64 L²D² ln(1/δ) T/(ε²n²ρ) + 32 D⁴L²l² T ln(1/δ)/(ε²n²)
+        σ_w² = 16 T ln(1/δ)/(ε²n²ρ),  σ_θ² = 16 L²D² ln(1/δ) T/(ε²n²ρ)
 
     For comparison (`DpFermi(noise="theorem")`). Each of the two makes its own update (ε, δ)-DP; a
     run of both with these levels costs more than ε, and ρ, the smallest group's share, is taken as
@@ -160,10 +144,7 @@ def theorem_3_3(
     """
     t = steps * math.log(1 / delta) / (epsilon * people) ** 2
     ld = (lipschitz * diameter) ** 2
-    if not all_features:
-        return PaperNoise(math.sqrt(16 * t / rho), math.sqrt(16 * ld * t / rho))
-    theta = 64 * ld * t / rho + 32 * diameter**2 * ld * classes**2 * t
-    return PaperNoise(math.sqrt(32 * t * (1 / rho + diameter**2)), math.sqrt(theta))
+    return math.sqrt(16 * t / rho), math.sqrt(16 * ld * t / rho)
 
 
 __all__ = [
@@ -172,7 +153,6 @@ __all__ = [
     "ORDERS",
     "WHOLE_ORDERS",
     "PaperEpsilon",
-    "PaperNoise",
     "as_in_papers",
     "steps_of",
     "subsampled_epsilon",

@@ -92,10 +92,12 @@ def solve(
     whole run, where that is not rounds times as many. With multipliers given, the
     budget is whatever it comes to; the run then ends when the plan is spent.
     """
-    for own in (dual_multiplier, primal_multiplier):
-        if own is not None and not MIN_SIGMA <= own * oracle.params.row_bound <= MAX_SIGMA:
-            least, most = (bound / oracle.params.row_bound for bound in (MIN_SIGMA, MAX_SIGMA))
-            raise ConfigError(f"a noise multiplier lies between {least:.2g} and {most:.2g}; {own}")
+    least, most = (bound / oracle.params.row_bound for bound in (MIN_SIGMA, MAX_SIGMA))
+    for sigma in (dual_multiplier, primal_multiplier):
+        if sigma is not None and not least <= sigma <= most:
+            raise ConfigError(
+                f"a noise multiplier lies between {least:.2g} and {most:.2g}; got {sigma}"
+            )
     if epsilon is not None and not (isinstance(epsilon, int | float) and 0 < epsilon < math.inf):
         raise ConfigError(f"epsilon must be a number above 0 (None: all that is left); {epsilon!r}")
     units = affordable_units(oracle, epsilon)
@@ -112,7 +114,7 @@ def solve(
             "Nothing was spent; plan fewer rounds."
         )
     cap = oracle.budget.cap_units
-    share = {name: Noise(share=own / cap) for name, own in per_query.items()}
+    share = {name: Noise(share=part / cap) for name, part in per_query.items()}
     return Schedule(
         counts=share["counts"],
         dual=share["dual"] if dual_multiplier is None else Noise(multiplier=dual_multiplier),

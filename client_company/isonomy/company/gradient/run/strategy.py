@@ -59,6 +59,27 @@ class Chunk:
         return len(np.unique(self.people))
 
 
+@dataclass(frozen=True)
+class Persons:
+    """Who the rows of a query belong to: (rows,) number of the person, and the people in order."""
+
+    index: Tensor  # (b,) int64
+    people: NDArray[np.int64]  # (p,) cohort positions, ascending
+
+    @classmethod
+    def of(cls, people_of_row: NDArray[np.int64]) -> Persons:
+        people, index = np.unique(people_of_row, return_inverse=True)
+        return cls(torch.from_numpy(index.astype(np.int64)), people)
+
+    def __len__(self) -> int:
+        return len(self.people)
+
+    def fold(self, rows: Tensor) -> Tensor:
+        """(p, …) sums of each person's rows."""
+        total = torch.zeros(len(self.people), *rows.shape[1:], dtype=rows.dtype)
+        return total.index_add_(0, self.index, rows)
+
+
 @dataclass
 class Run:
     """One training run as a strategy sees it.
@@ -197,4 +218,14 @@ def logits_of(outputs: Tensor, classes: int) -> Tensor:
     return outputs
 
 
-__all__ = ["Chunk", "Loss", "RoundRecord", "Run", "State", "Strategy", "logits_of", "trainable"]
+__all__ = [
+    "Chunk",
+    "Loss",
+    "Persons",
+    "RoundRecord",
+    "Run",
+    "State",
+    "Strategy",
+    "logits_of",
+    "trainable",
+]

@@ -91,14 +91,14 @@ class WeightedLoss:
     weights: Tensor  # (classes,)
 
     @classmethod
-    def of(cls, given: Mapping[Any, float], classes: NDArray[Any]) -> WeightedLoss:
-        known = classes.tolist()
-        for label, weight in given.items():
-            if label not in known or not 0 < weight < float("inf"):
+    def of(cls, weights: Mapping[Any, float], classes: NDArray[Any]) -> WeightedLoss:
+        labels = classes.tolist()
+        for label, weight in weights.items():
+            if label not in labels or not 0 < weight < float("inf"):
                 raise ConfigError(
-                    f"class_weight takes positive numbers for {known}; got {label!r}: {weight!r}"
+                    f"class_weight takes positive numbers for {labels}; got {label!r}: {weight!r}"
                 )
-        return cls(torch.tensor([float(given.get(label, 1.0)) for label in known]))
+        return cls(torch.tensor([float(weights.get(label, 1.0)) for label in labels]))
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
         each = nn.functional.cross_entropy(logits, target, reduction="none")
@@ -286,8 +286,8 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                     f'encoder="passthrough" takes numbers only: {error}. Leave encoder out to code '
                     "text."
                 ) from None
-        own = isinstance(self.coder_, ColumnCoder)
-        coded = self.coder_.code(X) if own else self.coder_.transform(X)
+        is_coder = isinstance(self.coder_, ColumnCoder)
+        coded = self.coder_.code(X) if is_coder else self.coder_.transform(X)
         return torch.as_tensor(np.asarray(coded, dtype=np.float32))
 
 

@@ -54,10 +54,9 @@ def _of(model: nn.Module, event: Event, x: Tensor, y: Tensor, classes: int) -> L
     device = next(model.parameters()).device
     gradients, values = [], []
     for rows, labels in zip(torch.split(x, _ROWS), torch.split(y, _ROWS), strict=True):
-        own = labels.to(device)
 
-        def scalar(outputs: Tensor, own: Tensor = own) -> Tensor:
-            return event.h(logits_of(outputs, classes), own)
+        def scalar(outputs: Tensor, target: Tensor = labels) -> Tensor:
+            return event.h(logits_of(outputs, classes), target.to(device))
 
         gradients.append(ChunkGradients.of(model, scalar, rows.to(device)).lengths)
         with torch.no_grad():

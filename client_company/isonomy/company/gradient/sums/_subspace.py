@@ -87,6 +87,3 @@ class Subspace:
         weights = np.empty(len(padded))
         weights[self._order] = blas.dtrsv(self._factor, padded, lower=1, trans=1)  # R₁₁⁻ᵀ z, 0, …
         return self._scale * weights
-
-
-__all__ = ["ROUNDING", "Subspace"]

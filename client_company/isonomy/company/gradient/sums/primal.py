@@ -54,27 +54,6 @@ _SINGLE_ROUNDING = 1e-6  # of a sum of gradients in single precision, relative t
 _COARSE = 1e-2  # error of a combination, relative, from which it is made in double precision
 
 
-@dataclass(frozen=True)
-class Persons:
-    """Who the rows of a query belong to: (rows,) number of the person, and the people in order."""
-
-    index: Tensor  # (b,) int64
-    people: NDArray[np.int64]  # (p,) cohort positions, ascending
-
-    @classmethod
-    def of(cls, people_of_row: NDArray[np.int64]) -> Persons:
-        people, index = np.unique(people_of_row, return_inverse=True)
-        return cls(torch.from_numpy(index.astype(np.int64)), people)
-
-    def __len__(self) -> int:
-        return len(self.people)
-
-    def fold(self, rows: Tensor) -> Tensor:
-        """(p, …) sums of each person's rows."""
-        total = torch.zeros(len(self.people), *rows.shape[1:], dtype=rows.dtype)
-        return total.index_add_(0, self.index, rows)
-
-
 @dataclass(eq=False)
 class CentredGradients:
     """G − m ḡᵀ = P G with P = I − m 1ᵀ/M.
@@ -123,8 +102,8 @@ class CentredGradients:
         kernel = self._centre(kernel)
         squares = np.maximum(kernel.diagonal().cpu().numpy(), 0.0)
         # Σ w_i (g_i − m_i ḡ) is about √(after/before) of √Σ w_i²|g_i|², hence of Σ|w_i||g_i|/√b
-        left = math.sqrt(float(squares.sum()) / before) if before > 0 else 1.0
-        coarse = dtype != torch.float64 and _SINGLE_ROUNDING * len(self) ** 0.5 > _COARSE * left
+        rest = math.sqrt(float(squares.sum()) / before) if before > 0 else 1.0
+        coarse = dtype != torch.float64 and _SINGLE_ROUNDING * len(self) ** 0.5 > _COARSE * rest
         return (
             Filled.of(kernel.cpu().numpy(), fill=fill),
             np.sqrt(squares, dtype=np.float64),
@@ -261,4 +240,4 @@ def clipping_bound(lengths: Floats, part: float) -> float:
     return bound if bound > 0 else max(float(lengths.max(initial=0.0)), 1e-12)
 
 
-__all__ = ["Answer", "CentredGradients", "Persons", "clipping_bound", "private_sum"]
+__all__ = ["Answer", "CentredGradients", "clipping_bound", "private_sum"]

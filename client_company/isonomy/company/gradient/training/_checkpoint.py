@@ -32,13 +32,14 @@ from isonomy.common.base.errors import ConfigError, DataError, StorageError, Ver
 from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.sums.accounts import Drops
 from isonomy.company.gradient.run.history import History
-from isonomy.company.gradient.run.strategy import Run, State
+from isonomy.company.gradient.run.strategy import Run
 
 if TYPE_CHECKING:
     from isonomy.company.gradient.training.trainer import Trainer
 
-SCHEMA = 3
+SCHEMA = 4
 STATE = "state.json"
+_TENSOR = "tensor"  # {"tensor": name} in the JSON stands for a tensor of the other file
 
 
 def save(
@@ -46,67 +47,54 @@ def save(
 ) -> None:
     """Write the run's state after a round (or after `prepare`)."""
     queries, spent = run.oracle.position
-    strategy, numbers = _split(trainer.strategy.state_dict())
-    optimiser_tensors, optimiser_json = _pack_optimiser(optimiser)
-    record, record_numbers = _split({} if run.record is None else run.record.state_dict())
-    tensors = {
-        **{f"model/{name}": value for name, value in trainer.model.state_dict().items()},
-        **{f"average/{name}": value for name, value in averaged.items()},
-        **{f"strategy/{name}": value for name, value in strategy.items()},
-        **{f"record/{name}": value for name, value in record.items()},
-        **optimiser_tensors,
-        "generator": run.generator.get_state(),
-        "torch_generator": torch.get_rng_state(),
-        "spent": torch.from_numpy(spent),
-        "log": torch.from_numpy(run.oracle.log.pools),
-    }
-    plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    name = f"round-{run.round:06d}.safetensors"
-    blob = to_bytes(plain)
     state = {
         "schema": SCHEMA,
         "settings": _settings(trainer, run, optimiser),
         "round": run.round,
         "queries": queries,
-        "tensors": name,
-        "sha256": hashlib.sha256(blob).hexdigest(),
-        "strategy": numbers,
-        "record": record_numbers,
+        "spent": torch.from_numpy(spent),
+        "model": trainer.model.state_dict(),
+        "average": averaged,
+        "strategy": trainer.strategy.state_dict(),
+        "record": None if run.record is None else run.record.state_dict(),
+        "optimiser": optimiser.state_dict(),
+        "generator": run.generator.get_state(),
+        "torch_generator": torch.get_rng_state(),
         "log": run.oracle.log.to_json(),
+        "pools": torch.from_numpy(run.oracle.log.pools),
         "drops": [asdict(drops) for drops in run.oracle.accounts.drops],
-        "optimiser": optimiser_json,
         "history": trainer.history.to_json(),
         "symbol": trainer.history.symbol,
-        "groups": list(trainer.history.groups),
-        "events": list(trainer.history.events),
+        "groups": trainer.history.groups,
+        "events": trainer.history.events,
     }
-    try:
-        private_folder(folder)
-        write_private(folder / name, blob)
-        write_private(folder / STATE, json.dumps(state, ensure_ascii=False).encode())
-        for old in folder.glob("round-*.safetensors"):
-            if old.name != name:
-                old.unlink()
-    except OSError as error:
-        raise StorageError(f"cannot write the checkpoint in {folder}: {error.strerror}") from None
+    tensors: dict[str, Tensor] = {}
+    plain = _take_out(state, "", tensors)
+    name, blob = f"round-{run.round:06d}.safetensors", to_bytes(tensors)
+    plain |= {"tensors": name, "sha256": hashlib.sha256(blob).hexdigest()}
+    # Tensors first: a crash in between leaves the old state.json with the old tensors.
+    write_private(folder / name, blob)
+    write_private(folder / STATE, json.dumps(plain, ensure_ascii=False).encode())
+    for old in folder.glob("round-*.safetensors"):
+        if old.name != name:
+            old.unlink(missing_ok=True)
 
 
 def check_folder(folder: Path) -> None:
     """Can a checkpoint be written here? Asked before anything is spent."""
     try:
         private_folder(folder)
-        probe = folder / "probe"
-        write_private(probe, b"")
-        probe.unlink()
     except OSError as error:
         raise StorageError(f"cannot write the checkpoint in {folder}: {error.strerror}") from None
+    write_private(folder / "probe", b"")
+    (folder / "probe").unlink()
 
 
 def restore(
     folder: Path, trainer: Trainer, run: Run, optimiser: Optimizer, averaged: dict[str, Tensor]
 ) -> History:
     """Put everything back where it was; the settings must be those of the checkpoint's run."""
-    state, tensors = _read(folder)
+    state = _read(folder)
     saved, settings = state.get("settings"), _settings(trainer, run, optimiser)
     if not isinstance(saved, dict):
         raise DataError(f"{folder / STATE} lacks the settings of its run")
@@ -115,61 +103,49 @@ def restore(
     if differ:
         raise ConfigError(f"the checkpoint is of another run: {', '.join(differ)} differ")
     try:
-        trainer.model.load_state_dict(_under(tensors, "model/"))
-        averaged.update(_under(tensors, "average/"))
-        strategy: State = {**_under(tensors, "strategy/"), **state["strategy"]}
-        trainer.strategy.load_state_dict(strategy)
+        trainer.model.load_state_dict(state["model"])
+        averaged.update(state["average"])
+        trainer.strategy.load_state_dict(state["strategy"])
         if run.record is not None:
-            run.record.load_state_dict({**_under(tensors, "record/"), **state["record"]})
-        _unpack_optimiser(optimiser, tensors, state["optimiser"])
-        run.generator.set_state(tensors["generator"])
-        torch.set_rng_state(tensors["torch_generator"])
-        run.oracle.go_on_from(int(state["queries"]), tensors["spent"].numpy().astype(np.int64))
-        run.oracle.log.restore(state["log"], tensors["log"].numpy())
+            run.record.load_state_dict(state["record"])
+        by_number = {int(number): entry for number, entry in state["optimiser"]["state"].items()}
+        optimiser.load_state_dict(state["optimiser"] | {"state": by_number})
+        run.generator.set_state(state["generator"])
+        torch.set_rng_state(state["torch_generator"])
+        run.oracle.go_on_from(int(state["queries"]), state["spent"].numpy().astype(np.int64))
+        run.oracle.log.restore(state["log"], state["pools"].numpy())
         run.oracle.accounts.drops[:] = [Drops(**drops) for drops in state["drops"]]
         run.round = int(state["round"])
         history = History.from_json(state["history"], state["groups"], state["events"])
         history.symbol = str(state["symbol"])
         return history
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise DataError(f"{folder / STATE} lacks or garbles a field: {error}") from error
 
 
 def _settings(trainer: Trainer, run: Run, optimiser: Optimizer) -> dict[str, Any]:
-    """What must agree for a resumed run to be the same run."""
+    """What must agree for a resumed run to be the same run.
+
+    The data above all: other records under the same noise would show their difference.
+    """
+    records = trainer.record_privacy
     return {
         "strategy": {"name": trainer.strategy.name, **_plain_fields(trainer.strategy)},
         "rounds": trainer.rounds,
         "chunks": len(run.chunks),
         "local_steps": trainer.local_steps,
-        "passes": trainer.passes,
+        "warmup_steps": trainer.warmup_steps,
         "loss_batch": trainer.loss_batch,
         "average": trainer.average,
         "seed": trainer.seed,
         "rows": len(run.target),
         "attributes": list(run.attributes),
         "plan": run.oracle.plan.hex(),
-        "record_privacy": _record_settings(trainer, run),
+        "record_privacy": None if records is None else vars(records),
         "optimiser": type(optimiser).__name__,
-        "loss": _loss_name(trainer),
+        "loss": str(getattr(trainer.loss, "__qualname__", type(trainer.loss).__qualname__)),
         "data": run.fingerprint,
     }
-
-
-def _record_settings(trainer: Trainer, run: Run) -> dict[str, Any] | None:
-    """Other records under the same noise would show their difference: never without the data."""
-    if trainer.record_privacy is None:
-        return None
-    return {
-        **vars(trainer.record_privacy),
-        "warmup_steps": trainer.warmup_steps,
-        "loss": _loss_name(trainer),
-        "data": run.fingerprint,
-    }
-
-
-def _loss_name(trainer: Trainer) -> str:
-    return str(getattr(trainer.loss, "__qualname__", type(trainer.loss).__qualname__))
 
 
 def _plain_fields(strategy: object) -> dict[str, Any]:
@@ -180,7 +156,8 @@ def _plain_fields(strategy: object) -> dict[str, Any]:
     return {k: v for k, v in values.items() if v is None or isinstance(v, int | float | str | bool)}
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _read(folder: Path) -> dict[str, Any]:
+    """The whole state, its tensors put back."""
     try:
         state = json.loads((folder / STATE).read_bytes())
         if not isinstance(state, dict) or state.get("schema") != SCHEMA:
@@ -188,46 +165,29 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         name = Path(str(state["tensors"])).name  # never outside the folder
         if hashlib.sha256((folder / name).read_bytes()).hexdigest() != state["sha256"]:
             raise VerificationError(f"{folder / name} is not the file that {STATE} describes")
-        return state, load_file(folder / name)
+        whole: dict[str, Any] = _put_back(state, load_file(folder / name))
+        return whole
     except OSError as error:
         raise ConfigError(f"no checkpoint in {folder}: {error.strerror}") from None
     except (json.JSONDecodeError, KeyError, SafetensorError) as error:
         raise DataError(f"{folder} holds no readable checkpoint: {error}") from error
 
 
-def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+def _take_out(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """The value as JSON has it: its tensors go to `tensors`, by their place."""
+    if isinstance(value, Tensor):
+        tensors[path] = value.detach().cpu().contiguous().clone()
+        return {_TENSOR: path}
+    if isinstance(value, dict):
+        return {str(k): _take_out(v, f"{path}/{k}", tensors) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_take_out(v, f"{path}/{k}", tensors) for k, v in enumerate(value)]
+    return value
 
 
-def _split(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-    return tensors, {n: v for n, v in state.items() if not isinstance(v, Tensor)}
-
-
-def _pack_optimiser(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors to safetensors, the rest (numbers, flags, tuples as lists) to JSON."""
-    state = optimiser.state_dict()
-    tensors: dict[str, Tensor] = {}
-    plain: dict[str, dict[str, Any]] = {}
-    for index, entries in state["state"].items():
-        for name, value in entries.items():
-            if isinstance(value, Tensor):
-                tensors[f"optimiser/{index}/{name}"] = value
-            else:
-                plain.setdefault(str(index), {})[name] = value
-    return tensors, {"state": plain, "groups": state["param_groups"]}
-
-
-def _unpack_optimiser(
-    optimiser: Optimizer, tensors: dict[str, Tensor], saved: dict[str, Any]
-) -> None:
-    state: dict[int, dict[str, Any]] = {
-        int(index): dict(entries) for index, entries in saved["state"].items()
-    }
-    for name, value in _under(tensors, "optimiser/").items():
-        index, entry = name.split("/", 1)
-        state.setdefault(int(index), {})[entry] = value
-    optimiser.load_state_dict({"state": state, "param_groups": saved["groups"]})
-
-
-__all__ = ["SCHEMA", "check_folder", "restore", "save"]
+def _put_back(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {_TENSOR}:
+            return tensors[value[_TENSOR]]
+        return {k: _put_back(v, tensors) for k, v in value.items()}
+    return [_put_back(v, tensors) for v in value] if isinstance(value, list) else value

@@ -127,7 +127,7 @@ def prepare_run(
     )
     _check_outputs(run)
     if trainer.record_privacy is not None:
-        steps = trainer.rounds * len(run.chunks) * trainer.passes * trainer.local_steps
+        steps = trainer.rounds * len(run.chunks) * trainer.local_steps
         run.record = RecordRun.of(
             trainer.record_privacy,
             run,
@@ -150,12 +150,12 @@ def checked_data(inputs: Any, target: Any) -> tuple[Tensor, Tensor, int]:
     if x.dtype.is_floating_point and not torch.isfinite(x).all():
         bad = (~torch.isfinite(x).reshape(len(x), -1).all(dim=1)).sum()
         raise DataError(f"{int(bad)} rows of the inputs hold NaN or infinity; clean them first")
-    found = torch.unique(y).tolist()
-    if len(found) < 2:
+    labels = torch.unique(y).tolist()
+    if len(labels) < 2:
         raise DataError("the target holds one class only; there is nothing to decide")
-    if found != list(range(len(found))):
+    if labels != list(range(len(labels))):
         raise DataError("classes must be numbered 0, 1, … without gaps, each with at least one row")
-    return x, y.long(), len(found)
+    return x, y.long(), len(labels)
 
 
 def check_step(trainer: Trainer, run: Run) -> None:
@@ -194,40 +194,41 @@ def checked_optimiser(trainer: Trainer, model: nn.Module) -> Optimizer:
             "optimiser is a function that makes one: lambda parameters: torch.optim.SGD(…)"
         )
     try:
-        made = trainer.optimiser(trainable(model))
+        optimiser = trainer.optimiser(trainable(model))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"the optimiser cannot be made: {error}") from error
-    if not isinstance(made, Optimizer):
-        raise ConfigError(f"optimiser must make a torch Optimizer, got {type(made).__name__}")
-    needs = inspect.signature(made.step).parameters.values()
-    if any(own.default is own.empty and own.kind is own.POSITIONAL_OR_KEYWORD for own in needs):
+    if not isinstance(optimiser, Optimizer):
+        raise ConfigError(f"optimiser must make a torch Optimizer, got {type(optimiser).__name__}")
+    arguments = inspect.signature(optimiser.step).parameters.values()
+    if any(a.default is a.empty and a.kind is a.POSITIONAL_OR_KEYWORD for a in arguments):
         raise ConfigError(
-            f"{type(made).__name__} evaluates the loss several times per step (a closure), but a "
-            "constraint gradient is released once. Take SGD, Adam or another first-order optimiser."
+            f"{type(optimiser).__name__} evaluates the loss several times per step (a closure), "
+            "but a constraint gradient is released once. Take SGD, Adam or another first-order "
+            "optimiser."
         )
-    return made
+    return optimiser
 
 
 def move_to_device(model: nn.Module, device: str | torch.device | None) -> None:
-    """To the device asked for, or to a GPU if there is one."""
-    wanted = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    """To this device, or to a GPU if there is one."""
+    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        model.to(wanted)
+        model.to(place)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ConfigError(f"the model cannot go to device {str(wanted)!r}: {error}") from error
+        raise ConfigError(f"the model cannot go to device {str(place)!r}: {error}") from error
 
 
-def _tensor(given: Any, expected: str) -> Tensor:
-    if isinstance(given, Tensor):
-        return given
+def _tensor(data: Any, expected: str) -> Tensor:
+    if isinstance(data, Tensor):
+        return data
     try:
-        return torch.as_tensor(np.asarray(given))
+        return torch.as_tensor(np.asarray(data))
     except (TypeError, ValueError):
-        raise DataError(f"{expected}; got {_kind(given)}") from None
+        raise DataError(f"{expected}; got {_kind(data)}") from None
 
 
-def _kind(given: Any) -> str:
-    return str(getattr(given, "dtype", None) or type(given).__name__)
+def _kind(data: Any) -> str:
+    return str(getattr(data, "dtype", None) or type(data).__name__)
 
 
 def _check_outputs(run: Run) -> None:

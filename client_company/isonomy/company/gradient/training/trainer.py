@@ -8,7 +8,6 @@
     for each round:                                             asks about each person once
         for each chunk:  g ← strategy                           a private release
                          local_steps times  θ ← opt(∇J(θ) + g)  several local steps per release
-        passes − 1 times: the same with the round's mean g      the last release reused
         strategy.end_round → history, callbacks, checkpoint
 
 With `record_privacy` the company's own steps are releases too: loss steps, warm-up included, are
@@ -34,6 +33,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError
+from isonomy.common.base.logs import logger
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.federation.progress import progress_bar
 from isonomy.company.gradient.record.privacy import RecordPrivacy, RecordStrategy
@@ -62,6 +62,11 @@ from isonomy.company.gradient.training.checks import (
 
 Optimiser = Callable[[Iterable[nn.Parameter]], Optimizer]
 Callback = Callable[["Trainer", RoundRecord], bool | None]  # True: stop here
+_REASONS = {
+    "rounds": "all rounds are done",
+    "budget": "the budget is exhausted",
+    "callback": "a callback ended it",
+}
 _CROSS_ENTROPY = nn.functional.cross_entropy
 
 
@@ -120,7 +125,6 @@ class Trainer:
     | rounds | how often every person is asked about |
     | chunk_size | people per private sum; None: all at once if the model is small, else 1,024 |
     | local_steps | loss steps per constraint gradient |
-    | passes | passes over the chunks per round; only the first asks, the rest reuse the mean |
     | loss_batch | rows per loss step, drawn anew; None: the chunk's own rows |
     | warmup_steps | loss steps before the first question |
     | average | part of the last rounds whose parameters are averaged into the result |
@@ -137,7 +141,6 @@ class Trainer:
     rounds: int = 15
     chunk_size: int | None = None
     local_steps: int = 10
-    passes: int = 1
     loss_batch: int | None = None
     warmup_steps: int = 0
     average: float = 0.0
@@ -151,7 +154,7 @@ class Trainer:
     history: History = field(default_factory=History, init=False)
 
     def __post_init__(self) -> None:
-        for name, least in (("rounds", 1), ("local_steps", 1), ("passes", 1), ("warmup_steps", 0)):
+        for name, least in (("rounds", 1), ("local_steps", 1), ("warmup_steps", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
@@ -188,6 +191,7 @@ class Trainer:
             checkpoint.check_folder(Path(self.checkpoint))
         optimiser = checked_optimiser(self, self.model)
         self.history = History()
+        self._log = logger("company", least="warning").bind(strategy=self.strategy.name)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             averaged = _Average(self.rounds - math.ceil(self.average * self.rounds))
@@ -195,12 +199,17 @@ class Trainer:
                 self.history = checkpoint.restore(
                     Path(resume), self, run, optimiser, averaged.state
                 )
+                self._log.info("training resumed", round=run.round)
             else:
+                self._log.info("training begun", rounds=self.rounds, chunks=len(run.chunks))
                 if run.record is not None:
                     plan_record(run, self.strategy)
                 self._warm_up(run, optimiser)
             stopped = self._train(run, optimiser, averaged, fresh=resume is None)
         self.model.eval()
+        # A run that ends with its budget has planned too much: its owner should hear of it.
+        tell = self._log.warning if stopped == "budget" else self._log.info
+        tell("training ended", reason=_REASONS[stopped], round=run.round)
         return TrainingResult(self.model, self.history, stopped, epsilons_of(run))
 
     # --- The loop ------------------------------------------------------------------------------
@@ -239,21 +248,14 @@ class Trainer:
     def _round(self, run: Run, optimiser: Optimizer, averaged: _Average) -> bool:
         begin, losses = time.perf_counter(), []
         self.model.train()
-        kept: list[list[Tensor]] = []
-        for number in range(self.passes):
-            order = torch.randperm(len(run.chunks), generator=run.generator).tolist()
-            for index in order:
-                chunk = run.chunks[index]
-                if number == 0 and run.record is not None:
-                    chunk = run.record.draw_chunk(run, index)
-                if number == 0:
-                    constraint = self._constraint(run, chunk)
-                    if constraint is not None and self.passes > 1:
-                        kept.append(list(constraint))
-                else:
-                    constraint = _mean(kept)
-                for _ in range(self.local_steps):
-                    losses.append(self._descend(run, optimiser, chunk, constraint))
+        # Shuffled by the run's generator: the order is public, and no privacy rests on it.
+        for index in torch.randperm(len(run.chunks), generator=run.generator).tolist():
+            chunk = run.chunks[index]
+            if run.record is not None:  # a fresh sample, whose secrecy the accounting relies on
+                chunk = run.record.draw_chunk(run, index)
+            constraint = self._constraint(run, chunk)
+            for _ in range(self.local_steps):
+                losses.append(self._descend(run, optimiser, chunk, constraint))
         run.round += 1
         averaged.add(self.model, run.round)
         if run.round == self.rounds:
@@ -269,6 +271,7 @@ class Trainer:
             extra={**released.extra, **_figures(run)},
         )
         self.history.append(record)
+        self._log.debug("round ended", round=run.round, seconds=round(record.seconds, 3))
         wishes = [callback(self, record) for callback in self.callbacks]  # every one is called
         return any(wishes)
 
@@ -330,8 +333,8 @@ class Trainer:
         if run.record is None or not isinstance(self.strategy, RecordStrategy):
             raise ConfigError(f"{self.strategy.name} cannot run under record privacy")
         self.model.eval()
-        own = self.strategy.own_terms(run)
-        gradient = run.record.loss_gradient(run, self.loss, own)
+        terms = self.strategy.free_terms(run)
+        gradient = run.record.loss_gradient(run, self.loss, terms)
         optimiser.zero_grad()
         for number, parameter in enumerate(trainable(self.model)):
             extra = 0.0 if constraint is None else constraint[number].to(parameter)
@@ -350,6 +353,7 @@ class Trainer:
     def _save(self, run: Run, optimiser: Optimizer, averaged: _Average) -> None:
         if self.checkpoint is not None:
             checkpoint.save(Path(self.checkpoint), self, run, optimiser, averaged.state)
+            self._log.debug("checkpoint written", round=run.round)
 
 
 class _Average:
@@ -364,9 +368,9 @@ class _Average:
         if number <= self.after:
             return
         for name, parameter in model.named_parameters():
-            own = parameter.detach().double()
-            old = self.state.get(name, own)
-            self.state[name] = old + weight * (own - old)
+            new = parameter.detach().double()
+            old = self.state.get(name, new)
+            self.state[name] = old + weight * (new - old)
 
     def apply(self, model: nn.Module) -> None:
         with torch.no_grad():
@@ -394,13 +398,6 @@ def _figures(run: Run) -> dict[str, float]:
     if run.record is None:
         return {"epsilon_as_in_papers": as_in_papers(run.oracle).epsilon}
     return {"epsilon_records": run.record.epsilon(run.record.used).epsilon}
-
-
-def _mean(kept: list[list[Tensor]]) -> list[Tensor] | None:
-    """The round's constraint gradients, averaged over its chunks."""
-    if not kept:
-        return None
-    return [torch.stack(parts).mean(dim=0) for parts in zip(*kept, strict=True)]
 
 
 __all__ = [
