@@ -253,7 +253,7 @@ def _train(cell: Cell, people: People, oracle: GroupOracle) -> bytes:
         return b""
     trained = STRATEGIES[cell.strategy](
         Rehearsal(
-            estimator=base_model("logistic", people.features, 0),
+            estimator=base_model("logistic", 0),
             features=people.features,
             target=people.labels.astype(np.int64),
             ids=people.ids,

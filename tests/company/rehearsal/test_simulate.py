@@ -171,7 +171,7 @@ def test_base_models_take_mixed_tables_with_gaps(base: str) -> None:
     frame = pd.DataFrame({"a": rng.random(80), "b": rng.choice(["x", "y"], 80), "c": [True] * 80})
     frame.loc[3, "a"] = np.nan
     target = (frame["b"] == "x").to_numpy().astype(int)
-    model = base_model(base, frame, seed=0).fit(frame, target)
+    model = base_model(base, seed=0).fit(frame, target)
     unseen = frame.assign(b="never seen")
     assert model.predict_proba(unseen).shape == (80, 2)
 

@@ -54,8 +54,8 @@ def measure_memory(case: MemoryCase) -> dict[str, Any]:
     for private in (True, False):
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context) as pool:
-            wanted = private or case.rows
-            peaks.append(pool.submit(_peak_mb, case, private).result() if wanted else None)
+            peak = pool.submit(_peak_mb, case, private) if private or case.rows else None
+            peaks.append(None if peak is None else peak.result())
     return {
         "parameters": case.parameters,
         "batch": case.batch,

@@ -102,8 +102,8 @@ def measure_row(
     torch.manual_seed(0)
     model = network(sample.inputs.shape[1], layers)
     _warm_up(model, sample)
-    known = (sample.ids, {sample.attribute: sample.values}, {sample.attribute: sample.groups})
-    oracle_of = partial(rehearsal_oracle, *known, epsilon=EPSILON, delta=DELTA)
+    people = (sample.ids, {sample.attribute: sample.values}, {sample.attribute: sample.groups})
+    oracle_of = partial(rehearsal_oracle, *people, epsilon=EPSILON, delta=DELTA)
     with oracle_of() as local, oracle_of(encrypted=True) as encrypted:
         rounds = -(-turns // CHUNKS) + 2
         steps: dict[str, Step] = {

@@ -59,7 +59,7 @@ def train(
     """
     features, target, ids, test = read_company(layout)
     model = FairClassifier(
-        base_model(settings.base, features, settings.seed),
+        base_model(settings.base, settings.seed),
         notion=plan.notion,
         tolerance=plan.tolerance_millionths / MILLION,
         oracle=oracle,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -37,31 +37,22 @@ _MODELS: dict[str, Callable[[int], Any]] = {
 BASES: tuple[str, ...] = tuple(_MODELS)
 
 
-def base_model(name: str, features: pd.DataFrame, seed: int) -> Pipeline:
-    """An unfitted pipeline for tables with the columns of `features`."""
+def base_model(name: str, seed: int) -> Pipeline:
+    """An unfitted pipeline for any table; numbers and categories are told apart by its columns."""
     if name not in _MODELS:
         raise ConfigError(f"unknown base model {name!r}; there are {', '.join(BASES)}")
-    return make_pipeline(_encoder(features, scaled=name != "gbdt"), _MODELS[name](seed))
-
-
-def categorical_columns(features: pd.DataFrame) -> list[str]:
-    """Text, categories and booleans; the rest are numbers."""
-    return [
-        str(name)
-        for name, kind in features.dtypes.items()
-        if pd.api.types.is_bool_dtype(kind) or not pd.api.types.is_numeric_dtype(kind)
-    ]
-
-
-def _encoder(features: pd.DataFrame, *, scaled: bool) -> ColumnTransformer:
-    nominal = categorical_columns(features)
-    numeric = [name for name in features.columns if name not in nominal]
     one_hot = OneHotEncoder(
         handle_unknown="infrequent_if_exist", max_categories=MAX_CATEGORIES, sparse_output=False
     )
     fill = SimpleImputer(strategy="median", keep_empty_features=True)
-    numbers = make_pipeline(fill, StandardScaler()) if scaled else "passthrough"
-    return ColumnTransformer([("categories", one_hot, nominal), ("numbers", numbers, numeric)])
+    numbers = "passthrough" if name == "gbdt" else make_pipeline(fill, StandardScaler())
+    encoder = ColumnTransformer(
+        [
+            ("categories", one_hot, make_column_selector(dtype_exclude="number")),
+            ("numbers", numbers, make_column_selector(dtype_include="number")),
+        ]
+    )
+    return make_pipeline(encoder, _MODELS[name](seed))
 
 
 class Fits:

@@ -151,7 +151,7 @@ def _company_side(
     inside = np.isin(whose, training)
     features = dataset.features[inside].reset_index(drop=True)
     return Rehearsal(
-        estimator=Remembered(base_model(settings.base, features, seed), fits),
+        estimator=Remembered(base_model(settings.base, seed), fits),
         features=features,
         target=dataset.target[inside],
         ids=[dataset.ids[person] for person in whose[inside]],

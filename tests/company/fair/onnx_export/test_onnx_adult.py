@@ -47,7 +47,7 @@ def changed_by_the_tilt(
         delta=1e-5,
     )
     clf = FairClassifier(
-        base_model(base, X, 0), oracle=oracle, cv=folds, random_state=0, **settings
+        base_model(base, 0), oracle=oracle, cv=folds, random_state=0, **settings
     ).fit(X, adult.target[training])
     new = adult.features.iloc[test].reset_index(drop=True)
     session = onnxruntime.InferenceSession(

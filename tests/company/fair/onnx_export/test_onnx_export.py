@@ -31,7 +31,7 @@ from isonomy.company.rehearsal.base_models import base_model
 @pytest.mark.parametrize("name", ["logistic", "gbdt", "mlp"])
 def test_pipelines_on_mixed_columns(name: str, tmp_path: Path) -> None:
     X, y, sex = people(1200)
-    clf = fit(base_model(name, X, 0), X, y, sex)
+    clf = fit(base_model(name, 0), X, y, sex)
     new = people(3000, seed=1)[0]
     new.loc[:5, "town"] = "never seen"
     assert clf.report_.returned == "tilt"
@@ -115,7 +115,7 @@ def test_many_groups_and_attributes(tmp_path: Path) -> None:
     race = np.random.default_rng(5).choice(["a", "b", "c"], 1500).tolist()
     oracle = LocalOracle.rehearse(range(1500), {"sex": sex, "race": race}, epsilon=20, delta=1e-5)
     clf = FairClassifier(
-        base_model("logistic", X, 0), oracle=oracle, attribute=["sex", "race"], cv=2, random_state=0
+        base_model("logistic", 0), oracle=oracle, attribute=["sex", "race"], cv=2, random_state=0
     ).fit(X, y)
     assert agrees(clf, clf.to_onnx(tmp_path / "m.onnx"), people(2000, 1)[0]) > 10
 
@@ -138,7 +138,7 @@ def test_columns_with_numbers_for_names(tmp_path: Path) -> None:
 def test_a_model_for_which_nothing_was_released(tmp_path: Path) -> None:
     X, _, sex = people(600)
     y = (np.arange(600) % 9 == 0).astype(int)  # nobody is ever chosen: fair whatever the groups
-    clf = fit(base_model("logistic", X, 0), X, y, sex)
+    clf = fit(base_model("logistic", 0), X, y, sex)
     assert clf.model_.features is None
     assert agrees(clf, clf.to_onnx(tmp_path / "m.onnx"), X) == 0
 

@@ -86,7 +86,7 @@ def test_a_missing_extra_is_named(
 def test_the_check_needs_no_onnxruntime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, sex = people(600)
     clf = fit(
-        base_model("gbdt", X, 0).set_params(histgradientboostingclassifier__max_iter=5), X, y, sex
+        base_model("gbdt", 0).set_params(histgradientboostingclassifier__max_iter=5), X, y, sex
     )
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "onnxruntime", None)
@@ -96,7 +96,7 @@ def test_the_check_needs_no_onnxruntime(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_columns_that_onnx_cannot_hold(tmp_path: Path) -> None:
     X, y, sex = people(600)
-    logistic = base_model("logistic", X[["income", "job"]], 0)
+    logistic = base_model("logistic", 0)
     mixed = X[["income", "job"]].assign(job=X["job"].where(X["job"] == "p", 3).astype(object))
     clf = fit(
         make_pipeline(
@@ -114,7 +114,7 @@ def test_columns_that_onnx_cannot_hold(tmp_path: Path) -> None:
         fit(logistic, empty, y, sex).to_onnx(tmp_path / "m.onnx")
     taken = X[["income", "job"]].rename(columns={"income": "decision"})
     with pytest.raises(ConfigError, match="rename"):
-        fit(base_model("logistic", taken, 0), taken, y, sex).to_onnx(tmp_path / "m.onnx")
+        fit(base_model("logistic", 0), taken, y, sex).to_onnx(tmp_path / "m.onnx")
     with pytest.raises(StorageError, match="cannot write"):
         fit(logistic, X[["income", "job"]], y, sex).to_onnx(tmp_path / "no" / "m.onnx")
     assert list(tmp_path.iterdir()) == []
@@ -126,7 +126,7 @@ def test_columns_that_onnx_cannot_hold(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[FairClassifier, pd.DataFrame, Path]:
     X, y, sex = people(800)
-    clf = fit(base_model("logistic", X, 0), X, y, sex)
+    clf = fit(base_model("logistic", 0), X, y, sex)
     return clf, X, save_model(clf, tmp_path_factory.mktemp("saved") / "m", onnx=True)
 
 

@@ -52,10 +52,10 @@ def randomise(
 ) -> NDArray[np.int64]:
     """Reports of group numbers `codes`: kept, or moved to one of the others, all alike."""
     threshold = np.uint64(keep_threshold(epsilon_millionths, groups))
-    kept = uniform_below(GRID, len(codes), source) < threshold
+    stays = uniform_below(GRID, len(codes), source) < threshold
     # Drawn for everybody: how much randomness is used must not depend on who keeps.
     away = uniform_below(groups - 1, len(codes), source).astype(np.int64) + 1
-    return np.where(kept, codes, (codes + away) % groups)
+    return np.where(stays, codes, (codes + away) % groups)
 
 
 def flip_matrix(epsilon_millionths: int, groups: int) -> NDArray[np.float64]:
@@ -131,14 +131,3 @@ def release(
     oracle.accounts.restore(oracle.accounts.state() + record.units)
     oracle.log.add(_PURPOSE, record.units, np.arange(len(codes)))
     return np.frombuffer(record.answer, "<u2").astype(np.int64)
-
-
-__all__ = [
-    "corrected_indicators",
-    "flip_matrix",
-    "keep_threshold",
-    "largest_epsilon",
-    "randomise",
-    "release",
-    "units_of",
-]

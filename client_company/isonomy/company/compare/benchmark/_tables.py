@@ -81,8 +81,8 @@ def judged(means: Sequence[Mean], published: Sequence[Rival], cap: float) -> lis
     """(verdict with any base model, verdict with logistic models) of every point at ε ≤ cap."""
     tilts = [mean for mean in means if mean.is_tilt]
     logistic = [mean for mean in tilts if mean.base == "logistic"]
-    theirs = [replace(one, method=published_method(one.method).label) for one in published]
-    rivals = [*theirs, *rerun_rivals(means)]
+    papers = [replace(one, method=published_method(one.method).label) for one in published]
+    rivals = [*papers, *rerun_rivals(means)]
     pairs = [
         (verdict(rival, tilts), verdict(rival, logistic))
         for rival in sorted(rivals, key=lambda one: (one.where, one.method, one.epsilon, one.error))

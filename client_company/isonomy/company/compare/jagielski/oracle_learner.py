@@ -68,7 +68,7 @@ def train(rehearsal: Rehearsal) -> Trained:
     """
     recipe = Recipe(**rehearsal.options_among(*Recipe.__dataclass_fields__))
     base = clone(rehearsal.estimator).fit(rehearsal.features, rehearsal.target)
-    encoder = base_model("logistic", rehearsal.features, rehearsal.seed)[:-1]
+    encoder = base_model("logistic", rehearsal.seed)[:-1]
     encoder.fit(rehearsal.features, rehearsal.target)
 
     def rows_of(features: object) -> Floats:
