@@ -216,14 +216,3 @@ def _shrink(bits: NDArray[np.uint8]) -> NDArray[np.float32]:
     cover = np.clip(np.minimum(high, at + 1) - np.maximum(low, at), 0, 1) * 28 / 105  # (28, 105)
     small = np.einsum("ai,nij,bj->nab", cover, ink, cover, optimize=True)
     return np.asarray(1 - np.minimum(1.0, 2 * small), np.float32)
-
-
-__all__ = [
-    "NAMES",
-    "Pools",
-    "digits_pools",
-    "folder_pools",
-    "load",
-    "mnist_pools",
-    "omniglot_pools",
-]

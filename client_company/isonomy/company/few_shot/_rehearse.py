@@ -118,6 +118,3 @@ def rehearse(
     spent = float(accounts.spent.mean()) / (accounts.cap or UNITS_PER_MU2)
     figures = (seconds, regulator.samples, regulator.dropped, spent)
     return RehearsalOutcome(cell, evaluation, theta, settings, *figures)
-
-
-__all__ = ["FewShotCell", "RehearsalOutcome", "RehearsalRecipe", "rehearse", "warm_start"]

@@ -110,6 +110,3 @@ def _noises(settings: FewShotSettings, samples: int, thrift: float) -> dict[str,
     if settings.fair:
         noises |= {"dual_noise": 1 / math.sqrt(each * DUAL), "share_noise": 1 / math.sqrt(shares)}
     return {name: math.ceil(value * MILLION) for name, value in noises.items()}
-
-
-__all__ = ["VARIANTS", "Variant", "settings_for", "uses_of"]

@@ -5,7 +5,7 @@
     bar      Omniglot in colour without privacy, a larger network, trained longer
     digits   all methods on scikit-learn's digits, in a minute
 
-Settings were chosen on Omniglot classes that are not reported (data.py leaves them out). MNIST and
+Settings were chosen on Omniglot classes that are not reported (_data.py leaves them out). MNIST and
 digits use the same settings.
 """
 

@@ -1,10 +1,8 @@
 """λ + ρ·v while the model moves: the augmented Lagrangian between two dual steps.
 
 PF-LD measures the violation v once a round and applies ν = λ + ρ·v from there to the next dual step
-(common/dual.py). With one gradient per round that is the augmented Lagrangian's own step. With many
-chunks the model takes many steps under a ν that belongs to where the round began, and a network
-answers a *linear* term by going all the way to the other side: v then swings from one sign to the
-other, round by round, without privacy just as with it. The quadratic term has to follow v:
+(common/privacy/dual.py). With many chunks a round the model then overshoots and v swings from sign
+to sign (docs/gradient.md, "Why the violation swung"). So the quadratic term follows v:
 
     ν(θ) = λ + ρ·v(θ),    v(θ) ≈ v₀ + ν₀·Δ/|ν₀|²,    Δ = Σ_c ⟨½(G_{c−1} + G_c), θ_c − θ_{c−1}⟩
 

@@ -74,7 +74,7 @@ class PFLD:
     | notion | h, I | a name (notions.NAMES) or your own `Notion` |
     | step, bound | s, λ^max | dual step size, largest multiplier |
     | damping | – | ρ of the augmented Lagrangian: λ + ρ·ṽ is applied |
-    | follow | – | ṽ follows the model from chunk to chunk within a round (follow.py) |
+    | follow | – | ṽ follows the model from chunk to chunk within a round (_follow.py) |
     | signed | – | λ of either sign (default), or the paper's λ ≥ 0 |
     | primal_norm | C_p | None: `clip_quantile` of the company's norms; "bound": least in (12) |
     | dual_norm | C_d | None: the largest value there is, which clips nothing |

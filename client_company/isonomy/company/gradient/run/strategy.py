@@ -91,7 +91,7 @@ class Run:
     | weight | (n,) 1 / number of rows of the same person: rates are rates among persons |
     | rounds | how often every person is asked about, as planned |
     | round | rounds finished so far |
-    | record | set if whole records are protected as well (record_privacy) |
+    | record | set if whole records are protected as well (record/privacy) |
     """
 
     model: nn.Module

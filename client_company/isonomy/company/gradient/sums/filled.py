@@ -10,18 +10,9 @@ of R's rows, which the oracle clips in integers. So R may be whatever makes the 
 
     noise energy           s²·tr(K̄ M⁻¹),      K̄ = ḠḠᵀ,   M = R Rᵀ,   M_ii = C'²
 
-| M | energy (`bench step`'s networks, chunks of 64 to 1,024, relative to the third line) |
-|---|---|
-| K̄ itself: rows as long as gradients, the chunk's bare span (subspace) | 5.7 to 18 |
-| the identity: everybody's weight with noise of its own | 1.2 to 2.4 |
-| K̄ + D, D diagonal and such that M_ii = C'² | 1 |
-| the same with the first layer's part of K̄ only: here | 1.00 to 1.14 |
-
-The bare span wastes what short rows leave unused, and spends as much noise on directions that
-hardly anybody has gradients in as on the others. Filling each row up with a direction of its own
-(D: orthogonal to everything else) costs nothing and makes noise s²·λ/(λ + d²) in a direction of
-energy λ. The angles between the first layer's gradients s_i a_iᵀ are nearly those between whole
-gradients, at a fraction of the products. Where they are not, noise is larger and nothing is wrong.
+M is the first layer's part of K̄ plus a diagonal such that M_ii = C'²: each row is filled up with a
+direction of its own. ADR 10 measures that against K̄ alone, the identity and the whole of K̄. Where
+the first layer's angles are not those of whole gradients, noise is larger and nothing is wrong.
 
 `fill` is the least part of a row that is its own: d_i² >= fill/(1 + fill)·C'². Between 0.1 and 1 it
 hardly matters for the energy. It keeps M far from singular, so that single precision without

@@ -12,7 +12,7 @@
 
 With `record_privacy` the company's own steps are releases too: loss steps, warm-up included, are
 DP-SGD on Poisson samples, and g is about a fresh Poisson sample instead of a fixed chunk (people in
-a chunk on average: `chunk_size`). What that guarantees to whom is in record_privacy.py.
+a chunk on average: `chunk_size`). What that guarantees to whom is in record/privacy.py.
 
 A budget that runs out ends the run with the model as it then is. A break between two rounds, or in
 the middle of one, is made good by `fit(..., resume=folder)`: the answers asked for twice are the

@@ -60,6 +60,3 @@ class OddsMultipliers:
     def step(self, violations: NDArray[np.float64], rate: float, bound: float) -> OddsMultipliers:
         """Projected ascent."""
         return OddsMultipliers(self.shares, np.clip(self.lam + rate * violations, -bound, bound))
-
-
-__all__ = ["CELLS", "CENTRE", "OddsMultipliers", "cells_of", "one_hot"]

@@ -51,6 +51,3 @@ def _rate(decided: NDArray[np.bool_], where: NDArray[np.bool_]) -> float:
     if not where.any():
         raise DataError("the test tasks lack one of the groups in one half of the classes")
     return float(decided[where].mean())
-
-
-__all__ = ["Measures", "measures"]

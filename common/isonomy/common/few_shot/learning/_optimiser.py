@@ -55,6 +55,3 @@ class OuterOptimiser:
             raise DataError("this is not the state of a company's learner of this size")
         self.theta, self._steps = arrays["theta"], int(arrays["steps"][0])
         self._mean, self._square = arrays["mean"], arrays["square"]
-
-
-__all__ = ["OuterOptimiser"]

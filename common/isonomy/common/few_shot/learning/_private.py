@@ -19,8 +19,6 @@ that led there. No amplification by sampling is claimed.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -72,18 +70,8 @@ class Accounts:
         return mask
 
 
-class Sums(Protocol):
-    """Several sums of rows, over disjoint samples each."""
-
-    def add(self, number: int, rows: NDArray[np.float64], people: NDArray[np.int64]) -> None:
-        """Add rows (n, d) of these samples to sum `number`; each sample is in one sum only."""
-
-    def release(self) -> NDArray[np.float64]:
-        """(sums, d)."""
-
-
 class PlainSums:
-    """No clipping, no noise, no accounts: for rehearsals."""
+    """Several sums without clipping, noise or accounts: for rehearsals."""
 
     def __init__(self, sums: int, size: int) -> None:
         self._total = np.zeros((sums, size))
@@ -96,7 +84,10 @@ class PlainSums:
 
 
 class PrivateSums:
-    """Clips, charges and adds in whole numbers; the noise comes with `release`."""
+    """Several sums, over disjoint samples each: `add` clips, charges and adds in whole numbers.
+
+    The noise comes with `release`, which gives (sums, d).
+    """
 
     def __init__(
         self,
@@ -126,6 +117,9 @@ class PrivateSums:
         return np.asarray(total * (self._norm / BOUND), np.float64)
 
 
+Sums = PlainSums | PrivateSums
+
+
 def fixed_point(values: NDArray[np.float64], bits: int, limit: int) -> NDArray[np.int64]:
     """round(v·2^bits), or CapacityError: NaN and overflow never leave."""
     scaled = np.rint(values * 2.0**bits)
@@ -142,15 +136,3 @@ def saturated(values: NDArray[np.float64], bits: int, limit: int) -> NDArray[np.
     """
     scaled = np.nan_to_num(np.rint(values * 2.0**bits), nan=0.0)
     return np.asarray(np.clip(scaled, 1 - limit, limit - 1), np.int64)
-
-
-__all__ = [
-    "BOUND",
-    "Accounts",
-    "PlainSums",
-    "PrivateSums",
-    "Sums",
-    "fixed_point",
-    "saturated",
-    "sigma_of",
-]

@@ -245,6 +245,3 @@ class PrivateRound:
     def _rows(self, slopes: Parameters) -> Rows:
         """(n, d) in double precision, in the order of θ."""
         return np.asarray(self._network.flatten(slopes, lead=1).double().numpy())
-
-
-__all__ = ["PrivateRound", "sample_loss"]

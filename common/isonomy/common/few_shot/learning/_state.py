@@ -28,6 +28,3 @@ def unpack(state: bytes) -> dict[str, NDArray[Any]]:
         return {name: value.copy() for name, value in load(state).items()}
     except (SafetensorError, KeyError, ValueError, TypeError):
         raise DataError("these bytes are not a few-shot state") from None
-
-
-__all__ = ["pack", "unpack"]

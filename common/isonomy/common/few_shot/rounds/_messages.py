@@ -142,16 +142,3 @@ def theta_hash(theta: NDArray[np.float32]) -> bytes:
 def attempt_id(number: int, attempt: bytes) -> str:
     """The name by which the relay knows the ciphertexts of one attempt."""
     return f"round-{number:06d}-{attempt.hex()}"
-
-
-__all__ = [
-    "RECEIPT_BYTES",
-    "RoundReceipt",
-    "RoundRequest",
-    "attempt_id",
-    "dump_refusal",
-    "parse_receipt",
-    "parse_request",
-    "theta_bytes",
-    "theta_hash",
-]

@@ -141,6 +141,3 @@ def _subtract(params: ParameterSet, total: bytes, part: bytes) -> bytes:
     q0 = np.uint64(params.primes[0])
     residues = np.frombuffer(total, "<u8") + (q0 - np.frombuffer(part, "<u8"))
     return (residues % q0).astype("<u8").tobytes()
-
-
-__all__ = ["Attempt", "checked_values", "encrypted_parts"]
