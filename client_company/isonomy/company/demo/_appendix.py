@@ -6,8 +6,6 @@ from typing import Any
 
 from isonomy.company.demo.run import DemoResult
 
-_TWO_SIDED = 1.96
-
 
 def appendix_of(result: DemoResult) -> dict[str, Any]:
     """Scores on test people, the company's frontier, and how the exchange went."""
@@ -40,9 +38,15 @@ def _scores(result: DemoResult) -> dict[str, Any]:
         ],
         "caption": f"Exact rates of {summary['tested']:,} people whom the plan does not name. Only "
         "a demonstration, which knows everybody, can show them without noise. The company's "
-        f"estimate of its violation, from noised answers: {report['violation']:.4f} "
-        f"(95 % interval {report['interval'][0]:.4f} to {report['interval'][1]:.4f}).",
+        f"estimate of its violation, from noised answers: {_estimate(report)}.",
     }
+
+
+def _estimate(report: dict[str, Any]) -> str:
+    if report["interval"] is None:
+        return "cannot be measured at this budget"
+    low, high = report["interval"]
+    return f"{report['violation']:.4f} (95 % interval {low:.4f} to {high:.4f})"
 
 
 def _rates(result: DemoResult) -> dict[str, Any]:
@@ -58,13 +62,14 @@ def _rates(result: DemoResult) -> dict[str, Any]:
 def _frontier(result: DemoResult) -> list[dict[str, Any]]:
     """The curve of error against violation; an empty list if nothing was released."""
     points = [
-        [*_limits(point["violation"], point["deviation"]), point["error"]]
+        [point["violation"], *point["interval"], point["error"]]
         for point in result.frontier
+        if point["interval"] is not None
     ]
     if not points:
         return []
     base = result.report
-    points.append([*_limits(base["base_violation"], base["base_deviation"]), base["base_error"]])
+    points.append([base["base_violation"], *base["base_interval"], base["base_error"]])
     return [
         {
             "kind": "curve",
@@ -76,10 +81,6 @@ def _frontier(result: DemoResult) -> list[dict[str, Any]]:
             "spent on this curve. The point that stands apart is the base model.",
         }
     ]
-
-
-def _limits(value: float, deviation: float) -> list[float]:
-    return [value, max(0.0, value - _TWO_SIDED * deviation), value + _TWO_SIDED * deviation]
 
 
 def _budget(result: DemoResult) -> dict[str, Any]:

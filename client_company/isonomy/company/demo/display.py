@@ -51,7 +51,7 @@ class Display:
                 f"round {event['number']} of at most {EXPECTED_EXCHANGES} ({event['purpose']}) · "
                 f"ε spent {event['epsilon']:.3f} of {self._cap}, {self._bytes / 1e6:.1f} MB"
             )
-        if event["event"] == "trained":
+        if event["event"] == "trained" and event["violation"] is not None:
             self._violation = f"violation about {event['violation']:.3f}"
         self._draw()
 

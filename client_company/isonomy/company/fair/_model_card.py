@@ -21,7 +21,8 @@ def card_json(report: Report, state: dict[str, Any], model_sha256: str) -> dict[
             "base": report.base_violation,
             "base_deviation": report.base_deviation,
             "estimated": report.violation,
-            "interval_95": list(report.interval),
+            "interval_95": report.interval and list(report.interval),
+            "unmeasured": list(report.unmeasured),
         },
         "error": {"base": report.base_error, "estimated": report.error},
         "selection_rate": {"base": report.base_selection_rate, "now": report.selection_rate},
@@ -75,7 +76,9 @@ def card_markdown(report: Report, card: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _pm(value: float, deviation: float) -> str:
+def _pm(value: float | None, deviation: float | None) -> str:
+    if value is None or deviation is None:
+        return "cannot be measured at this budget"
     return f"{value:.4f} ± {deviation:.4f}"
 
 

@@ -67,11 +67,13 @@ class Knowledge:
         rows = np.hstack([np.zeros((entries, 0)), *(audit.rows for audit in audits)])
         used = np.flatnonzero(np.abs(rows).sum(axis=0) > 0)  # a constant event tells nothing
         self.audited = rows[:, used]  # (entries, t)
+        self._values = self._noise = np.zeros((self.groups, 0))
         if not len(used):
             return
         values = np.hstack([audit.values for audit in audits])[:, used]  # (groups, t)
         noise = np.hstack([np.repeat(a.deviation[:, None], a.rows.shape[1], 1) for a in audits])
         noise = noise[:, used] ** 2
+        self._values, self._noise = values, noise
         fit = self._spread([[p.inside for p in s.posteriors] for s in strata])
         residual = values - fit.T @ self.audited
         inside, outside = self._kernels(self.audited, self.audited, "uncertainty")
@@ -89,6 +91,22 @@ class Knowledge:
         cross = inside + (self.scale - 1) * outside  # (groups, t, events)
         variance -= np.einsum("gte,gts,gse->ge", cross, self._solved, cross)
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
+
+    def answers(self, u: Floats) -> tuple[Floats, Floats]:
+        """(groups, events) the nearest audit's answer for each u, carried over to u; its variance.
+
+        The prior plays a part only where decisions changed since that audit. So this holds for a
+        small group that no feature tells apart, whom the prior takes for everybody else.
+        """
+        known = np.hstack([np.zeros((self.entries, 1)), self.audited])  # no audit: all is new
+        nearest = np.stack(
+            [((known - column[:, None]) ** 2).sum(axis=0).argmin() for column in u.T]
+        )
+        change = u - known[:, nearest]
+        nothing = np.zeros((self.groups, 1))
+        values = np.hstack([nothing, self._values])[:, nearest]
+        noise = np.hstack([nothing, self._noise])[:, nearest]
+        return values + self.memberships.T @ change, noise + self.deviations(change) ** 2
 
     def _spread(self, coefficients: Sequence[Sequence[Floats]]) -> Floats:
         """(entries, groups) share + φᵀ coefficients, for each stratum and group."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from isonomy.company.fair.inputs.features import FeatureMap
 from isonomy.company.fair.inputs.people import People
@@ -21,6 +22,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SLACK_FROM = 0.01  # rates known to better than a point get no slack
+TAIL = 0.025  # on either side of an interval: 95 %
 SLACK = 2.0  # deviations beyond that: what is not significant is not chased
 
 
@@ -56,12 +58,12 @@ class Proxy:
         return result
 
 
-def with_last(free: Floats, blocks: tuple[slice, ...]) -> Floats:
-    """(n, free groups) -> (n, groups): the last group of each attribute is 1 minus the others."""
+def with_last(free: Floats, blocks: tuple[slice, ...], total: float = 1.0) -> Floats:
+    """(n, free groups) -> (n, groups): the last group of an attribute is `total` less the rest."""
     columns, start = [], 0
     for block in blocks:
         first = free[:, start : start + block.stop - block.start - 1]
-        columns += [first, 1 - first.sum(axis=1, keepdims=True)]
+        columns += [first, total - first.sum(axis=1, keepdims=True)]
         start += first.shape[1]
     return np.hstack(columns)
 
@@ -133,6 +135,16 @@ class Analyst:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """The largest gap between two groups: estimate, its deviation, and a 95 % interval."""
+
+    value: float
+    deviation: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class View:
     """Estimates of any decisions' rates, and how sure they are."""
 
@@ -153,27 +165,72 @@ class View:
         return np.hypot(np.vstack(rows) / self.land.counts, self.land.rates(decided) * relative)
 
     def violation(self, decided: Ints) -> tuple[float, float]:
-        """Estimated violation, and the deviation of the gap of the two groups that attain it."""
-        rates, free = self.land.rates(decided), self._sum_deviations(decided)
-        number, event = max(
-            ((b, e) for b in range(len(self.land.blocks)) for e in range(len(self.land.events))),
-            key=lambda be: float(np.ptp(rates[self.land.blocks[be[0]], be[1]])),
+        """Estimated violation of all groups, and the deviation of the gap that attains it."""
+        rates = self.land.rates(decided)
+        everybody = np.ones_like(rates, dtype=bool)
+        gaps, deviations = self._gaps(
+            rates, self._sum_deviations(decided), self._count_noise(rates), everybody
         )
-        block = self.land.blocks[number]
-        values, counts = rates[block, event], self.land.counts[block, event]
-        # Each attribute before this one has a last group, which is not among the free ones.
-        last, start = block.stop - block.start - 1, block.start - number
-        top, bottom = int(values.argmax()), int(values.argmin())
-        weight = np.zeros(last)  # the gap as a linear function of the free groups' sums
-        for group, sign in ((top, 1.0), (bottom, -1.0)):
-            if group < last:
-                weight[group] += sign / counts[group]
-            else:
-                weight -= sign / counts[group]
-        noise = self.releases.count_deviation[block] / counts * values
-        variance = float(np.sum((weight * free[start : start + last, event]) ** 2))
-        variance += float(noise[top] ** 2 + noise[bottom] ** 2)
-        return float(values[top] - values[bottom]), float(np.sqrt(variance))
+        return float(gaps.max()), float(deviations[gaps.argmax()])
+
+    def gap(self, decided: Ints) -> Gap | None:
+        """The largest gap between two groups that the budget can measure, with its interval.
+
+        None where some event has fewer than two such groups: a part of the groups is reported, a
+        part of equalized odds is not. The value is what the search saw. The interval is around
+        what the nearest audit answered, and the low limit allows for the choice of the largest
+        (Bonferroni), as the regulator's audits do.
+        """
+        measured = self.releases.measured(self.land.events)
+        if any((measured[block].sum(axis=0) < 2).any() for block in self.land.blocks):
+            return None
+        u, pooled = self.land.centred(decided)
+        sums, variance = self.knowledge.answers(self.people.fold(u))
+        counts = self.land.counts
+        rates = with_last(sums.T, self.land.blocks, total=0.0).T / counts
+        # Four more people, two of them positive: a rate of 0 in a small sample is not certain.
+        p = (np.clip(pooled + rates, 0.0, 1.0) * counts + 2) / (counts + 4)
+        own = np.hypot(self._count_noise(rates), np.sqrt(p * (1 - p) / counts))
+        gaps, deviations = self._gaps(rates, np.sqrt(variance), own, measured)
+        low = float((gaps + ndtri(TAIL / len(gaps)) * deviations).max())
+        high = float((gaps - ndtri(TAIL) * deviations).max())
+        value = float(
+            self._gaps(self.land.rates(decided), np.sqrt(variance), own, measured)[0].max()
+        )
+        return Gap(
+            value,
+            float(deviations[gaps.argmax()]),
+            min(value, max(0.0, low)),
+            max(value, min(1.0, high)),
+        )
+
+    def _count_noise(self, rates: Floats) -> Floats:
+        """(groups, events) deviation of centred rates by the noise of the groups' counts."""
+        return np.asarray(self.releases.count_deviation[:, None] / self.land.counts * rates)
+
+    def _gaps(
+        self, rates: Floats, free: Floats, own: Floats, shown: NDArray[np.bool_]
+    ) -> tuple[Floats, Floats]:
+        """(pairs,) gaps of all pairs of shown groups of one attribute, and their deviations.
+
+        A group's rate is a linear function of the free groups' sums, of deviation `free`: the last
+        group's sum is minus all others. `own` is the deviation that a group shares with nobody.
+        """
+        gaps, deviations = [], []
+        for number, block in enumerate(self.land.blocks):
+            start = block.start - number  # each attribute before this one has a last group
+            inside = slice(start, start + block.stop - block.start - 1)
+            for event in range(len(self.land.events)):
+                chosen = np.flatnonzero(shown[block, event])
+                sums = free[inside, event]
+                parts = np.vstack([np.diag(sums), -sums]) / self.land.counts[block, event][:, None]
+                parts, values = parts[chosen], rates[block, event][chosen]
+                squares = (parts**2).sum(axis=1) + own[block, event][chosen] ** 2
+                variance = squares[:, None] + squares - 2 * parts @ parts.T
+                pairs = np.triu_indices(len(chosen), 1)
+                gaps.append(np.abs(values[:, None] - values)[pairs])
+                deviations.append(np.sqrt(np.maximum(variance[pairs], 0.0)))
+        return np.concatenate(gaps), np.concatenate(deviations)
 
     def _sum_deviations(self, decided: Ints) -> Floats:
         """(free groups, events) deviation of the estimated sums of centred rows."""

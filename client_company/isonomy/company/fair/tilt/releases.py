@@ -29,6 +29,7 @@ Ints = NDArray[np.int64]
 AUDITS = 4
 COUNT_SHARE, MOMENT_SHARE, AUDIT_SHARE = 0.04, 0.56, 0.40
 FLOOR = 4.0  # counts are never taken to be below this many noise deviations
+MEASURED = 6.0  # rates are reported of groups with at least this many noise deviations of people
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,21 @@ class Releases:
                 self.floored.sum(axis=1)
                 if event.label is None or self.strata == 1
                 else self.floored[:, event.label]
+                for event in events
+            ]
+        )
+
+    def measured(self, events: Sequence[Event]) -> NDArray[np.bool_]:
+        """(groups, events) whether a group is large enough for the noise of its count.
+
+        Below that, the floor decides the rate, and no interval around it holds.
+        """
+        deviation = self.count_deviation[:, None]
+        by_label = self.counts >= MEASURED * deviation
+        whole = self.counts.sum(axis=1) >= MEASURED * (deviation * np.sqrt(self.strata))[:, 0]
+        return np.column_stack(
+            [
+                whole if event.label is None or self.strata == 1 else by_label[:, event.label]
                 for event in events
             ]
         )

@@ -15,7 +15,6 @@ from isonomy.company.fair.tilt.notions import Event
 from isonomy.company.fair.tilt.rule import Tilt, decide
 from isonomy.company.fair.tilt.strategy import Outcome
 
-INTERVAL = 1.96  # deviations: 95 %
 FELL = 0.8  # a note is written when the share of positives falls below this part of what it was
 
 
@@ -25,7 +24,8 @@ class Report:
 
     Errors and selection rates are the company's own numbers, on the training people with
     out-of-fold scores. Violations are those to expect for new people like them; their deviation
-    covers sampling, privacy noise and what the proxy cannot tell.
+    covers sampling, privacy noise and what the proxy cannot tell. They are of the groups that the
+    budget can measure, and None where there are fewer than two of them.
     """
 
     notion: str
@@ -36,11 +36,13 @@ class Report:
     tilt: tuple[tuple[float, ...], ...]  # λ (groups, events)
     offset: float
     retrained: bool  # the in-training twin decides, not the base model
-    base_violation: float
-    base_deviation: float
-    violation: float
-    deviation: float
-    interval: tuple[float, float]  # 95 %
+    base_violation: float | None
+    base_deviation: float | None
+    base_interval: tuple[float, float] | None  # 95 %
+    violation: float | None
+    deviation: float | None
+    interval: tuple[float, float] | None  # 95 %
+    unmeasured: tuple[str, ...]  # groups that are too small for this budget
     base_error: float
     error: float
     base_selection_rate: float  # share of people given a class other than the first
@@ -68,9 +70,7 @@ class Report:
 
     def __str__(self) -> str:
         lines = [
-            f"The base model's {_words(self.notion)} violation on {' and '.join(self.attributes)} "
-            f"is {_points(self.base_violation)} (deviation {_points(self.base_deviation)}); "
-            f"{_points(self.tolerance)} is tolerated.",
+            self._before(),
             self._what_was_done(),
             f"Selection rate {self.base_selection_rate:.1%} before, {self.selection_rate:.1%} "
             "after.",
@@ -82,23 +82,42 @@ class Report:
         ]
         return "\n".join([*lines, *self.notes])
 
+    def _before(self) -> str:
+        subject = f"The base model's {_words(self.notion)} violation on "
+        subject += f"{' and '.join(self.attributes)}"
+        if self.base_violation is None or self.base_deviation is None:
+            return (
+                f"{subject} cannot be measured at this budget: too few people of "
+                f"{_listed(self.unmeasured)}. {_points(self.tolerance)} is tolerated."
+            )
+        return (
+            f"{subject} is {_points(self.base_violation)} (deviation "
+            f"{_points(self.base_deviation)}); {_points(self.tolerance)} is tolerated."
+        )
+
     def _what_was_done(self) -> str:
         """One sentence: the base model unchanged, or the tilt and what it brought."""
         if self.returned == "base":
-            return (
-                "That is within what the budget can tell from the tolerance, or no tilt was worth "
-                f"its error: the base model is returned unchanged (error {self.error:.2%})."
+            why = "That is within what the budget can tell from the tolerance, or no tilt was "
+            why += (
+                f"worth its error: the base model is returned unchanged (error {self.error:.2%})."
             )
-        low, high = self.interval
+            if self.interval is None:
+                why = f"The base model is returned unchanged (error {self.error:.2%}). This does "
+                why += "not say that it is fair."
+            return why
         shrunk = ", shrunk because the full tilt cost too much error" if self.shrunk else ""
         largest = max(abs(value) for row in self.tilt for value in row)
-        how = f"A tilt of λ = {largest:.3g}{shrunk}"
+        how = f"a tilt of λ = {largest:.3g}{shrunk}"
         if self.retrained:
-            how = f"Training with the proxy's weights and a tilt of λ = {largest:.3g}{shrunk}"
+            how = f"training with the proxy's weights and {how}"
+        cost = f"{_points(self.error_cost)} of error ({self.base_error:.2%} → {self.error:.2%})"
+        if self.interval is None or self.violation is None:
+            return f"The model has {how}, for {cost}. What it brings cannot be measured either."
+        low, high = (_points(limit) for limit in self.interval)
         return (
-            f"{how} {'bring' if self.retrained else 'brings'} it to an estimated "
-            f"{_points(self.violation)} (95 % interval {_points(low)} to {_points(high)}), "
-            f"for {_points(self.error_cost)} of error ({self.base_error:.2%} → {self.error:.2%})."
+            f"With {how} it is an estimated {_points(self.violation)} "
+            f"(95 % interval {low} to {high}), for {cost}."
         )
 
     @property
@@ -110,18 +129,24 @@ def _points(value: float) -> str:
     return f"{100 * value:.2f} points"
 
 
+def _listed(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - 5} more groups" if len(labels) > 6 else ""
+    return ", ".join(labels[:5] if more else labels) + more
+
+
 def _words(notion: str) -> str:
     return notion.replace("_", " ")
 
 
 @dataclass(frozen=True)
 class Measures:
-    """What one tilt does: error, share of positives, estimated violation and its deviation."""
+    """What one tilt does: error, share of positives, estimated violation with its interval."""
 
     error: float
     selection_rate: float
-    violation: float
-    deviation: float
+    violation: float | None
+    deviation: float | None
+    interval: tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -136,17 +161,11 @@ def measure(view: View, tilt: Tilt) -> Measures:
     """The measures of one tilt."""
     land = view.land
     decided, _ = land.decide(tilt)
-    violation, deviation = view.violation(decided)
     rate = float(land.weight @ (decided != 0) / land.weight.sum())
-    return Measures(land.error(decided), rate, violation, deviation)
-
-
-def interval(violation: float, deviation: float) -> tuple[float, float]:
-    """95 %, cut to what a violation can be."""
-    return (
-        max(0.0, violation - INTERVAL * deviation),
-        min(1.0, violation + INTERVAL * deviation),
-    )
+    gap = view.gap(decided)
+    if gap is None:
+        return Measures(land.error(decided), rate, None, None, None)
+    return Measures(land.error(decided), rate, gap.value, gap.deviation, (gap.low, gap.high))
 
 
 # --- From an outcome to its report ---------------------------------------------------------------
@@ -173,6 +192,7 @@ def report_of(outcome: Outcome, notion: str, budget: Budget, seconds: Seconds) -
         returned=outcome.returned,
         retrained=outcome.retrained,
         epsilon_spent=epsilon_of(outcome.releases.units, budget.delta),
+        unmeasured=_unmeasured(outcome),
         notes=_notes(outcome, before, after),
         **_shared_fields(outcome.view.land.events, outcome.tilt, before, after, budget, seconds),
     )
@@ -189,7 +209,9 @@ def report_of_exactly_fair(
     """Decisions that never differ within an event are fair whatever the groups are."""
     decided = decide(problem.proba[:, 1:] - problem.proba[:, :1])
     error, rate = float(np.mean(decided != problem.y)), float(np.mean(decided != 0))
-    fair = Measures(error=error, selection_rate=rate, violation=0.0, deviation=0.0)
+    fair = Measures(
+        error=error, selection_rate=rate, violation=0.0, deviation=0.0, interval=(0.0, 0.0)
+    )
     none = Tilt.none(len(groups), len(problem.events))
     return Report(
         notion=notion,
@@ -198,6 +220,7 @@ def report_of_exactly_fair(
         returned="base",
         retrained=False,
         epsilon_spent=0.0,
+        unmeasured=(),
         notes=(
             "The base model decides the same for everybody in question (constant, or always "
             "right): it is fair by this notion whatever the groups are, so nothing was spent.",
@@ -221,9 +244,10 @@ def _shared_fields(
         "offset": tilt.offset,
         "base_violation": before.violation,
         "base_deviation": before.deviation,
+        "base_interval": before.interval,
         "violation": after.violation,
         "deviation": after.deviation,
-        "interval": interval(after.violation, after.deviation),
+        "interval": after.interval,
         "base_error": before.error,
         "error": after.error,
         "base_selection_rate": before.selection_rate,
@@ -236,9 +260,19 @@ def _shared_fields(
     }
 
 
+def _unmeasured(outcome: Outcome) -> tuple[str, ...]:
+    """Labels of the groups whose rates the budget cannot measure, in at least one event."""
+    measured = outcome.releases.measured(outcome.view.land.events).all(axis=1)
+    return tuple(outcome.releases.groups[g] for g in np.flatnonzero(~measured))
+
+
 def _notes(outcome: Outcome, before: Measures, after: Measures) -> tuple[str, ...]:
     """What a reader should know beside the numbers."""
     notes = []
+    if (small := _unmeasured(outcome)) and after.interval is not None:
+        notes.append(
+            f"The violations say nothing about {_listed(small)}: too few people for this budget."
+        )
     slack = outcome.view.land.slack
     if after.selection_rate < FELL * before.selection_rate:
         notes.append(
