@@ -293,6 +293,23 @@ def test_who_does_not_open_gets_nothing_else(
     assert verify_ledger(world.ledger._path).debits == 0
 
 
+def test_a_demand_that_is_never_answered_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World.create(tmp_path)
+    refuse(world, monkeypatch)
+    monkeypatch.undo()
+    world.restart_regulator()
+    world.port.half._inspector._today = lambda: date(2100, 1, 2)
+    with pytest.raises(InspectionFailed, match="not opened in time"):
+        ask(world.company())  # it would open now: too late
+    assert world.steps() == ["overdue"]
+    world.restart_regulator()  # the ledger knows it, whatever day it is
+    with pytest.raises(InspectionFailed):
+        ask(world.company())
+    assert verify_ledger(world.ledger._path).debits == 0
+
+
 def test_an_interrupted_company_comes_back_and_opens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

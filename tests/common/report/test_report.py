@@ -52,7 +52,7 @@ def audits(run: Audited) -> dict[str, AuditResult]:
 
 def built(run: Audited, **more: Any) -> ReportFile:
     history = plan_history(run.ledger_path, run.plan.hash)
-    return build_report(run.plan, history, created=1_800_000_000, software="test", **more)
+    return build_report(run.plan, history, **{"created": 1_800_000_000, "software": "test", **more})
 
 
 def written(run: Audited, folder: Path, report: ReportFile | None = None) -> ReportPaths:
@@ -249,7 +249,12 @@ def test_inspections_are_counted_by_how_far_they_came(tmp_path: Path) -> None:
             run.ledger.note_inspection(run.plan.hash, query, request, step)
     shown = built(run).inspections
     assert (shown.demanded, shown.opened, shown.passed, shown.failed) == (3, 2, 1, 1)
-    assert b"did not follow the protocol" in render(built(run))
+    page = render(built(run))
+    assert b"did not follow the protocol" in page
+    assert b"1 had not been opened" in page
+    late = built(run, created=4_200_000_000)
+    assert (late.inspections.failed, late.inspections.overdue, late.inspections.opened) == (2, 1, 2)
+    assert b"1 of the failed ones were never opened" in render(late)
     run.ledger.close()
 
 

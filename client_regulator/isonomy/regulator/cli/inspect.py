@@ -17,6 +17,7 @@ from isonomy.common.base.errors import InspectionFailed
 from isonomy.common.base.private_files import write_private
 from isonomy.common.inspection.verdict import InspectionFolder, Verdict
 from isonomy.common.keys.party import PartyKeys, fingerprint
+from isonomy.common.ledger.records import STEPS
 from isonomy.common.sums.sealed_opening import SealedOpening
 from isonomy.regulator.cli.output import Home, Json, emit
 from isonomy.regulator.config.config import RegulatorConfig
@@ -154,7 +155,7 @@ def _show_run(config: RegulatorConfig, text: str, query: str, *, as_json: bool) 
     fields: dict[str, Any] = {
         "plan": plan.hash.hex(),
         "inspected": len(inspections),
-        **{step: counts[step] for step in ("demanded", "opened", "passed", "failed")},
+        **{step: counts[step] for step in STEPS},
         "requests": [
             {"query": one.query_id, "request": one.request_hash.hex(), "step": one.step}
             for one in inspections
@@ -163,7 +164,8 @@ def _show_run(config: RegulatorConfig, text: str, query: str, *, as_json: bool) 
     }
     lines = [
         f"{len(inspections)} inspected: {counts['passed']} passed, {counts['failed']} failed, "
-        f"{counts['opened']} with the auditor, {counts['demanded']} not opened.",
+        f"{counts['opened']} with the auditor, {counts['demanded']} not opened, "
+        f"{counts['overdue']} not opened in time, which counts as failed.",
         *(f"  {one.query_id}  {one.step}" for one in inspections),
         *(f"  waits for the auditor: {path}" for path in waiting),
     ]

@@ -142,6 +142,14 @@ def inspection_words(report: ReportFile) -> str:
         f"{counts.demanded} requests of {report.privacy.answers} answers were inspected: "
         f"{counts.opened} were opened, {counts.passed} passed, {counts.failed} failed."
     )
+    if counts.overdue:
+        words += (
+            f" {counts.overdue} of the failed ones were never opened, and the last day for it "
+            f"({plan.inspection_deadline}) is over."
+        )
+    waiting = counts.demanded - counts.opened - counts.overdue
+    if waiting:
+        words += f" {waiting} had not been opened when this report was written."
     if plan.regulator_audits:
         words += " The regulator is the auditor itself, so it saw the rows of these requests."
     if not (plan.regulator_audits or plan.inspection_waits):

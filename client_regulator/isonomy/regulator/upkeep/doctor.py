@@ -23,6 +23,7 @@ from cryptography import x509
 
 from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.approvals import Approvals
+from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import IsonomyError
 from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.ledger.file import read_ledger
@@ -32,7 +33,7 @@ from isonomy.common.ledger.state import LedgerState
 from isonomy.common.node.bridge_server import MAX_PATH_BYTES
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.approval import check_cohorts, refusals
-from isonomy.regulator.plans.plan_files import few_shot_approvals
+from isonomy.regulator.plans.plan_files import few_shot_approvals, ledger_state
 from isonomy.regulator.serving.officer import daemon_status
 from isonomy.regulator.serving.witness import known_witnesses, vault_generation
 from isonomy.regulator.upkeep.forget import unfinished
@@ -272,7 +273,23 @@ def _plans(config: RegulatorConfig) -> Findings:
             short = plan.hash.hex()[:12]
             text = f"{plan.word} {short}… cannot be answered any more: {'; '.join(broken)}"
             yield _fail(text, f"isonomy-regulator reject {short}")
+        if isinstance(plan, Plan):
+            yield from _inspections(config, plan)
     yield _ok(f"{len(plans)} approved")
+
+
+def _inspections(config: RegulatorConfig, plan: Plan) -> Findings:
+    """Yield the demands that a plan's company has not answered, and what failed."""
+    for each in ledger_state(config.ledger_path).inspections(plan.hash):
+        over = each.step == "demanded" and plan.inspections_over(datetime.now(UTC).date())
+        about = f"query {each.query_id} of plan {plan.hash.hex()[:12]}…"
+        fix = f"isonomy-regulator reject {plan.hash.hex()[:12]}, and ask the company why"
+        if each.step in ("failed", "overdue") or over:
+            text = "failed its inspection" if each.step == "failed" else "was not opened in time"
+            yield _fail(f"{about} {text}: the plan gets no more answers", fix)
+        elif each.step == "demanded":
+            text = f"{about} must be opened until {plan.inspection_deadline}, and is not yet"
+            yield _warn(text, "nothing is answered before; ask the company")
 
 
 def _deletions(config: RegulatorConfig) -> Findings:

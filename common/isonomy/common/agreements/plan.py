@@ -145,6 +145,10 @@ class Plan(Agreement):
         """Do openings go to the regulator itself? Then it sees the rows of inspected queries."""
         return self.auditor == self.regulator.x25519
 
+    def inspections_over(self, day: date) -> bool:
+        """Is the last day gone on which a request may be opened?"""
+        return day > date.fromisoformat(self.inspection_deadline)
+
     @property
     def held_units(self) -> int:
         """What the ledger sets aside for each person."""
@@ -191,5 +195,5 @@ class Plan(Agreement):
             f"inspects at least {self.inspection_millionths / 10_000:g} % of the queries, drawn "
             f"after they were sent: their rows are opened to {who}, "
             f"{'before' if waits else 'and checked after'} they are answered; later openings "
-            f"until {self.inspection_deadline}"
+            f"until {self.inspection_deadline}, and what was demanded and not opened by then failed"
         )

@@ -12,6 +12,7 @@ Rules, each of which closes a way around an inspection:
       gets nothing else: no new query, no new attempt. Restarts of either side change nothing.
     * Once demanded, always inspected: if the key was lost after a request passed, the next attempt
       at the same query is demanded too, without a coin.
+    * A demand that was not answered by the plan's deadline is "overdue", which counts as failed.
     * One failure ends the plan. Its stored answers can still be fetched; there are no new ones.
 
 The coin is the operating system's randomness and nothing else, so that who is inspected, and how
@@ -92,7 +93,7 @@ class InspectionDesk:
         standing = self._standing()
         if standing is not None:
             raise _pending(standing)
-        if self._today() > date.fromisoformat(self._plan.inspection_deadline):
+        if self._is_over():
             raise ProtocolError(
                 f"the plan's inspections ended on {self._plan.inspection_deadline}, and with them "
                 "its answers; make a new plan"
@@ -175,7 +176,7 @@ class InspectionDesk:
     # --- Verdicts --------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Write new verdicts into the ledger; raise InspectionFailed if one ever failed.
+        """Write new verdicts and overdue demands into the ledger; InspectionFailed if one failed.
 
         A verdict is in the ledger from the moment it was taken (InspectionFolder.take). This is for
         files that came another way: the ledger counts, so that a lost file revives no plan.
@@ -184,13 +185,21 @@ class InspectionDesk:
         for verdict in verdicts:
             if self._is_new(verdict, steps.get((verdict.query_id, verdict.request_hash))):
                 self._note(verdict.query_id, verdict.request_hash, verdict.step)
-        failed = [query_id for (query_id, _), step in self._steps().items() if step == "failed"]
+        for (query_id, request_hash), step in self._steps().items():
+            if step == "demanded" and self._is_over():
+                self._note(query_id, request_hash, "overdue")
+        steps = self._steps()
+        failed = [name for (name, _), step in steps.items() if step in ("failed", "overdue")]
         # Signed, but about no request that this ledger knows: it may have been rolled back.
         failed += [verdict.query_id for verdict in verdicts if not verdict.passed]
         if failed:
             raise InspectionFailed(
-                f"query {failed[0]!r} failed its inspection; this plan gets no more answers"
+                f"query {failed[0]!r} failed its inspection, or was not opened in time; this plan "
+                "gets no more answers"
             )
+
+    def _is_over(self) -> bool:
+        return self._plan.inspections_over(self._today())
 
     def _is_new(self, verdict: Verdict, step: str | None) -> bool:
         """Whether the ledger can take this verdict and does not have it yet."""

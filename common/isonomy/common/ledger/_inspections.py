@@ -1,6 +1,7 @@
 """The order of inspections in a ledger: a part of the rules in state.py, without I/O.
 
     demanded  →  [opened]  →  passed | failed         drawn while the plan runs
+    demanded              →  overdue                 not opened in time, which counts as failed
     answered              →  passed | failed         opened later, from the company's file
     passed                →  failed                  a later inspection may find more, never less
 
@@ -15,6 +16,7 @@ from isonomy.common.ledger.records import Debit, Inspection
 
 _BEFORE = {
     "opened": ("demanded",),
+    "overdue": ("demanded",),
     "passed": ("demanded", "opened"),
     "failed": ("demanded", "opened", "passed"),
 }
@@ -42,7 +44,7 @@ class InspectionSteps:
             opened = self._step(body.query_id) in (None, "opened", "passed")
             allowed = last is None and may_begin and opened
         elif last is None:
-            allowed = body.step != "opened" and answered == body.request_hash
+            allowed = body.step in ("passed", "failed") and answered == body.request_hash
         else:
             allowed = last.plan == body.plan and last.step in _BEFORE[body.step]
         if not allowed:  # (10) steps in order

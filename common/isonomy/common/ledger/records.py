@@ -19,7 +19,7 @@ SCHEMA = 1
 MAX_QUERY_ID_CHARS = 128
 MAX_EVENT_BYTES = 1 << 18  # a declaration of 4096 events, and everything beside it
 ADJACENCIES = ("attribute", "sample")
-STEPS = ("demanded", "opened", "passed", "failed")  # of an inspection, in order
+STEPS = ("demanded", "opened", "overdue", "passed", "failed")  # of an inspection, in order
 NO_RECORD = bytes(HASH_BYTES)  # `prev` of the first record
 
 _KIND = re.compile(r"[a-z][a-z-]{0,31}")

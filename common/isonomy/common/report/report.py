@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError
@@ -64,7 +65,7 @@ def build_report(
         ledger=LedgerPoint(
             ledger_id=history.ledger_id.hex(), head=history.head.hex(), records=history.records
         ),
-        inspections=inspections_of(history),
+        inspections=inspections_of(plan, history, created),
         audits=tuple(audit for audit in audits if audit is not None),
         unknowns=tuple(share for share in unknowns if share is not None),
         company=company,
@@ -107,14 +108,21 @@ def rounded_epsilon(units: int, delta: str) -> int:
     return math.ceil(epsilon_of(units, float(delta)) * 1e6)
 
 
-def inspections_of(history: PlanHistory) -> Inspections:
-    """How far each inspected request came, by the ledger: drawn while it ran, or opened later."""
+def inspections_of(plan: Plan, history: PlanHistory, created: int) -> Inspections:
+    """How far each inspected request came, by the ledger: drawn while it ran, or opened later.
+
+    What was demanded and not opened by the plan's deadline failed, whether the ledger says so yet
+    (the next session would write it) or not.
+    """
     steps = Counter(inspection.step for inspection in history.inspections)
+    if plan.inspections_over(datetime.fromtimestamp(created, UTC).date()):
+        steps["overdue"] += steps["demanded"]
     return Inspections(
         demanded=len(history.inspections),
         opened=steps["opened"] + steps["passed"] + steps["failed"],
         passed=steps["passed"],
-        failed=steps["failed"],
+        failed=steps["failed"] + steps["overdue"],
+        overdue=steps["overdue"],
     )
 
 

@@ -77,7 +77,8 @@ class Inspections(_Part):
     demanded: Whole
     opened: Whole
     passed: Whole
-    failed: Whole
+    failed: Whole  # those that were never opened included
+    overdue: Whole  # never opened, and the plan's deadline is over
 
 
 class Group(_Part):
