@@ -14,7 +14,7 @@ from typing import Any
 from authority_kit import authority
 
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.keys.certificates import issue
+from isonomy.common.keys.certificates import Request, install, make_request, sign_request
 from isonomy.common.keys.party import Card, PartyKeys
 from isonomy.common.node.bridge import DaemonAbsent, call
 from isonomy.common.people.cohort import Cohort
@@ -60,7 +60,7 @@ class Regulator:
         home = tmp_path / "home"
         settings = {"name": "regulator", "epsilon": "2", "delta": "1e-6", **wishes}
         unlock = tmp_path / "secret" / "unlock"
-        make_home(home, **settings, groups=GROUPS, unlock_file=unlock, tls_request=False)
+        make_home(home, **settings, groups=GROUPS, unlock_file=unlock)
         regulator = cls(tmp_path, RegulatorConfig.load(home))
         if people:
             fill_vault(regulator.config, regulator.people(people), GROUPS)
@@ -88,7 +88,10 @@ class Regulator:
 
     def certify(self) -> None:
         """TLS files, so that a daemon starts."""
-        issue(authority(self.folder / "ca"), self.config.tls_folder, "regulator", "regulator")
+        folder = self.config.tls_folder
+        request = Request.load(make_request(folder, "regulator", "regulator"))
+        signed = sign_request(authority(self.folder / "ca"), request, self.folder / "signed")
+        install(folder, signed.cert, signed.ca)
 
     def plan(
         self,

@@ -45,7 +45,7 @@ def at_terminal(answers: list[str], *arguments: object) -> tuple[int, str]:
 
 def test_a_passphrase_is_asked_for(tmp_path: Path) -> None:
     home, right = tmp_path / "home", "correct horse battery"
-    options = ("--groups", "sex=female,male", "--no-tls-request")
+    options = ("--groups", "sex=female,male")
     code, said = at_terminal(["", right, right], "init", home, *options)
     assert code == 0, said
     assert right not in said  # not even echoed

@@ -45,9 +45,6 @@ def init(
         list[Path] | None,
         typer.Option(help="Keep a copy of witness.json here, on another disk; repeatable."),
     ] = None,
-    tls_request: Annotated[
-        bool, typer.Option(help="Make a TLS key and a request for the server's operator.")
-    ] = True,
     as_json: Json = False,
 ) -> None:
     """Make a home folder: keys, TLS request, an empty vault, and the policy with comments.
@@ -71,7 +68,6 @@ def init(
         groups=parse_groups(groups or []),
         group=group,
         unlock_file=unlock_file,
-        tls_request=tls_request,
         witness_copies=witness or (),
     )
     if not witness:
@@ -79,17 +75,13 @@ def init(
             "No copy of the ledger's witness is kept elsewhere. If this disk is lost, every open "
             "plan counts as spent: name a path on another disk (witness_copies in regulator.toml)."
         )
+    tls = Request.load(files.tls_request).fingerprint
     lines = [
         f"Made {files.home}.",
         f"  policy           {files.policy}   (read it, change it)",
         f"  card             {files.card}   (for the companies)",
-    ]
-    tls = None
-    if files.tls_request is not None:
-        tls = Request.load(files.tls_request).fingerprint
-        lines.append(f"  TLS request      {files.tls_request}   (for the server's operator)")
-        lines.append(f"  TLS fingerprint  {tls}   (read it to the operator)")
-    lines += [
+        f"  TLS request      {files.tls_request}   (for the server's operator)",
+        f"  TLS fingerprint  {tls}   (read it to the operator)",
         f"  fingerprint      {files.fingerprint}   (read it out by telephone)",
         "Next: isonomy-regulator enroll FILE --id COLUMN --attribute COLUMN",
     ]

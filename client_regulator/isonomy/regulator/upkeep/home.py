@@ -35,7 +35,7 @@ class HomeFiles:
     policy: Path
     card: Path
     fingerprint: str
-    tls_request: Path | None
+    tls_request: Path
 
 
 def make_home(
@@ -47,7 +47,6 @@ def make_home(
     groups: Mapping[str, tuple[str, ...]],
     group: str | None = None,
     unlock_file: Path | None = None,
-    tls_request: bool = True,
     witness_copies: Sequence[Path] = (),
 ) -> HomeFiles:
     """Make everything that a regulator needs before it enrolls people. Returns where it lies."""
@@ -72,7 +71,7 @@ def make_home(
     keys = PartyKeys.create(config.keys_folder, name, "regulator")
     make_member_key(config)
     config.socket.parent.mkdir(parents=True, exist_ok=True)
-    request = make_request(config.tls_folder, name, "regulator") if tls_request else None
+    request = make_request(config.tls_folder, name, "regulator")
     Vault.create(config.vault_path, secret)
     write_private(policy, text.encode())  # last: a folder without it is no home
     return HomeFiles(

@@ -20,7 +20,7 @@ import time
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import uvicorn
 from flwr.proto.fleet_pb2 import PushMessagesRequest
@@ -72,16 +72,16 @@ class Door:
             await self._app(scope, receive, send)
             return
         try:
-            if scope["type"] != "http":
-                raise Refused("no HTTP")
             holder = self._check(scope)
             body = await _read(receive)
             _check_body(scope["path"], body)
             if scope["path"] == ACTIVATE:
                 self._admit(holder.name, holder.public_key)
         except (Refused, IsonomyError, TimeoutError) as error:
-            self._log.warning("door refused", path=scope.get("path", "")[:80], reason=str(error))
-            await _refuse(scope, send)
+            self._log.warning("door refused", path=scope["path"][:80], reason=str(error))
+            headers = [(b"content-length", b"0"), (b"connection", b"close")]
+            await send({"type": "http.response.start", "status": 403, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
             return
         parts = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -132,15 +132,6 @@ def _check_body(path: str, body: bytes) -> None:
             raise Refused("a reply in another node's name")  # (5)
 
 
-async def _refuse(scope: Any, send: Any) -> None:
-    if scope["type"] != "http":
-        await send({"type": "websocket.close", "code": 1008})
-        return
-    headers = [(b"content-length", b"0"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
-
-
 class _Protocol(H11Protocol):
     """uvicorn's HTTP/1.1, which also tells the filter whose certificate TLS has verified."""
 
@@ -188,9 +179,7 @@ class DoorServer(uvicorn.Server):
             ssl_cert_reqs=ssl.CERT_REQUIRED,
         )
         settings.load()
-        if settings.ssl is None:
-            raise AssertionError("uvicorn made no TLS context")
-        settings.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
+        cast(ssl.SSLContext, settings.ssl).minimum_version = ssl.TLSVersion.TLSv1_3
         super().__init__(settings)
         self._ready, self._strangers = ready, Strangers(config.door.port)
 

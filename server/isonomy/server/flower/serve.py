@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
-
-from flwr.serverapp import ServerApp
 
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.errors import ConfigError, IsonomyError, ProtocolError
@@ -77,14 +76,9 @@ class Desk:
         return run_id
 
     def _conduct(self, run_id: int, run: _Run, plan: PlanPublic) -> None:
-        app = ServerApp()
-
-        @app.main()
-        def main(grid: Any, context: Any) -> None:
-            conduct(grid, self._config, plan, stopped=run.stopped, log=self._log)
-
         try:
-            self._link.run(run_id, app)
+            work = partial(conduct, config=self._config, plan=plan, stopped=run.stopped)
+            self._link.run(run_id, partial(work, log=self._log))
         except IsonomyError as error:
             run.reason = str(error)
             self._log.warning("run failed", run=run_id, reason=run.reason)
@@ -95,15 +89,8 @@ class Desk:
             run.thread = None
 
     def _measure(self, legs: int, size: int) -> Message:
-        times: list[float] = []
-        app = ServerApp()
-
-        @app.main()
-        def main(grid: Any, context: Any) -> None:
-            times.append(send_and_time(grid, legs, size))
-
-        self._link.run(self._link.start(), app)
-        return {"leg_us": round(1e6 * times[0])}
+        seconds = self._link.run(self._link.start(), partial(send_and_time, legs=legs, size=size))
+        return {"leg_us": round(1e6 * seconds)}
 
     def stop(self) -> None:
         """End every run; their state stays, and the same command resumes them."""

@@ -204,7 +204,7 @@ def _outcome(reply: Message) -> tuple[int, dict[str, Any]]:
 
 
 def conduct(
-    grid: Any, config: ServerConfig, plan: PlanPublic, *, stopped: threading.Event, log: Any
+    grid: Any, *, config: ServerConfig, plan: PlanPublic, stopped: threading.Event, log: Any
 ) -> None:
     """Run one session to its end; RunFailed if it did not complete (its state stays)."""
     state = config.state_folder(plan)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from flwr.app import Context, Message, RecordDict
 from flwr.common.constant import (
@@ -20,53 +20,22 @@ from flwr.common.constant import (
     NOOP_ACCOUNT_NAME,
     NOOP_FLWR_AID,
     SUPERLINK_NODE_ID,
-    TRANSPORT_TYPE_GRPC_RERE,
     SubStatus,
 )
-from flwr.serverapp import ServerApp
+from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
-from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
-from flwr.superlink.config_loader import SuperLinkLifespanConfig
 from flwr.superlink.grid import HttpGrid
 from flwr.superlink.main import create_app
 from flwr.superlink.servicer.runtime import runtime_handlers
 
 from isonomy.common.base.logs import is_verbose
 
-os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
+os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DATABASE": FLWR_IN_MEMORY_DB_NAME}
 # Flower has one task in a process, and stamps every new message with it; see `push_messages`.
 TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 0, 0, SUPERLINK_NODE_ID
-
-
-def _settings() -> SuperLinkLifespanConfig:
-    """Return the settings of an app that starts nothing by itself: no process, no port."""
-    return SuperLinkLifespanConfig(
-        control_address="",
-        health_server_address=None,
-        host="",
-        port=0,
-        insecure=False,
-        certificates=None,
-        superexec_auth_secret=os.urandom(32),  # nobody has it
-        authn_plugin=NoOpControlAuthnPlugin(),
-        event_log_plugin=None,
-        fleet_event_log_plugin=None,
-        enable_event_log=False,
-        artifact_provider=None,
-        enable_supernode_auth=True,
-        fleet_api_type=TRANSPORT_TYPE_GRPC_RERE,
-        fleet_api_address=None,
-        simulation=False,
-        ssl_ca_certfile=None,
-        ssl_certfile=None,
-        ssl_keyfile=None,
-        database=FLWR_IN_MEMORY_DB_NAME,
-        isolation="process",  # else it starts a program that runs what anybody uploads
-        runtime_dependency_install=False,
-    )
+Result = TypeVar("Result")
 
 
 class SuperLink:
@@ -74,7 +43,8 @@ class SuperLink:
 
     def __init__(self) -> None:
         logging.getLogger("flwr").setLevel(logging.INFO if is_verbose() else logging.WARNING)
-        self.app = create_app(_settings(), SuperLinkLifespan)
+        self.app = create_app()
+        self.app.state.enable_supernode_auth = True
         self._state = self.app.state.linkstate_factory.state()
 
     def admit(self, name: str, public_key: bytes) -> None:
@@ -99,8 +69,10 @@ class SuperLink:
         self._state.activate_task(task_id)
         return int(run_id)
 
-    def run(self, run_id: int, app: ServerApp) -> None:
-        """Run the ServerApp of a run that has begun, to its end."""
+    def run(self, run_id: int, main: Callable[[Grid], Result]) -> Result:
+        """Run the ServerApp of a run that has begun, to its end; returns what `main` does."""
+        app, results = ServerApp(), list[Result]()
+        app.main()(lambda grid, context: results.append(main(grid)))
         task_id = self._run(run_id).primary_task_id
         (task,) = self._state.get_tasks(task_ids=[task_id])
         heartbeat = HeartbeatSender(lambda: self._state.acknowledge_task_heartbeat(task_id))
@@ -110,6 +82,7 @@ class SuperLink:
             grid.set_run(self._run(run_id))
             app(grid, Context(run_id, SUPERLINK_NODE_ID, {}, RecordDict(), {}))
             self._state.finish_task(task_id, SubStatus.COMPLETED, "")
+            return results[0]
         finally:
             if heartbeat.is_running:
                 heartbeat.stop()
