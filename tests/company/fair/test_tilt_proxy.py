@@ -123,7 +123,7 @@ def test_without_audits_the_proxy_is_all_there_is(
     geometry = Geometry.of(rows)
     post = fit_posterior(geometry, moment, share, S)
     known = Knowledge([Stratum(np.arange(N), geometry, (post,))], N, [])
-    np.testing.assert_allclose(known.memberships[:, 0], post.predict(rows))
+    np.testing.assert_allclose(known.memberships[:, 0], post.share + rows @ post.beta)
 
 
 def test_an_audit_that_says_more_makes_surer(world: tuple[np.ndarray, np.ndarray, float]) -> None:

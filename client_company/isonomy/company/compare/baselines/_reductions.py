@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
 
 from isonomy.common.base.errors import DataError
 from isonomy.company.compare.jagielski.game import Auditor
@@ -114,18 +115,8 @@ def _added(costs: Floats, cells: list[NDArray[np.bool_]], membership: Floats) ->
     return total
 
 
-class _Constant:
-    """Used where the costs leave one label only: most classifiers cannot be fitted to that."""
-
-    def __init__(self, label: int) -> None:
-        self._label = label
-
-    def predict(self, rows: Floats) -> NDArray[np.int64]:
-        return np.full(len(rows), self._label, dtype=np.int64)
-
-
 def _best(model: Any, rows: Floats, costs: Floats) -> Any:
     label = (costs < 0).astype(np.int64)
-    if label.min() == label.max():
-        return _Constant(int(label[0]))
+    if label.min() == label.max():  # most classifiers cannot be fitted to one label only
+        return DummyClassifier(strategy="most_frequent").fit(rows, label)
     return clone(model).fit(rows, label, sample_weight=np.abs(costs))

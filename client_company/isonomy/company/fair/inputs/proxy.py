@@ -73,10 +73,6 @@ class Posterior:
     spread: Floats  # (r,) τ² (vℓ + s²) / D: variance of β
     shared: Floats  # (r,) τ² s² / D: covariance of β with those sums
 
-    def predict(self, rows: Floats) -> Floats:
-        """(n,) p + φᵀβ, unclipped."""
-        return np.asarray(self.share + rows @ self.beta)
-
 
 def fit_posterior(geometry: Geometry, moment: Floats, share: float, deviation: float) -> Posterior:
     """Posterior of one group in one stratum, from its released moment (d,)."""

@@ -62,7 +62,6 @@ class Releases:
     groups: tuple[str, ...]  # all group labels, attribute by attribute
     sizes: tuple[int, ...]  # number of groups of each attribute
     events: tuple[Event, ...]  # what the audits counted
-    classes: int
     counts: Floats  # (groups, strata) people per group and label
     count_deviation: Floats  # (groups,)
     moments: Floats  # (strata, groups, d) Σ φ per group and label
@@ -165,7 +164,6 @@ def buy_counts_and_moments(
     features: FeatureMap,
     score: Floats,
     events: tuple[Event, ...],
-    classes: int,
     attributes: tuple[str, ...],
     prices: Prices,
 ) -> Releases:
@@ -208,7 +206,6 @@ def buy_counts_and_moments(
         groups=groups,
         sizes=tuple(len(oracle.labels(attribute)) for attribute in attributes),
         events=events,
-        classes=classes,
         counts=counts.values,
         count_deviation=counts.deviation,
         moments=np.stack([moment.values for moment in moments]),

@@ -81,7 +81,6 @@ def run(
         features=features,
         score=score,
         events=problem.events,
-        classes=problem.proba.shape[1],
         attributes=attributes,
         prices=prices,
     )
