@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from session_kit import FAST, RELAY_NAME, Federation
 from isonomy.common.agreements.approvals import PlanNotApproved
 from isonomy.common.alignment.alignment import Aligner, AlignmentPlan, checked_ids
 from isonomy.common.alignment.session import _Talk, align
-from isonomy.common.alignment.store import MAX_RUNS, Alignments
+from isonomy.common.alignment.store import Alignments
 from isonomy.common.base.errors import (
     ConfigError,
     DataError,
@@ -61,7 +62,10 @@ def plan(federation: Federation) -> AlignmentPlan:
 
 def exchange(plan: AlignmentPlan, company: list[str], regulator: list[str]) -> list[Cohort]:
     """Both sides by hand, in one process."""
-    c, r = Aligner(plan, checked_ids(company)), Aligner(plan, checked_ids(regulator))
+    c, r = (
+        Aligner(plan, checked_ids(company), random_scalar()),
+        Aligner(plan, checked_ids(regulator), random_scalar()),
+    )
     blinded_c, blinded_r = c.blinded(), r.blinded()
     double_c, double_r = r.double(blinded_c), c.double(blinded_r)
     return [c.finish(double_c, double_r), r.finish(double_r, double_c)]
@@ -92,14 +96,14 @@ class TestMathematics:
     def test_blinded_lists_are_in_random_order_and_fresh(self, plan: AlignmentPlan) -> None:
         """Same ids twice: no point in common, so two alignments cannot be joined."""
         cohort = checked_ids([str(n) for n in range(100)])
-        first, second = (Aligner(plan, cohort).blinded() for _ in range(2))
+        first, second = (Aligner(plan, cohort, random_scalar()).blinded() for _ in range(2))
         points = [{own[i : i + 32] for i in range(0, 3200, 32)} for own in (first, second)]
         assert not points[0] & points[1]
 
     def test_the_list_s_own_order_is_hidden(self, plan: AlignmentPlan) -> None:
         """With the secret known, the positions of the ids in what was sent are shuffled."""
         ids = [f"{n:03d}" for n in range(100)]
-        side = Aligner(plan, checked_ids(ids))
+        side = Aligner(plan, checked_ids(ids), random_scalar())
         sent = side.blinded()
         straight = multiply(side._secret, hash_to_points(side._domain, ids))
         assert sorted(sent[i : i + 32] for i in range(0, 3200, 32)) == sorted(
@@ -154,22 +158,22 @@ class TestBadInput:
     )
     def test_points_that_are_none(self, plan: AlignmentPlan, points: bytes) -> None:
         with pytest.raises(ProtocolError):
-            Aligner(plan, checked_ids(["a"])).double(points)
+            Aligner(plan, checked_ids(["a"]), random_scalar()).double(points)
 
     def test_one_person_twice(self, plan: AlignmentPlan) -> None:
         point = hash_to_points(b"x", ["a"])
         with pytest.raises(ProtocolError, match="twice"):
-            Aligner(plan, checked_ids(["a"])).double(point + point)
+            Aligner(plan, checked_ids(["a"]), random_scalar()).double(point + point)
 
     @pytest.mark.parametrize("returned", [0, 1, 3])
     def test_another_number_comes_back(self, plan: AlignmentPlan, returned: int) -> None:
-        side = Aligner(plan, checked_ids(["a", "b"]))
+        side = Aligner(plan, checked_ids(["a", "b"]), random_scalar())
         doubled = hash_to_points(b"x", [str(n) for n in range(returned)])
         with pytest.raises(ProtocolError, match="another number"):
             side.finish(doubled, doubled)
 
     def test_one_point_for_two_people(self, plan: AlignmentPlan) -> None:
-        side = Aligner(plan, checked_ids(["a", "b"]))
+        side = Aligner(plan, checked_ids(["a", "b"]), random_scalar())
         point = hash_to_points(b"x", ["1"])
         with pytest.raises(ProtocolError, match="one point for two"):
             side.finish(point + point, point)
@@ -226,8 +230,12 @@ def aligned(federation: Federation, plan: AlignmentPlan, tmp_path: Path) -> Alig
 IDS = [f"id-{n}" for n in range(40)]
 
 
-def honest(ids: list[str]) -> Callable[[Session], object]:
-    return lambda session: align(session, checked_ids(ids))
+def fresh() -> Alignments:
+    return Alignments(Path(tempfile.mkdtemp()))
+
+
+def honest(ids: list[str], store: Alignments | None = None) -> Callable[[Session], object]:
+    return lambda session: align(session, checked_ids(ids), store or fresh())
 
 
 def test_through_a_session(aligned: Aligned) -> None:
@@ -244,7 +252,7 @@ def test_neither_side_sees_the_other_s_ids(aligned: Aligned) -> None:
     def listening(session: Session) -> object:
         receive = session.receive
         session.receive = lambda *a, **k: seen.append((f := receive(*a, **k)).payload) or f  # type: ignore[method-assign]
-        return align(session, checked_ids(IDS[:30]))
+        return align(session, checked_ids(IDS[:30]), fresh())
 
     aligned.run(listening, honest(IDS[10:]))
     assert [len(own) // POINT_BYTES for own in seen[:2]] == [30, 30]
@@ -275,7 +283,7 @@ def test_a_side_that_returns_other_points_is_found_out(aligned: Aligned) -> None
             send(recipient, frame, **options)
 
         session.send = other  # type: ignore[method-assign]
-        return align(session, checked_ids(IDS))
+        return align(session, checked_ids(IDS), fresh())
 
     first, second = aligned.run(honest(IDS), lying)
     assert isinstance(second, VerificationError)
@@ -310,7 +318,7 @@ def test_out_of_order(aligned: Aligned) -> None:
         name = aligned.plan.regulator.name
         session.generation(name)
         session.send(name, Parcel(name, "align", "", 4, 0, True, b"\0" * 32))
-        return align(session, checked_ids(IDS))
+        return align(session, checked_ids(IDS), fresh())
 
     _, second = aligned.run(hasty, honest(IDS))
     assert isinstance(second, ProtocolError)
@@ -339,25 +347,44 @@ def test_approval_and_result(federation: Federation, plan: AlignmentPlan, tmp_pa
     assert store.find("00" * 32) is None
 
 
-def test_an_approval_is_for_one_run(
-    plan: AlignmentPlan, tmp_path: Path, federation: Federation
-) -> None:
-    """Each run tests a list of ids: broken ones are counted, a finished one is the last."""
+def breaks_off(session: Session) -> object:
+    """Takes part until it has what it wants, the first answer, and then is gone."""
+    plan = session.agreement
+    talk = _Talk(session, plan)
+    talk.send(1, Aligner(plan, checked_ids(["made-up-1", IDS[3]]), random_scalar()).blinded())
+    answer = talk.receive(2, 2)
+    raise PermissionError(len(answer))
+
+
+def test_who_breaks_off_cannot_bring_another_list(aligned: Aligned, tmp_path: Path) -> None:
+    """Else each broken run would be another test of so many ids as were approved."""
     store = Alignments(tmp_path)
-    store.approve(plan, federation.keys("company"))
-    for _ in range(MAX_RUNS):
-        store.begin(plan.hash)
-    with pytest.raises(PlanNotApproved, match="broke off"):
-        store.begin(plan.hash)
-    other = make_plan(federation, 77)
-    store.approve(other, federation.keys("company"))
-    store.begin(other.hash)
-    store.save(other.hash, Cohort.of(["a"]))
+    first, _ = aligned.run(breaks_off, honest(IDS, store))
+    assert isinstance(first, PermissionError)  # one list was answered
+    again = Aligned(aligned.federation, aligned.plan, tmp_path / "again")
+    first, second = again.run(breaks_off, honest(IDS, store))
+    assert isinstance(second, ProtocolError)
+    assert "one list of each side" in str(second)
+    assert not isinstance(first, PermissionError)
+
+
+def test_a_run_that_broke_off_is_repeated_byte_for_byte(
+    aligned: Aligned, plan: AlignmentPlan, tmp_path: Path
+) -> None:
+    ours, theirs = fresh(), fresh()
+
+    def dies(session: Session) -> object:
+        talk = _Talk(session, plan)
+        talk.send(1, Aligner(plan, checked_ids(IDS[:30]), ours.begin(plan.hash)).blinded())
+        raise PermissionError
+
+    aligned.run(dies, honest(IDS[10:], theirs))
+    again = Aligned(aligned.federation, plan, tmp_path / "again")
+    first, second = again.run(honest(IDS[:30], ours), honest(IDS[10:], theirs))
+    assert first == second
     with pytest.raises(PlanNotApproved, match="carried out"):
-        store.begin(other.hash)
-    store.withdraw(other.hash)
-    with pytest.raises(PlanNotApproved, match="not approved"):
-        store.require(other.hash)
+        ours.begin(plan.hash)
+    assert not [*ours.folder.glob("*.secret"), *theirs.folder.glob("*.secret")]
 
 
 @pytest.mark.parametrize("name", ["a\nspends at most ε = 0.1", "a\x1b[1A", " a", "a\u2028b"])

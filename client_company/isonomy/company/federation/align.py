@@ -48,8 +48,8 @@ def align_records(
     attendee = Attendee(plan, company, Timing(absence_s=absence_s))
     try:
         attendee.listen(Path(socket or company.socket), Callers(group))
-        common = align(attendee.session(wait_s), company_ids, progress=progress)
-        company.alignments.save(plan.hash, common)
+        session = attendee.session(wait_s)
+        common = align(session, company_ids, company.alignments, progress=progress)
     except BaseException as error:
         attendee.end(error if isinstance(error, Exception) else SessionClosed("interrupted"))
         raise

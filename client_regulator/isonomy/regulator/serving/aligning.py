@@ -30,12 +30,10 @@ def attend(
     config: RegulatorConfig, session: Session, plan: AlignmentPlan, vault: VaultTable
 ) -> None:
     """Carry an alignment out and store its result."""
-    store = alignments(config)
     with session:
         check_policy(config, plan)  # it may have changed since the approval
         cohort = checked_ids(vault.ids, limit=plan.regulator_people)
-        store.begin(plan.hash)
-        store.save(plan.hash, align(session, cohort))
+        align(session, cohort, alignments(config))
 
 
 def people_of(config: RegulatorConfig, plan: Plan, path: Path, people: Path | None) -> Cohort:

@@ -18,7 +18,6 @@ are on the other list. Therefore the plan limits how many it may bring, and owne
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -30,7 +29,6 @@ from isonomy.common.crypto.ristretto import (
     POINT_BYTES,
     hash_to_points,
     multiply,
-    random_scalar,
     split_points,
 )
 from isonomy.common.people.cohort import Cohort, id_key
@@ -88,22 +86,31 @@ def checked_ids(ids: Sequence[object], *, limit: int = MAX_PEOPLE) -> Cohort:
 
 
 class Aligner:
-    """One side of an alignment. Its secret lives as long as the object, and serves once."""
+    """One side of an alignment. `secret` serves in this alignment only."""
 
     def __init__(
-        self, plan: AlignmentPlan, cohort: Cohort, *, progress: Progress | None = None
+        self,
+        plan: AlignmentPlan,
+        cohort: Cohort,
+        secret: bytes,
+        *,
+        progress: Progress | None = None,
     ) -> None:
-        order = list(range(len(cohort)))
-        secrets.SystemRandom().shuffle(order)  # the list's order could tell about the other people
-        self._ids = [cohort.ids[position] for position in order]
-        self._secret = random_scalar()
+        self._ids, self._secret = list(cohort.ids), secret
         self._domain = DOMAIN + plan.hash
         self._progress = progress or (lambda stage, done, total: None)
 
     def blinded(self) -> bytes:
-        """This side's ids as points times the secret, in its random order."""
+        """This side's ids as points times the secret, in the order of these points.
+
+        They are random elements, so their order says nothing about the other people on the list,
+        and it is the same when the run is repeated.
+        """
         points = hash_to_points(self._domain, [id_key(person) for person in self._ids])
-        return self._multiply("blinding our ids", points)
+        blinded = split_points(self._multiply("blinding our ids", points))
+        pairs = sorted(zip(blinded, self._ids, strict=True))
+        self._ids = [person for _, person in pairs]
+        return b"".join(point for point, _ in pairs)
 
     def double(self, points: bytes) -> bytes:
         """The other side's points times the secret, in the order received."""

@@ -9,7 +9,8 @@
     6           regulator    the same, if it is the same; else the session ends
 
 Every frame is sealed to the other party. A side that restarts ends the alignment with
-`PeerRestarted`: it is run again, with new secrets, and nothing was spent.
+`PeerRestarted`: it is run again with the same secrets, so the same bytes travel, and nothing was
+spent. A side that comes back with another list is refused (store.bind).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import struct
 from itertools import count
 
 from isonomy.common.alignment.alignment import Aligner, AlignmentPlan, Progress
+from isonomy.common.alignment.store import Alignments
 from isonomy.common.base.errors import ConfigError, ProtocolError, VerificationError
 from isonomy.common.crypto.ristretto import POINT_BYTES
 from isonomy.common.people.cohort import Cohort
@@ -28,26 +30,35 @@ FRAME_POINTS = 1 << 15
 _RESULT = struct.Struct("<Q32s")
 
 
-def align(session: Session, cohort: Cohort, *, progress: Progress | None = None) -> Cohort:
-    """The people whom both sides know, in the same order on both sides."""
+def align(
+    session: Session, cohort: Cohort, store: Alignments, *, progress: Progress | None = None
+) -> Cohort:
+    """The people whom both sides know, in the same order on both sides; stored when it returns."""
     plan = session.agreement
     if not isinstance(plan, AlignmentPlan):
         raise ConfigError("this session is for questions, not for aligning records")
     talk = _Talk(session, plan)
-    aligner = Aligner(plan, cohort, progress=progress)
+    aligner = Aligner(plan, cohort, store.begin(plan.hash), progress=progress)
+
+    def doubled(exchange: int, most: int) -> bytes:
+        people = talk.receive(exchange, most)
+        store.bind(plan.hash, people)
+        return aligner.double(people)
+
     if session.keys.role == "company":
         talk.send(1, aligner.blinded())
         points = talk.receive(2, len(cohort))
-        other_points = aligner.double(talk.receive(3, plan.regulator_people))
+        other_points = doubled(3, plan.regulator_people)
         talk.send(4, other_points)
     else:
-        other_points = aligner.double(talk.receive(1, plan.company_people))
+        other_points = doubled(1, plan.company_people)
         blinded = aligner.blinded()
         talk.send(2, other_points)
         talk.send(3, blinded)
         points = talk.receive(4, len(cohort))
     common = aligner.finish(points, other_points)
     talk.compare(common)
+    store.save(plan.hash, common)
     session.log.info("alignment finished")
     return common
 

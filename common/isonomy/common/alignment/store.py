@@ -2,7 +2,11 @@
 
     folder/<hash>.json      the alignment, byte for byte as its owner approved it
     folder/<hash>.people    the common people in the common order, one id per line
-    folder/<hash>.runs      how often it was begun
+    folder/<hash>.secret    this side's exponent, until the alignment is through
+    folder/<hash>.other     SHA-256 of the list that the other side brought
+
+An approval is for one list of each side. A run that broke off is run again with the same bytes, so
+the other side learns nothing new from it; another list needs another alignment.
 
 A plan is then made about the people of a result; the other owner finds them here by the Merkle root
 that the plan binds, so no list of ids travels with a plan.
@@ -10,6 +14,7 @@ that the plan binds, so no list of ids travels with a plan.
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from isonomy.common.agreements.approvals import (
@@ -19,10 +24,10 @@ from isonomy.common.agreements.approvals import (
     write_people,
 )
 from isonomy.common.alignment.alignment import AlignmentPlan
-from isonomy.common.base.private_files import write_private
+from isonomy.common.base.errors import ProtocolError
+from isonomy.common.base.private_files import read_private, write_private
+from isonomy.common.crypto.ristretto import POINT_BYTES, random_scalar
 from isonomy.common.people.cohort import Cohort
-
-MAX_RUNS = 5
 
 
 class Alignments(ApprovalStore[AlignmentPlan]):
@@ -31,19 +36,30 @@ class Alignments(ApprovalStore[AlignmentPlan]):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, AlignmentPlan)
 
-    def begin(self, plan_hash: bytes) -> None:
-        """Count a run. A run tests the other side's ids against ours: approved once, not for ever.
-
-        One that succeeded was the last; of those that broke off there are MAX_RUNS.
-        """
-        path = self.path(plan_hash, "runs")
-        runs = int(path.read_text()) if path.exists() else 0
-        if self.people(plan_hash).exists() or runs >= MAX_RUNS:
+    def begin(self, plan_hash: bytes) -> bytes:
+        """The secret of this alignment, the same in each run; PlanNotApproved if it is through."""
+        if self.people(plan_hash).exists():
             raise PlanNotApproved(
-                f"alignment {plan_hash.hex()[:16]}… was carried out already, or broke off "
-                f"{MAX_RUNS} times; agree on a new one"
+                f"alignment {plan_hash.hex()[:16]}… was carried out already; agree on a new one"
             )
-        write_private(path, str(runs + 1).encode())
+        path = self.path(plan_hash, "secret")
+        if not path.exists():
+            write_private(path, random_scalar())
+        return read_private(path, POINT_BYTES)
+
+    def bind(self, plan_hash: bytes, points: bytes) -> None:
+        """Take the other side's list, on disk before anything is made of it; refuse a second one.
+
+        Each list tests so many ids against ours. Who could break a run off and come back with
+        another list would have more tests than were approved.
+        """
+        path, digest = self.path(plan_hash, "other"), hashlib.sha256(points).hexdigest().encode()
+        if path.exists() and path.read_bytes() != digest:
+            raise ProtocolError(
+                "the other side brings other people than in the run that broke off; an alignment "
+                "is for one list of each side. Agree on a new one"
+            )
+        write_private(path, digest)
 
     def people(self, plan_hash: bytes) -> Path:
         """Where the people that an alignment found are stored."""
@@ -53,6 +69,7 @@ class Alignments(ApprovalStore[AlignmentPlan]):
         """Store the common people; the file is for its owner only."""
         path = self.people(plan_hash)
         write_people(path, common)
+        self.path(plan_hash, "secret").unlink(missing_ok=True)
         return path
 
     def find(self, cohort_root: str) -> Cohort | None:
