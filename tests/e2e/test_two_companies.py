@@ -23,8 +23,8 @@ from server_kit import certify, make_server, run, start_node
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.privacy.accounting import units_for
-from isonomy.common.sums.custodian import Custodian
 from isonomy.common.sums.local import LocalChannel
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.demo.processes import Processes, Running
@@ -52,7 +52,7 @@ REGULATOR = """
 import sys
 sys.path[:0] = sys.argv[2].split(":")
 from federation import CountedNoise
-from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.regulator.serving import _plan_desks as plan_desks
 from isonomy.regulator.cli import app
 def counted(*given, **options):

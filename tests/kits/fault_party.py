@@ -31,9 +31,8 @@ from isonomy.common.people.cohort import Cohort
 from isonomy.common.pooled._masks import company_index, share_slices
 from isonomy.common.pooled.half import PooledHalf
 from isonomy.common.pooled.serving import serve_pooled
-from isonomy.common.remote.remote import remote_oracle, serve_queries
-from isonomy.common.session._mailbox import Mailbox
-from isonomy.common.session.connection import Session
+from isonomy.common.remote.exchanges import remote_oracle, serve_queries
+from isonomy.common.session.connection import Mailbox, Session
 from isonomy.common.session.tickets import Ticket
 from isonomy.common.sums.openings import FolderOpenings
 from isonomy.server.relay._state import RelayState
@@ -44,11 +43,11 @@ SCENARIO_S = 40
 EVENTS = {
     "company": [
         (Session, "on_message"),
-        (Mailbox, "_put"),
+        (Mailbox, "put"),
         (FolderOpenings, "save"),
         (FolderOpenings, "acknowledge"),
     ],
-    "regulator": [(Session, "on_message"), (Mailbox, "_put"), (Ledger, "debit")],
+    "regulator": [(Session, "on_message"), (Mailbox, "put"), (Ledger, "debit")],
     "relay": [(RelayState, "admit"), (RelayState, "pass_on"), (RelayStore, "save")],
 }
 

@@ -13,13 +13,13 @@ from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.privacy.accounting import units_for
-from isonomy.common.sums.channel import Terms
-from isonomy.common.sums.custodian import Custodian
-from isonomy.common.sums.encrypted import EncryptedChannel, Reply, read_reply
+from isonomy.common.sums.company_half import EncryptedChannel, Reply, read_reply
 from isonomy.common.sums.local import LocalChannel
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.openings import OpeningStore
 from isonomy.common.sums.oracle import GroupOracle
-from isonomy.common.sums.regulator_half import RegulatorHalf, frames_of
+from isonomy.common.sums.question import Terms
+from isonomy.common.sums.regulator_half import DirectPort, RegulatorHalf
 from isonomy.common.wire.messages import encode
 
 PLAN = hashlib.sha256(b"a plan").digest()
@@ -54,7 +54,7 @@ class TamperingPort:
 
     def columns(self, query_id: str, query_frame: bytes) -> Iterator[bytes]:
         self.query = query_frame
-        self.columns_seen = list(frames_of(self.half.columns(query_frame)))
+        self.columns_seen = list(DirectPort(self.half).columns("", query_frame))
         return iter(self.change_columns(list(self.columns_seen)))
 
     def answer(self, query_id: str, frames: Iterable[bytes]) -> Reply:
@@ -69,7 +69,7 @@ class TamperingPort:
 
     def asked(self, query_frame: bytes) -> Iterator[bytes]:
         """The half's own columns for any frame, as bytes."""
-        return frames_of(self.half.columns(query_frame))
+        return DirectPort(self.half).columns("", query_frame)
 
     def answered(self, frames: Iterable[bytes]) -> bytes:
         """The half's own reply to any frames, as bytes."""

@@ -18,11 +18,11 @@ from isonomy.common.inspection.verdict import InspectionFolder
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import Cohort
-from isonomy.common.sums.channel import Terms
-from isonomy.common.sums.custodian import Custodian
-from isonomy.common.sums.encrypted import EncryptedChannel
+from isonomy.common.sums.company_half import EncryptedChannel
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.openings import FolderOpenings, StoredRequest
 from isonomy.common.sums.oracle import GroupOracle
+from isonomy.common.sums.question import Terms
 from isonomy.common.sums.regulator_half import RegulatorHalf
 from isonomy.common.wire.messages import SumHeader, decode
 

@@ -23,8 +23,8 @@ from isonomy.common.pooled.serving import serve_pooled
 from isonomy.common.pooled.store import PooledStore
 from isonomy.common.session.connection import Session
 from isonomy.common.session.stream import Timing
-from isonomy.common.sums.custodian import Custodian
 from isonomy.common.sums.local import LocalChannel
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.openings import OpeningStore
 from isonomy.common.sums.oracle import GroupOracle, Release
 from isonomy.server.relay.relay import RelayServer

@@ -11,8 +11,8 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
-from isonomy.common.sums.custodian import Custodian
 from isonomy.common.sums.local import LocalChannel
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.federation.planning import make_plan
 

@@ -24,12 +24,12 @@ from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.pooled.half import PooledHalf
 from isonomy.common.pooled.store import PooledStore
-from isonomy.common.remote.remote import serve_queries
+from isonomy.common.remote.exchanges import serve_queries
 from isonomy.common.session.connection import Session
 from isonomy.common.session.stream import Timing, channel_options
 from isonomy.common.session.tickets import Ticket
 from isonomy.common.session.tls_channels import client_credentials
-from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.regulator_half import RegulatorHalf
 from isonomy.common.wire.envelopes import SERVICE_METHOD, Envelope, parse
 from isonomy.server.relay.relay import RelayServer

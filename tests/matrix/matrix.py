@@ -33,16 +33,17 @@ from sklearn.linear_model import LogisticRegression
 
 from isonomy.common.agreements.plan import MILLION
 from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.common.crypto.packing import centre
+from isonomy.common.crypto.params import centre
 from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.privacy.accounting import units_for
-from isonomy.common.sums.channel import Channel, Prepared, Released, Terms, Wrapper
-from isonomy.common.sums.custodian import Custodian
-from isonomy.common.sums.encrypted import EncryptedChannel
+from isonomy.common.sums.channel import Channel, Wrapper
+from isonomy.common.sums.company_half import EncryptedChannel
 from isonomy.common.sums.local import LocalChannel
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.oracle import FilteredOracle, GroupOracle
+from isonomy.common.sums.question import Prepared, Released, Terms
 from isonomy.common.sums.regulator_half import DirectPort, RegulatorHalf
 from isonomy.company.fair.estimator import FairClassifier
 from isonomy.company.federation.auditing import audit
@@ -347,7 +348,7 @@ def _script(chosen: list[Cell]) -> Callable[[GroupOracle, slice], list[tuple[str
         found, asked = [], 0
         for cell in chosen:
             trace = Trace()
-            each = GroupOracle(Listening(oracle.channel.inner, trace), number=asked)
+            each = GroupOracle(Listening(oracle.channel, trace), number=asked)
             text = _tried(cell, People.draw(cell.classes, cell.groups).some(mine), each)
             asked += len(trace.integers)
             found.append((text, trace))

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from isonomy.common.crypto.blinding import Seeds, expand
-from isonomy.common.crypto.ciphertexts import Seeded
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as P
+from isonomy.common.crypto.params import Seeded
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.privacy.queries import Query
 from isonomy.common.sums.openings import Opening

@@ -31,7 +31,7 @@ from isonomy.common.keys.identity import Identity
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Parcel
+from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.session.tickets import Ticket
 from isonomy.server.relay.relay import RelayServer
 

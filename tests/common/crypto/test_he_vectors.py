@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.kits.noise_budget import noise_budget_bits
 
 from isonomy.common.base.errors import CapacityError, ProtocolError
-from isonomy.common.crypto.ciphertexts import Seeded, add_answers, check_answer
 from isonomy.common.crypto.he_vectors import VectorEncryptor, VectorKey, parts_of
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as PARAMS
+from isonomy.common.crypto.params import Seeded, add_answers, check_answer
 from isonomy.common.few_shot.rounds.sides import MAX_ABS
 
 N = PARAMS.poly_degree

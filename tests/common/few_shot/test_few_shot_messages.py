@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isonomy.common.base.errors import BudgetExceeded, IsonomyError, ModelsDiffer, ProtocolError
-from isonomy.common.crypto.ciphertexts import Seeded
 from isonomy.common.crypto.he_vectors import VectorKey
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as PARAMS
+from isonomy.common.crypto.params import Seeded
 from isonomy.common.few_shot.rounds._messages import (
     RoundReceipt,
     RoundRequest,

@@ -27,7 +27,7 @@ from isonomy.common.crypto.he import SumBuilder
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as P
 from isonomy.common.inspection import desk as inspection_desk
 from isonomy.common.ledger.ledger import verify_ledger
-from isonomy.common.sums.encrypted import EncryptedChannel
+from isonomy.common.sums.company_half import EncryptedChannel
 from isonomy.common.sums.openings import StoredRequest
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.common.sums.sealed_opening import (
@@ -112,10 +112,10 @@ def test_a_stricter_policy_counts_a_laxer_one_does_not(tmp_path: Path) -> None:
 def scaled_row(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
     real = SumBuilder.add_block
 
-    def add(self: SumBuilder, rows: np.ndarray, columns: Any) -> None:
+    def add(self: SumBuilder, index: int, rows: np.ndarray, columns: Any) -> None:
         larger = rows.copy()
         larger[0] *= 64  # one person stands out of the noise
-        real(self, larger, columns)
+        real(self, index, larger, columns)
 
     once(monkeypatch, SumBuilder, "add_block", add)
 

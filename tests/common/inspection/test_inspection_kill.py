@@ -12,7 +12,7 @@ from inspection_kit import World, ask
 
 from isonomy.common.base.errors import IsonomyError
 from isonomy.common.ledger.ledger import verify_ledger
-from isonomy.common.sums.encrypted import Reply
+from isonomy.common.sums.company_half import Reply
 
 STEPS = [
     f"{when} {what}"

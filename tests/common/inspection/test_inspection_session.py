@@ -14,8 +14,8 @@ from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import InspectionFailed
 from isonomy.common.inspection.desk import InspectionDesk
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
-from isonomy.common.remote.remote import remote_oracle
-from isonomy.common.sums.encrypted import EncryptedChannel
+from isonomy.common.remote.exchanges import remote_oracle
+from isonomy.common.sums.company_half import EncryptedChannel
 from isonomy.common.sums.openings import FolderOpenings, StoredRequest
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.common.sums.regulator_half import RegulatorHalf

@@ -1,6 +1,6 @@
 """What the relay, an outsider and a thief can do with sealed messages: nothing.
 
-Each test names a guarantee of sealing.py or links.py.
+Each test names a guarantee of sealed_links.py or boxes.py.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ from isonomy.common.base.errors import (
     TruncatedMessage,
     VerificationError,
 )
+from isonomy.common.keys.boxes import open_box, seal_to
 from isonomy.common.keys.party import PartyKeys
-from isonomy.common.keys.sealing import derive_link, open_box, seal_to
-from isonomy.common.session.links import Parcel, Peer, chunk_count
+from isonomy.common.session.sealed_links import Parcel, Peer, chunk_count, derive_link
 from isonomy.common.wire.envelopes import (
     CHUNK_BYTES,
     Data,
-    Envelope,
-    Heartbeat,
     PlanAgreement,
     dump,
     parse,
@@ -175,7 +173,8 @@ class TestSealed:
     def test_no_nonce_twice(self) -> None:
         company, _ = linked()
         pack(company, b"one")
-        keys = company._link()
+        keys = company._link_keys
+        assert keys is not None
         with pytest.raises(ProtocolError, match="twice"):
             keys.seal(1, b"h", b"other")
 
@@ -246,20 +245,20 @@ class TestOrder:
     def test_window_fills_and_empties(self) -> None:
         company, regulator = linked()
         count = 0
-        while company.has_room:
+        while company.has_room():
             take(regulator, company.pack_chunk(frame(bytes(CHUNK_BYTES)), 0))
             count += 1
         assert count * CHUNK_BYTES >= 1 << 24
-        ack = regulator.ack(Envelope("regulator", "company", PLAN, Heartbeat()))
-        company.on_ack_only(ack)
-        assert company.has_room
+        ack = regulator.ack()
+        company.on_ack(ack)
+        assert company.has_room()
         assert company.all_acknowledged
 
     def test_acknowledging_the_future(self) -> None:
         company, regulator = linked()
         pack(company, b"1")
-        ack = replace(regulator.ack(Envelope("regulator", "company", PLAN, Heartbeat())), ack=9)
-        company.on_ack_only(ack)
+        ack = replace(regulator.ack(), ack=9)
+        company.on_ack(ack)
         assert not company.all_acknowledged
 
 

@@ -27,10 +27,8 @@ from isonomy.common.base.errors import (
     StorageError,
 )
 from isonomy.common.base.merkle import merkle_root
-from isonomy.common.ledger._lines import seal, subset_root, unseal
-from isonomy.common.ledger.file import replay_lines
-from isonomy.common.ledger.ledger import Ledger, verify_ledger
-from isonomy.common.ledger.records import Reserve, Sealed
+from isonomy.common.ledger.ledger import Ledger, replay_lines, verify_ledger
+from isonomy.common.ledger.records import Reserve, Sealed, seal, subset_root, unseal
 from isonomy.common.ledger.state import LedgerState
 
 PLAN_A, PLAN_B, PLAN_C = (bytes([letter]) * 32 for letter in b"ABC")

@@ -9,8 +9,7 @@ import pytest
 from federation import federation
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, LedgerTampered
-from isonomy.common.ledger.file import write_shared
-from isonomy.common.ledger.ledger import Ledger, verify_ledger
+from isonomy.common.ledger.ledger import Ledger, verify_ledger, write_shared
 
 PLAN, OTHER, CAP = b"p" * 32, b"o" * 32, 100
 MEMBERS = [bytes([number]) * 16 for number in range(10)]

@@ -25,8 +25,7 @@ from isonomy.common.base.errors import (
 )
 from isonomy.common.crypto.blinding import expand_mask
 from isonomy.common.crypto.he import QueryKey
-from isonomy.common.crypto.packing import centre
-from isonomy.common.crypto.params import DEFAULT_PARAMETERS
+from isonomy.common.crypto.params import DEFAULT_PARAMETERS, centre
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.pooled._masks import (
     MaskKey,
@@ -39,7 +38,7 @@ from isonomy.common.pooled.half import MAX_WAITING
 from isonomy.common.pooled.serving import _Table
 from isonomy.common.pooled.store import PooledStore
 from isonomy.common.privacy.queries import MAX_ANSWERS, Query, query_id_prefix
-from isonomy.common.session.links import Parcel
+from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.sums.openings import MemoryOpenings
 from isonomy.common.sums.oracle import GroupOracle, Release
 from isonomy.common.wire.envelopes import Data, Envelope, parse

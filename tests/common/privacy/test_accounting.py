@@ -19,8 +19,6 @@ from isonomy.common.base.errors import BudgetExceeded, ConfigError
 from isonomy.common.privacy import accounting
 from isonomy.common.privacy.accounting import (
     UNITS_PER_MU2,
-    GaussianFilter,
-    IndividualFilter,
     Split,
     delta_of,
     epsilon_of,
@@ -30,6 +28,7 @@ from isonomy.common.privacy.accounting import (
     sigma_for,
     units_for,
 )
+from isonomy.common.privacy.filters import IndividualFilter
 
 quick = settings(deadline=None, max_examples=200, database=None)
 NORM = 2**20  # a row norm of 1 in fixed point
@@ -249,19 +248,18 @@ def test_no_units_buy_no_release(units: int) -> None:
 @given(st.integers(0, 10**13), st.integers(), st.integers(1, 60))
 def test_filter_holds_the_cap(cap: int, seed: int, queries: int) -> None:
     """An adversary picks each σ from what it has seen; the true Σμ² stays within the cap."""
-    rng, budget, true_sum, seen = random.Random(seed), GaussianFilter(cap), Fraction(0), 0.0
+    rng, budget, true_sum, seen = random.Random(seed), IndividualFilter(1, cap), Fraction(0), 0.0
     for _ in range(queries):
         sigma = max(1, int(NORM * abs(rng.gauss(2 + seen, 1))))
         squared = rng.choice([NORM**2, 2 * NORM**2, rng.randrange(NORM**2)])
-        try:
-            budget.charge(gaussian_units(squared, sigma))
-        except BudgetExceeded:
+        before, fits = int(budget.spent[0]), gaussian_units(squared, sigma)
+        if not budget.charge(np.array([squared]), sigma=sigma)[0]:
+            assert before + fits > cap
             seen += 1  # try again with more noise
             continue
         true_sum += Fraction(squared, sigma**2) * UNITS_PER_MU2
         seen = rng.gauss(0, sigma / NORM)
-    assert true_sum <= budget.spent <= cap
-    assert budget.spent + budget.remaining == budget.cap == cap
+    assert true_sum <= int(budget.spent[0]) <= budget.cap == cap
 
 
 @pytest.mark.parametrize("first", [0.2, 0.7, 1.0])
@@ -292,17 +290,16 @@ def test_stopping_on_the_first_answer_gains_nothing(first: float, threshold: flo
 
 
 def test_refusal_changes_nothing() -> None:
-    budget = GaussianFilter(10)
-    budget.charge(7)
-    with pytest.raises(BudgetExceeded, match="3 of 10"):
-        budget.charge(4)
-    assert (budget.spent, budget.remaining) == (7, 3)
-    budget.charge(3)
-    budget.charge(0)
-    assert budget.remaining == 0
+    budget, one_unit = IndividualFilter(1, 10), 10**6  # σ = 10^6: a squared norm of n costs n units
+    assert budget.charge(np.array([7]), sigma=one_unit).all()
+    assert not budget.charge(np.array([4]), sigma=one_unit).any()
+    assert budget.spent.tolist() == [7]
+    assert budget.charge(np.array([3]), sigma=one_unit).all()
+    assert budget.charge(np.array([0]), sigma=one_unit).all()
+    assert budget.spent.tolist() == [10]
     with pytest.raises(ConfigError):
-        budget.charge(-1)
-    assert budget.spent == 10
+        budget.charge(np.array([-1]), sigma=one_unit)
+    assert budget.spent.tolist() == [10]
 
 
 # --- The individual filter ----------------------------------------------------------------------
@@ -402,12 +399,13 @@ def test_split_of_a_real_plan() -> None:
     cap = units_for(1.0, 1e-6)
     units = split.units_per_query(cap)
     assert (units["counts"], units["audits"]) == (cap * 4 // 100, cap // 10)
-    budget = GaussianFilter(cap)
-    for name, sigma in split.sigma_per_query(cap, NORM**2).items():
+    spent = 0
+    for name, units in split.units_per_query(cap).items():
+        sigma = sigma_for(units, NORM**2)
         for _ in range(split.stages[name][0]):
-            budget.charge(gaussian_units(NORM**2, sigma))
-    assert budget.remaining < cap * 1e-5, "hardly anything is left over"
-    assert epsilon_of(budget.spent, 1e-6) <= 1.0
+            spent += gaussian_units(NORM**2, sigma)
+    assert 0 <= cap - spent < cap * 1e-5, "hardly anything is left over"
+    assert epsilon_of(spent, 1e-6) <= 1.0
 
 
 def test_shares_a_little_above_one_are_scaled_back() -> None:
@@ -428,7 +426,7 @@ def test_split_refuses_nonsense() -> None:
     with pytest.raises(TypeError):
         Split({"a": (1, 0.5)}).stages["a"] = (1, 1.0)  # type: ignore[index]
     with pytest.raises(BudgetExceeded):
-        Split({"a": (10, 0.5)}).sigma_per_query(19, 1)
+        sigma_for(Split({"a": (10, 0.5)}).units_per_query(19)["a"], 1)
 
 
 # --- Arguments ----------------------------------------------------------------------------------
@@ -457,7 +455,7 @@ def test_bad_integers_are_refused() -> None:
         with pytest.raises(ConfigError):
             laplace_units(squared, sigma)  # type: ignore[arg-type]
     with pytest.raises(ConfigError):
-        GaussianFilter(-1)
+        IndividualFilter(1, -1)
     with pytest.raises(ConfigError):
         delta_of(-1, 1.0)
     numpy_integer = np.array([2**40])[0]

@@ -17,9 +17,8 @@ from isonomy.common.privacy.declarations import (
     DualStep,
     Plain,
 )
-from isonomy.common.privacy.dual import DualRule, Multipliers
-from isonomy.common.privacy.dual_keeper import declared_counts
-from isonomy.common.remote.remote import remote_channel, remote_oracle
+from isonomy.common.privacy.dual import DualRule, Multipliers, declared_counts
+from isonomy.common.remote.exchanges import remote_channel, remote_oracle
 from isonomy.common.sums.channel import Wrapper
 from isonomy.common.sums.local import LocalOracle
 from isonomy.common.sums.oracle import GroupOracle, Release

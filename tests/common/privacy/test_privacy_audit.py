@@ -18,7 +18,7 @@ from scipy import stats
 
 from isonomy.common.privacy.accounting import UNITS_PER_MU2, epsilon_of
 from isonomy.common.privacy.noise import NoiseSource, discrete_laplace, rounded_gaussian
-from isonomy.common.sums import custodian
+from isonomy.common.sums import noise_and_budget
 from isonomy.common.sums.oracle import GroupOracle, Release
 
 TRIALS = 3000
@@ -91,8 +91,8 @@ def test_measured_epsilon_stays_below_the_claim_and_half_the_noise_is_caught(
     proven, claimed = audit(tmp_path, call, groups, NO_FALSE_ALARM)
     assert proven <= claimed <= EPSILON * (1 + 1e-9)
     assert proven > 0.3 * claimed  # the audit is sharp enough to mean something
-    monkeypatch.setattr(custodian, "rounded_gaussian", half_the_noise)
-    monkeypatch.setattr(custodian, "discrete_laplace", half_the_laplace)
+    monkeypatch.setattr(noise_and_budget, "rounded_gaussian", half_the_noise)
+    monkeypatch.setattr(noise_and_budget, "discrete_laplace", half_the_laplace)
     broken = tmp_path / "broken"
     broken.mkdir()
     proven, claimed = audit(broken, call, groups, CAUGHT)
@@ -112,6 +112,6 @@ def test_forgetting_that_a_person_moves_between_columns_is_caught(
     def one_column(sigma: int, size: int, source: NoiseSource) -> np.ndarray:
         return rounded_gaussian(int(sigma / np.sqrt(2)), size, source)
 
-    monkeypatch.setattr(custodian, "rounded_gaussian", one_column)
+    monkeypatch.setattr(noise_and_budget, "rounded_gaussian", one_column)
     proven, claimed = audit(tmp_path, "sum", "xyz", CAUGHT)
     assert proven > claimed

@@ -28,10 +28,10 @@ from isonomy.common.base.errors import (
 )
 from isonomy.common.node.attendance import Attendance
 from isonomy.common.node.bridge import Message
-from isonomy.common.remote.remote import serve_queries
-from isonomy.common.session import _mailbox as mailbox
+from isonomy.common.remote.exchanges import serve_queries
+from isonomy.common.session import connection
 from isonomy.common.session.connection import Session, _closed_error
-from isonomy.common.session.links import Parcel
+from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.session.stream import RelayStream, channel_options
 from isonomy.common.session.tickets import Ticket, TicketLine
 from isonomy.common.session.tls_channels import client_credentials
@@ -169,7 +169,7 @@ def test_after_junk_the_old_ticket_is_good_again(
     with federation.relay() as relay:
         mine = relay.issue_ticket("company", "company")
         session = federation.session(mine).start()
-    assert until(lambda: not session._mailbox.connected)
+    assert until(lambda: session._mailbox.outbox is None)
     session.renew(replace(mine, **change))
     with federation.relay(relay.address), session:
         assert until(lambda: session.reconnects == 1), session._error
@@ -347,7 +347,7 @@ def test_only_a_message_too_large_is_hopeless(federation: Federation, relay: Rel
 def test_a_peer_that_ignores_the_window(
     federation: Federation, relay: RelayServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mailbox, "MAX_INBOX_BYTES", 10_000)
+    monkeypatch.setattr(connection, "MAX_INBOX_BYTES", 10_000)
     with federation.session(relay.issue_ticket("regulator", "regulator")) as regulator:
         company = federation.session(relay.issue_ticket("company", "company"), timing=BRIEF).start()
         company.generation("regulator")
@@ -361,7 +361,7 @@ def test_a_peer_that_ignores_the_window(
 def test_what_was_read_makes_room(
     federation: Federation, relay: RelayServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mailbox, "MAX_INBOX_BYTES", 10_000)
+    monkeypatch.setattr(connection, "MAX_INBOX_BYTES", 10_000)
     with (
         federation.session(relay.issue_ticket("regulator", "regulator")) as regulator,
         federation.session(relay.issue_ticket("company", "company")) as company,

@@ -30,9 +30,9 @@ from isonomy.common.base.errors import (
     TokenRefused,
 )
 from isonomy.common.keys.certificates import TlsFiles, issue, renew
-from isonomy.common.remote.remote import remote_oracle
+from isonomy.common.remote.exchanges import remote_oracle
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Parcel
+from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.session.tickets import Ticket
 from isonomy.common.wire.envelopes import (
     MAX_ENVELOPE_BYTES,
@@ -368,15 +368,16 @@ def test_tampering_on_the_way_ends_the_session(
     mine, theirs = tickets(relay)
     with federation.session(mine) as company, federation.session(theirs) as regulator:
         company.generation("regulator")
-        original, dropped = relay._state._forward, []
+        original, dropped = relay._state.pass_on, []
 
-        def forward(target, envelope, raw):
+        def pass_on(stream, envelope, raw):
+            outgoing = original(stream, envelope, raw)
             if envelope.sequence == 1 and not dropped:
                 dropped.append(raw)
                 return None
-            return original(target, envelope, raw)
+            return outgoing
 
-        monkeypatch.setattr(relay._state, "_forward", forward)
+        monkeypatch.setattr(relay._state, "pass_on", pass_on)
         for number in range(2):
             company.send("regulator", Parcel("", "query", "q", number, 0, True, b"x"))
         with pytest.raises(ProtocolError, match="expected message 1"):

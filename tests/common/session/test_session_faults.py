@@ -22,7 +22,7 @@ from session_kit import FAST, CuttableProxy, Federation, serving
 
 from isonomy.common.base.errors import PartyTimeout
 from isonomy.common.ledger.ledger import verify_ledger
-from isonomy.common.remote.remote import remote_oracle
+from isonomy.common.remote.exchanges import remote_oracle
 from isonomy.common.session.stream import Timing
 from isonomy.common.sums.openings import FolderOpenings
 

@@ -12,10 +12,9 @@ import pytest
 from session_kit import FAST, CuttableProxy, Federation
 
 from isonomy.common.base.errors import PartyTimeout
-from isonomy.common.session import _mailbox as mailbox
-from isonomy.common.session import links
+from isonomy.common.session import connection, sealed_links
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Parcel
+from isonomy.common.session.sealed_links import Parcel
 
 WINDOW = 1 << 20
 SIZE = 100_000
@@ -39,9 +38,9 @@ def test_inbox_stays_bounded_over_many_reconnections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chatty: bool
 ) -> None:
     """Neither agreements on new streams nor data of its own (`chatty`) let the other send on."""
-    monkeypatch.setattr(links, "WINDOW_BYTES", WINDOW)
-    monkeypatch.setattr(mailbox, "WINDOW_BYTES", WINDOW)
-    monkeypatch.setattr(mailbox, "MAX_INBOX_BYTES", 2 * WINDOW + 2 * SIZE)
+    monkeypatch.setattr(sealed_links, "WINDOW_BYTES", WINDOW)
+    monkeypatch.setattr(connection, "WINDOW_BYTES", WINDOW)
+    monkeypatch.setattr(connection, "MAX_INBOX_BYTES", 2 * WINDOW + 2 * SIZE)
     federation = Federation.create(tmp_path)
     with federation.relay() as relay:
         proxy = CuttableProxy(relay.address)

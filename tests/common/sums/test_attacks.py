@@ -18,13 +18,13 @@ from isonomy.common.base.errors import ProtocolError, ReplayRefused, Verificatio
 from isonomy.common.crypto import blinding, he
 from isonomy.common.crypto.blinding import Blinding, Seeds
 from isonomy.common.crypto.he import QueryKey, SumBuilder, scheme
-from isonomy.common.crypto.packing import Layout
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as P
+from isonomy.common.crypto.params import Layout
 from isonomy.common.inspection._inspection import inspect_request, recompute
 from isonomy.common.privacy.declarations import Audit, Declaration
 from isonomy.common.privacy.queries import Query, shapes_of
 from isonomy.common.sums import regulator_half
-from isonomy.common.sums.encrypted import EncryptedChannel
+from isonomy.common.sums.company_half import EncryptedChannel
 from isonomy.common.sums.openings import MemoryOpenings, Opening
 from isonomy.common.wire.messages import (
     Answer,
@@ -129,8 +129,8 @@ def noise_attack(rows: np.ndarray) -> float:
     members = np.arange(1024) % 2 == 0
     column = key.encrypt_column(members)
     builder = SumBuilder(layout, sums=1, zero=key.encrypt_zero())
-    builder.add_block(rows, [column])
-    hidden = builder._hide(builder._totals[0][0], Seeds.fresh(), 0, 0, blind=True)
+    builder.add_block(0, rows, [column])
+    hidden = builder._hide(builder._totals[0], Seeds.fresh(), 0, blind=True)
     plain = seal.Plaintext()
     key._decryptor.decrypt(hidden, plain)
     known = np.zeros(N, dtype=np.int64)
@@ -139,7 +139,7 @@ def noise_attack(rows: np.ndarray) -> float:
     own = key.noise(fresh, known)
     seen = key.noise(hidden, key._scheme.dump_plaintext(plain))
     found = deconvolve(seen, own)
-    cells = layout.pack_rows(rows).astype(np.int64)
+    cells = layout.pack_rows(rows, 0).astype(np.int64)
     true = np.where(cells > T // 2, cells - T, cells)
     return float(np.corrcoef(found, true)[0, 1])
 
@@ -160,7 +160,7 @@ def test_noise_deconvolution_by_the_key_holder_fails(monkeypatch: pytest.MonkeyP
 
 
 def hide_without_zero(
-    self: SumBuilder, product: Any, seeds: Seeds, index: int, part: int, *, blind: bool
+    self: SumBuilder, product: Any, seeds: Seeds, index: int, *, blind: bool
 ) -> Any:
     """What an implementation without steps (1) and (2) would send: SEAL refuses u = 0."""
     self._scheme.evaluator.transform_from_ntt_inplace(product)
@@ -171,7 +171,7 @@ def hide_without_zero(
 
 def second_polynomial(rows: np.ndarray, key: QueryKey, column: Any, zero: Any) -> bytes:
     builder = SumBuilder(Layout(P, 64, 2, 1024), sums=1, zero=zero)
-    builder.add_block(rows, [column])
+    builder.add_block(0, rows, [column])
     (part,) = builder.finish(Seeds.fresh(), blind=True)
     return part[P.answer_bytes // 2 :]
 
@@ -195,9 +195,9 @@ def decrypted(rows: np.ndarray, *, blind: bool) -> tuple[np.ndarray, np.ndarray]
     members = np.zeros(len(rows), dtype=np.bool_)
     members[0] = True
     builder = SumBuilder(layout, sums=1, zero=key.encrypt_zero())
-    builder.add_block(rows, [key.encrypt_column(members)])
+    builder.add_block(0, rows, [key.encrypt_column(members)])
     (part,) = builder.finish(Seeds.fresh(), blind=blind)
-    return key.decrypt(part), layout.declared(0)
+    return key.decrypt(part), layout.declared(0)[1]
 
 
 def test_garbage_coefficients_reveal_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,10 +354,10 @@ def cheat(
     real_add = SumBuilder.add_block
     real_expand = blinding.expand
 
-    def scaled(self: SumBuilder, rows: np.ndarray, columns: Any) -> None:
+    def scaled(self: SumBuilder, index: int, rows: np.ndarray, columns: Any) -> None:
         larger = rows.copy()
         larger[0] *= 64  # one person stands out of the noise
-        real_add(self, larger, columns)
+        real_add(self, index, larger, columns)
 
     def compensated(params: Any, seeds: Seeds, index: int) -> Blinding:
         honest = real_expand(params, seeds, index)
@@ -433,10 +433,10 @@ def test_an_impossible_open_sum_is_cut_paid_for_and_tells_nothing(
     fed = federation(tmp_path, {"a": [group, *"xy" * 20]}, {"a": "xy"})
     real = SumBuilder.add_block
 
-    def huge(self: SumBuilder, rows: np.ndarray, columns: Any) -> None:
+    def huge(self: SumBuilder, index: int, rows: np.ndarray, columns: Any) -> None:
         larger = np.zeros_like(rows)
         larger[0] = 2**30  # 1,024 times the bound: over the limit if person 0 is in group x
-        real(self, larger, columns)
+        real(self, index, larger, columns)
 
     monkeypatch.setattr(SumBuilder, "add_block", huge)
     release = fed.company().open_sum(np.ones((41, 1)), norm=1.0, share=0.1)

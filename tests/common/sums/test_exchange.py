@@ -25,7 +25,7 @@ from isonomy.common.crypto.params import DEFAULT_PARAMETERS as P
 from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
 from isonomy.common.privacy.queries import Query
-from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.openings import FolderOpenings
 from isonomy.common.sums.oracle import RepeatedPeopleWarning
 from isonomy.common.wire.messages import (
@@ -165,7 +165,7 @@ def test_a_changed_answer_is_refused(fed: Federation) -> None:
 
 def test_an_answer_under_a_foreign_key_is_refused(fed: Federation) -> None:
     company = fed.company()
-    company.channel.inner.half._regulator_key = Identity.generate().public
+    company.channel.half._regulator_key = Identity.generate().public
     with pytest.raises(VerificationError, match="signature"):
         company.blind_sum(ROWS, norm=3.0, share=0.2)
 

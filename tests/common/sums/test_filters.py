@@ -16,10 +16,10 @@ from gradient_kit import Toy, linear, regulator, toy, trainer
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, TransportError
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.privacy.accounting import UNITS_PER_MU2
-from isonomy.common.sums.channel import Prepared
-from isonomy.common.sums.custodian import Custodian
 from isonomy.common.sums.local import LocalChannel
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.oracle import FilteredOracle, GroupOracle
+from isonomy.common.sums.question import Prepared
 from isonomy.company.gradient.fermi.fermi import DpFermi
 
 RNG = np.random.default_rng(5)
@@ -39,7 +39,7 @@ def _individual(folder: Path, data: Toy, epsilon: float = 1.0) -> tuple[Federati
 
 def _listen(oracle: GroupOracle) -> list[Prepared]:
     seen: list[Prepared] = []
-    channel: Any = oracle.channel.inner
+    channel: Any = oracle.channel
     exchange = channel.exchange
 
     def tapped(prepared: Prepared) -> Any:
@@ -141,7 +141,7 @@ def test_a_failed_query_is_free(tmp_path: Path) -> None:
     data = toy(30)
     _, inner = _individual(tmp_path, data)
     oracle = FilteredOracle(inner)
-    channel: Any = inner.channel.inner
+    channel: Any = inner.channel
     exchange = channel.exchange
 
     def broken(prepared: Prepared) -> Any:

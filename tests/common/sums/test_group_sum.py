@@ -14,8 +14,8 @@ from tests.kits.noise_budget import noise_budget_bits
 
 from isonomy.common.crypto.blinding import Seeds
 from isonomy.common.crypto.he import QueryKey, SumBuilder
-from isonomy.common.crypto.packing import Layout, centre, choose_layout
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as P
+from isonomy.common.crypto.params import Layout, centre, choose_layout
 from isonomy.common.privacy.noise import rounded_gaussian
 from isonomy.common.sums.oracle import GroupOracle, Release
 
@@ -172,10 +172,11 @@ def sum_once(layout: Layout, rows: np.ndarray, members: np.ndarray) -> tuple[np.
     builder = SumBuilder(layout, sums=1, zero=key.encrypt_zero())
     for index in range(layout.blocks):
         people = layout.block_slice(index)
-        builder.add_block(rows[people], [key.encrypt_column(members[people])])
+        builder.add_block(index, rows, [key.encrypt_column(members[people])])
     parts = list(builder.finish(Seeds.fresh(), blind=False))
-    values = [layout.unpack(key.decrypt(part), i) for i, part in enumerate(parts)]
-    return np.concatenate(values), min(noise_budget_bits(key, part) for part in parts)
+    values = [key.decrypt(part)[layout.declared(i)[1]] for i, part in enumerate(parts)]
+    sums = centre(np.concatenate(values), P.plain_modulus)
+    return sums, min(noise_budget_bits(key, part) for part in parts)
 
 
 @pytest.mark.parametrize("block", [16, 64, 1024, 8192])

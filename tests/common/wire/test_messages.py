@@ -15,8 +15,8 @@ from isonomy.common.base.errors import (
     IsonomyError,
     ProtocolError,
 )
-from isonomy.common.crypto.ciphertexts import Seeded, add_answers
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as P
+from isonomy.common.crypto.params import Seeded, add_answers
 from isonomy.common.privacy.queries import Query
 from isonomy.common.wire.messages import (
     MAX_FRAME_BYTES,

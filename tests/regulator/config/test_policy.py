@@ -15,7 +15,7 @@ from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.privacy.queries import Query
-from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.wire.messages import Refusal
 from isonomy.regulator.config.policy import Policy
 from isonomy.regulator.serving.daemon import Daemon

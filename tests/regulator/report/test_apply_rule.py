@@ -9,7 +9,7 @@ import pytest
 from regulator_kit import Regulator
 
 from isonomy.common.agreements.decision_rule import DecisionRule
-from isonomy.common.ledger.file import verify_ledger
+from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.regulator.report.rule_application import coins
 
 RULE = DecisionRule(

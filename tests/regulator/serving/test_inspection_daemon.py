@@ -21,7 +21,7 @@ from isonomy.common.base.errors import ConfigError, InspectionFailed, Inspection
 from isonomy.common.inspection.verdict import Verdict
 from isonomy.common.keys.party import Card, PartyKeys
 from isonomy.common.node.bridge_server import BridgeServer
-from isonomy.common.sums.encrypted import EncryptedChannel
+from isonomy.common.sums.company_half import EncryptedChannel
 from isonomy.common.sums.openings import StoredRequest
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.federation.home import Home

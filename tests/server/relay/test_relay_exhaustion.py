@@ -26,7 +26,7 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.keys.certificates import key_fingerprint
 from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import verify_ledger
-from isonomy.common.remote.remote import remote_oracle
+from isonomy.common.remote.exchanges import remote_oracle
 from isonomy.common.session.tickets import SessionRole, Ticket, sign_token
 from isonomy.common.sums.openings import FolderOpenings
 from isonomy.server.relay.connections import (

@@ -12,7 +12,7 @@ from tests.kits.session_kit import Federation
 
 from isonomy.common.base.errors import IsonomyError
 from isonomy.common.base.logs import RotatingFile, logger
-from isonomy.common.session.links import Parcel
+from isonomy.common.session.sealed_links import Parcel
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,10 @@ from isonomy.common.base.errors import (
     TokenRefused,
     TruncatedMessage,
 )
-from isonomy.common.crypto.ciphertexts import add_answers, split_total
-from isonomy.common.crypto.params import DEFAULT_PARAMETERS
+from isonomy.common.crypto.params import DEFAULT_PARAMETERS, add_answers, split_total
 from isonomy.common.keys.identity import Identity
 from isonomy.common.keys.party import PartyKeys
-from isonomy.common.session.links import Parcel, Peer
+from isonomy.common.session.sealed_links import Parcel, Peer
 from isonomy.common.session.tickets import sign_token
 from isonomy.common.wire.envelopes import (
     SEQUENCED,

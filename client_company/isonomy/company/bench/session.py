@@ -27,7 +27,7 @@ from statistics import median
 from rich.console import Console
 
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.session.links import Parcel
+from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.sums.local import LocalOracle
 from isonomy.company.bench._relay import figures, open_session, start_relay
 from isonomy.company.demo.display import Display

@@ -24,8 +24,8 @@ from rich.table import Table
 
 from isonomy.common.crypto.blinding import Seeds
 from isonomy.common.crypto.he import QueryKey, SumBuilder
-from isonomy.common.crypto.packing import Layout, choose_layout
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as PARAMS
+from isonomy.common.crypto.params import Layout, centre, choose_layout
 from isonomy.common.privacy.quantise import quantise
 from isonomy.common.sums.company_half import block_columns, part_frames
 from isonomy.common.wire.messages import Column, SumPart, decode, encode
@@ -84,13 +84,14 @@ def measure_exchange(people: int, columns: int, *, wall: bool = False) -> SumCos
             frame = encode(Column(index, 0, key.encrypt_column(members[people_of])))
         exchange.bytes_down += len(frame)
         with _timed(exchange, "company_ms"):
-            builder.add_block(integers[people_of], block_columns(iter([frame]), index, 1))
+            builder.add_block(index, integers, block_columns(iter([frame]), index, 1))
     with _timed(exchange, "company_ms"):
         frames = part_frames(builder, seeds, blind=False)
     exchange.bytes_up = sum(map(len, frames))
     with _timed(exchange, "decrypt_ms"):
         parts = [key.decrypt(decode(frame, SumPart).ciphertext) for frame in frames]
-        sums = np.concatenate([layout.unpack(part, i) for i, part in enumerate(parts)])
+        declared = [part[layout.declared(i)[1]] for i, part in enumerate(parts)]
+        sums = centre(np.concatenate(declared), PARAMS.plain_modulus)
     exchange.peak_mb = status_mb("VmHWM") - resident
     exchange.company_ns_per_cell = exchange.company_ms * 1e6 / (people * columns)
     if not np.array_equal(sums, integers[members].sum(axis=0, dtype=np.int64)):
@@ -195,5 +196,5 @@ def _warm_up() -> None:
     """Contexts, tables and memory pools are there before the clock starts."""
     key = QueryKey(PARAMS)
     builder = SumBuilder(Layout(PARAMS, 1, 1, 16), sums=1, zero=key.encrypt_zero())
-    builder.add_block(np.ones((1, 1), np.int32), [key.encrypt_column(np.ones(1, np.bool_))])
+    builder.add_block(0, np.ones((1, 1), np.int32), [key.encrypt_column(np.ones(1, np.bool_))])
     list(builder.finish(Seeds.fresh(), blind=True))

@@ -22,7 +22,7 @@ from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.common.people.cohort import INTERSECTION
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.privacy.declarations import Audit, Cells, Declaration
-from isonomy.common.privacy.queries import cost_of, noise_deviation
+from isonomy.common.privacy.queries import cost_of
 from isonomy.common.report.audit import SMALLEST_GROUP, AuditTable, NoisedCounts, check_shown
 from isonomy.common.report.audit_intervals import Estimate
 from isonomy.common.sums.channel import Needs, check_needs
@@ -67,7 +67,7 @@ def price(
     groups = len(oracle.labels(_expression(oracle, attribute)))
     cost = cost_of("groups", (groups,), oracle.params)
     units = int(oracle.budget.cap_units * share)
-    sigma = noise_deviation("gaussian", cost.sigma_for(units)) / oracle.params.row_bound
+    sigma = cost.sigma_for(units) / oracle.params.row_bound
     cells = 4 if labelled else 2
     average = (people or len(oracle.cohort)) / groups
     # x − n/2 over 4 cells is half the sum of ±cells: its noise is σ·√cells/2.

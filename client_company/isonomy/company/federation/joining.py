@@ -39,13 +39,14 @@ from isonomy.common.node.attendance import Attendance
 from isonomy.common.node.bridge import Message
 from isonomy.common.node.bridge_server import BridgeServer, Callers
 from isonomy.common.pooled.channel import pooled_channel
-from isonomy.common.remote.remote import remote_channel
+from isonomy.common.remote.exchanges import remote_channel
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Parcel
+from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.session.stream import Timing
 from isonomy.common.session.tickets import Ticket
-from isonomy.common.sums.channel import Channel, Prepared, Released, Wrapper
+from isonomy.common.sums.channel import Channel, Wrapper
 from isonomy.common.sums.oracle import Budget, GroupOracle
+from isonomy.common.sums.question import Prepared, Released
 from isonomy.company.federation.home import Home
 
 

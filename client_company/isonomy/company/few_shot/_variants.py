@@ -21,8 +21,7 @@ from pydantic import ValidationError
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.few_shot.rounds.settings import MILLION, FewShotSettings
-from isonomy.common.privacy.accounting import units_for
-from isonomy.common.privacy.units import UNITS_PER_MU2
+from isonomy.common.privacy.accounting import UNITS_PER_MU2, units_for
 
 SHARES, DUAL = 0.02, 0.1  # of the cap; of a query use
 

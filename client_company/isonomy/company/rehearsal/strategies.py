@@ -30,11 +30,12 @@ from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.privacy.accounting import laplace_units, units_for
-from isonomy.common.sums.channel import Channel, Needs, Terms, check_needs
-from isonomy.common.sums.custodian import Custodian
-from isonomy.common.sums.encrypted import EncryptedChannel
+from isonomy.common.sums.channel import Channel, Needs, check_needs
+from isonomy.common.sums.company_half import EncryptedChannel
 from isonomy.common.sums.local import LocalChannel, scratch_folder, true_groups
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.oracle import FilteredOracle, GroupOracle
+from isonomy.common.sums.question import Terms
 from isonomy.common.sums.regulator_half import DirectPort, RegulatorHalf
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import typer
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.ledger.entries import LedgerEntry, read_entries
-from isonomy.common.ledger.file import write_shared
-from isonomy.common.ledger.ledger import verify_ledger
+from isonomy.common.ledger.ledger import verify_ledger, write_shared
 from isonomy.common.ledger.records import SCHEMA
 from isonomy.common.ledger.state import LedgerState
 from isonomy.common.privacy.accounting import epsilon_of

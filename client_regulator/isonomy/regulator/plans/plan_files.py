@@ -18,7 +18,7 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
-from isonomy.common.ledger.file import read_ledger
+from isonomy.common.ledger.ledger import read_ledger
 from isonomy.common.ledger.state import LedgerState
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig

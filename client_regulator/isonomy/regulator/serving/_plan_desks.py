@@ -19,7 +19,7 @@ from isonomy.common.pooled.half import PooledHalf
 from isonomy.common.pooled.store import PooledStore
 from isonomy.common.privacy.queries import Query
 from isonomy.common.report.audit_unknowns import release_unknowns
-from isonomy.common.sums.custodian import Custodian, Limits
+from isonomy.common.sums.noise_and_budget import Custodian, Limits
 from isonomy.common.sums.regulator_half import RegulatorHalf
 from isonomy.regulator.plans.approval import check_plan
 from isonomy.regulator.plans.plan_files import inspections_folder

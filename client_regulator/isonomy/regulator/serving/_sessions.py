@@ -20,7 +20,7 @@ from isonomy.common.few_shot.rounds.serving import serve_rounds
 from isonomy.common.node.bridge import Message
 from isonomy.common.pooled.half import PooledHalf
 from isonomy.common.pooled.serving import serve_pooled
-from isonomy.common.remote.remote import serve_queries
+from isonomy.common.remote.exchanges import serve_queries
 from isonomy.common.session.connection import Session
 from isonomy.common.session.stream import Timing
 from isonomy.common.session.tickets import Ticket

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from isonomy.common.ledger.ledger import PlanSummary, verify_ledger
+from isonomy.common.ledger.ledger import verify_ledger
+from isonomy.common.ledger.state import PlanSummary
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.plan_files import known_terms

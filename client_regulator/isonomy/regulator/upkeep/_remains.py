@@ -19,7 +19,7 @@ from pathlib import Path
 
 from isonomy.common.agreements.approvals import Approvals, read_lines
 from isonomy.common.base.errors import DataError
-from isonomy.common.ledger.file import read_ledger
+from isonomy.common.ledger.ledger import read_ledger
 from isonomy.common.ledger.records import PeopleList, Sealed, Subset
 from isonomy.common.ledger.state import LedgerState
 from isonomy.common.people.cohort import id_key

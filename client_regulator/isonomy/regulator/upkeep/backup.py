@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from isonomy.common.base.private_files import create_private, open_file, private_folder
-from isonomy.common.ledger.file import replay_lines
+from isonomy.common.ledger.ledger import replay_lines
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultTampered
 from isonomy.regulator.vault.sealed_file import Header, open_sealed, write_sealed

@@ -26,8 +26,7 @@ from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import IsonomyError
 from isonomy.common.keys.party import PartyKeys, fingerprint
-from isonomy.common.ledger.file import read_ledger
-from isonomy.common.ledger.ledger import CLOCK_TOLERANCE_S, verify_ledger
+from isonomy.common.ledger.ledger import CLOCK_TOLERANCE_S, read_ledger, verify_ledger
 from isonomy.common.ledger.records import Note, Sealed
 from isonomy.common.ledger.state import LedgerState
 from isonomy.common.node.bridge_server import MAX_PATH_BYTES

@@ -28,8 +28,7 @@ from pathlib import Path
 
 from isonomy.common.base.errors import ConfigError, StorageError
 from isonomy.common.base.private_files import fsync_folder
-from isonomy.common.ledger.file import read_ledger
-from isonomy.common.ledger.ledger import Ledger
+from isonomy.common.ledger.ledger import Ledger, read_ledger
 from isonomy.regulator.config.config import FILE_NAME, RegulatorConfig
 from isonomy.regulator.config.faults import RollbackRefused
 from isonomy.regulator.plans.plan_files import known_terms

@@ -24,7 +24,7 @@ from isonomy.common.base.errors import ConfigError, ProtocolError, VerificationE
 from isonomy.common.crypto.ristretto import POINT_BYTES
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Parcel
+from isonomy.common.session.sealed_links import Parcel
 
 FRAME_POINTS = 1 << 15
 _RESULT = struct.Struct("<Q32s")

@@ -90,11 +90,18 @@ def _ordered(obj: object, depth: int) -> object:
             raise ConfigError("an integer beyond ±(2^53 − 1); write it as a string")
         return obj
     if isinstance(obj, list) and kind is list:
-        return [_ordered(item, depth + 1) for item in obj]
+        items = []
+        for item in obj:
+            items.append(_ordered(item, depth + 1))
+        return items
     if isinstance(obj, dict) and kind is dict:
-        if any(type(key) is not str for key in obj):
+        if set(map(type, obj)) - {str}:
             raise ConfigError("an object key that is not a string")
-        return {key: _ordered(obj[key], depth + 1) for key in sorted(obj, key=_utf16)}
+        ordered = {}
+        # UTF-16 and ASCII order agree where both exist.
+        for key in sorted(obj, key=None if "".join(obj).isascii() else _utf16):
+            ordered[key] = _ordered(obj[key], depth + 1)
+        return ordered
     raise ConfigError(
         f"{kind.__name__} has no canonical form; use null, booleans, integers, strings, "
         "lists and objects (a float as an integer in fixed units or as a string)"

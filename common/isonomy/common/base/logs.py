@@ -66,12 +66,11 @@ class RotatingFile:
             raise ConfigError(f"cannot write the log {self._path}: {error.strerror}") from None
 
 
-_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _verbose = threading.Event()
 
 
 def be_verbose() -> None:
-    """Log everything from now on, in this process."""
+    """Log everything, in every logger that this process makes from now on."""
     _verbose.set()
 
 
@@ -82,16 +81,10 @@ def is_verbose() -> bool:
 
 def logger(role: str, file: RotatingFile | None = None, *, least: str = "info") -> Any:
     """Return a logger whose lines carry time, level and role; events below `least` are dropped."""
-
-    def drop(_logger: Any, level: str, event: Any) -> Any:
-        if not _verbose.is_set() and _LEVELS.get(level, 40) < _LEVELS[least]:
-            raise structlog.DropEvent
-        return event
-
     return structlog.wrap_logger(
         structlog.WriteLogger(file=file or sys.stderr),  # type: ignore[arg-type]
+        wrapper_class=structlog.make_filtering_bound_logger("debug" if is_verbose() else least),
         processors=[
-            drop,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 import numpy as np
@@ -23,9 +23,15 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.crypto.blinding import Seeds, expand
-from isonomy.common.crypto.ciphertexts import SEED_BYTES, Seeded, check_answer, check_seeded
-from isonomy.common.crypto.packing import Layout
-from isonomy.common.crypto.params import WORD, ParameterSet
+from isonomy.common.crypto.params import (
+    SEED_BYTES,
+    WORD,
+    Layout,
+    ParameterSet,
+    Seeded,
+    check_answer,
+    check_seeded,
+)
 
 _HEADER = struct.Struct("<HBBBBHQ")  # magic, header size, version, compression, reserved, size
 _CIPHER_FIELDS = struct.Struct("<32sBQQQdQ")  # parms_id, ntt, size, N, primes, scale, correction
@@ -60,36 +66,44 @@ class Scheme:
         self.evaluator = seal.Evaluator(self.context)
         self.first = self.context.first_parms_id()
         self.last = self.context.last_parms_id()
-        self._version = self._read_version()
+        header = seal.Serialization.SEALHeader()
+        self._version = (header.version_major, header.version_minor)
+        # What comes before the words of each object. A ciphertext: parms_id, not in NTT form, two
+        # polynomials of so many primes; a seeded one has one polynomial, and the seed after it.
+        degree, primes = params.poly_degree, len(params.primes)
+        first, last = struct.pack("<4Q", *self.first), struct.pack("<4Q", *self.last)
+        column = _CIPHER_FIELDS.pack(first, 0, 2, degree, primes, 1.0, 1)
+        answer = _CIPHER_FIELDS.pack(last, 0, 2, degree, 1, 1.0, 1)
+        seed_bytes = len(_BLAKE2XB) + SEED_BYTES
+        self._seed_head = self._header(seed_bytes) + _BLAKE2XB
+        self._plain_head = self._head(_PLAIN_FIELDS.pack(bytes(32), degree, 1.0), degree)
+        self._column_head = self._head(column, primes * degree, _HEADER.size + seed_bytes)
+        self._cipher_head = self._head(column, 2 * primes * degree)
+        self._answer_head = self._head(answer, 2 * degree)
         self._memory = threading.local()
 
     # --- numpy -> SEAL -------------------------------------------------------------------------
 
     def plaintext(self, coefficients: NDArray[np.uint64], *, ntt: bool) -> seal.Plaintext:
         """N residues modulo t -> a SEAL plaintext, in NTT form for multiplication."""
-        fields = _PLAIN_FIELDS.pack(bytes(32), len(coefficients), 1.0)
         loaded = seal.Plaintext()
-        self._load(loaded, fields + self._array(coefficients.tobytes()))
+        self._load(loaded, self._plain_head + coefficients.tobytes())
         if ntt:
             # SEAL lifts residues above t/2 to negative numbers here, so small stays small.
             self.evaluator.transform_to_ntt_inplace(loaded, self.first)
         return loaded
 
-    def ciphertext(
-        self, polynomials: NDArray[np.uint64] | bytes, *, last: bool = False
-    ) -> seal.Ciphertext:
+    def ciphertext(self, polynomials: NDArray[np.uint64], *, last: bool = False) -> seal.Ciphertext:
         """Two polynomials, one residue row per prime -> a SEAL ciphertext in coefficient form."""
-        data = polynomials if isinstance(polynomials, bytes) else polynomials.tobytes()
-        loaded = seal.Ciphertext()
-        self._load(loaded, self._cipher_fields(last=last) + self._array(data))
+        loaded, head = seal.Ciphertext(), self._answer_head if last else self._cipher_head
+        self._load(loaded, head + polynomials.tobytes())
         return loaded
 
     def seeded(self, column: Seeded) -> seal.Ciphertext:
-        """A seeded column -> a SEAL ciphertext in NTT form, ready to be multiplied."""
-        tail = _BLAKE2XB + column.seed
-        body = self._array(column.body) + self._header(len(tail)) + tail
+        """A seeded column, checked -> a SEAL ciphertext in NTT form, ready to be multiplied."""
+        check_seeded(self.params, column)
         loaded = seal.Ciphertext()
-        self._load(loaded, self._cipher_fields(last=False) + body)
+        self._load(loaded, self._column_head + column.body + self._seed_head + column.seed)
         self.evaluator.transform_to_ntt_inplace(loaded)
         return loaded
 
@@ -142,19 +156,17 @@ class Scheme:
         size = _HEADER.size + body_bytes
         return _HEADER.pack(_MAGIC, _HEADER.size, major, minor, _UNCOMPRESSED, 0, size)
 
-    def _array(self, data: bytes) -> bytes:
-        body = _ARRAY_FIELDS.pack(len(data) // WORD) + data
-        return self._header(len(body)) + body
+    def _head(self, fields: bytes, words: int, tail_bytes: int = 0) -> bytes:
+        """What SEAL writes before the words of an object: its header, fields, and array header."""
+        array_bytes = _ARRAY_FIELDS.size + words * WORD
+        size = len(fields) + _HEADER.size + array_bytes + tail_bytes
+        array = self._header(array_bytes) + _ARRAY_FIELDS.pack(words)
+        return self._header(size) + fields + array
 
-    def _cipher_fields(self, *, last: bool) -> bytes:
-        level, primes = (self.last, 1) if last else (self.first, len(self.params.primes))
-        parms_id = struct.pack("<4Q", *level)
-        return _CIPHER_FIELDS.pack(parms_id, 0, 2, self.params.poly_degree, primes, 1.0, 1)
-
-    def _load(self, target: seal.Ciphertext | seal.Plaintext, body: bytes) -> None:
+    def _load(self, target: seal.Ciphertext | seal.Plaintext, serialised: bytes) -> None:
         scratch = self._scratch()
         os.ftruncate(scratch, 0)
-        os.pwrite(scratch, self._header(len(body)) + body, 0)
+        os.pwrite(scratch, serialised, 0)
         target.load(self.context, f"/proc/self/fd/{scratch}")
 
     def _scratch(self) -> int:
@@ -164,11 +176,6 @@ class Scheme:
             memory.scratch, memory.pid = os.memfd_create("isonomy", os.MFD_CLOEXEC), os.getpid()
         scratch: int = memory.scratch
         return scratch
-
-    @staticmethod
-    def _read_version() -> tuple[int, int]:
-        header = seal.Serialization.SEALHeader()
-        return header.version_major, header.version_minor
 
 
 @cache
@@ -220,8 +227,15 @@ class QueryKey:
         check_answer(params, part)
         secret = np.frombuffer(os.urandom(params.poly_degree * WORD), "<u8")
         secret = secret & np.uint64(params.plain_modulus - 1)  # t is a power of two: uniform
+        # c0 + round(q0·r/t) modulo q0. Not SEAL's add_plain, which refuses ciphertexts with c1 = 0:
+        # a company may send what it likes.
+        q0, t = params.primes[0], params.plain_modulus
+        whole, rest = divmod(q0, t)
+        # whole·r < q0 < 2^60. rest/t and r are exact as floats, their product to 2^-9.
+        scaled = secret * np.uint64(whole) + np.rint(secret * (rest / t)).astype(np.uint64)
+        hidden = np.frombuffer(part, "<u8").copy()
+        hidden[: len(secret)] = (hidden[: len(secret)] + scaled) % np.uint64(q0)
         plaintext = seal.Plaintext()
-        hidden = _add_scaled(params, part, secret)
         self._decryptor.decrypt(self._scheme.ciphertext(hidden, last=True), plaintext)
         residues = self._scheme.dump_plaintext(plaintext) - secret.view(np.int64)
         return residues & np.int64(params.plain_modulus - 1)  # no division: its time varies, too
@@ -229,20 +243,6 @@ class QueryKey:
     def destroy(self) -> None:
         """Drop the key; SEAL wipes the memory that held it."""
         del self._encryptor, self._decryptor
-
-
-def _add_scaled(params: ParameterSet, part: bytes, plain: NDArray[np.uint64]) -> bytes:
-    """Add a plaintext to an answer ciphertext: c0 + round(q0·plain/t) modulo q0.
-
-    Not SEAL's add_plain, which refuses ciphertexts with c1 = 0: a company may send what it likes.
-    """
-    q0, t = params.primes[0], params.plain_modulus
-    whole, rest = divmod(q0, t)
-    # whole·plain < q0 < 2^60. rest/t and plain are exact as floats, their product to 2^-9.
-    scaled = plain * np.uint64(whole) + np.rint(plain * (rest / t)).astype(np.uint64)
-    sums = np.frombuffer(part, "<u8").copy()
-    sums[: len(plain)] = (sums[: len(plain)] + scaled) % np.uint64(q0)
-    return sums.tobytes()
 
 
 class SumBuilder:
@@ -254,67 +254,56 @@ class SumBuilder:
     """
 
     def __init__(self, layout: Layout, *, sums: int, zero: Seeded) -> None:
-        check_seeded(layout.params, zero)
-        self.layout = layout
+        self.layout, self._sums = layout, sums
         self._scheme = scheme(layout.params)
         self._zero = self._scheme.seeded(zero)
-        self._totals: list[list[seal.Ciphertext | None]]
-        self._totals = [[None] * layout.parts for _ in range(sums)]
+        # Sum by sum, part by part; None: nothing was added yet.
+        self._totals: list[seal.Ciphertext | None] = [None] * (sums * layout.parts)
 
-    def add_block(self, rows: NDArray[np.int32], columns: Iterable[Seeded]) -> None:
-        """Group sums: the same (b, m) rows under every indicator column of the block."""
-        plaintexts = [self._pack(rows, part) for part in range(self.layout.parts)]
-        for total, column in zip(self._totals, columns, strict=True):
-            self._multiply_add(total, self._open(column), plaintexts)
+    def add_block(self, index: int, rows: NDArray[np.int32], columns: Iterable[Seeded]) -> None:
+        """Multiply one block of people in, column by column as they arrive.
 
-    def add_weighted_block(
-        self, rows: Sequence[NDArray[np.int32]], columns: Iterable[Seeded]
-    ) -> None:
-        """Weighted sum: each indicator column has its own (b, m) rows; one total."""
-        (total,) = self._totals
-        for column_rows, column in zip(rows, columns, strict=True):
-            plaintexts = [self._pack(column_rows, part) for part in range(self.layout.parts)]
-            self._multiply_add(total, self._open(column), plaintexts)
+        (n, m) rows: the same under every indicator column, each with a total of its own. (k−1, n,
+        m) rows of a weighted sum: each indicator column has its own, and there is one total.
+        """
+        people, weighted = self.layout.block_slice(index), rows.ndim == 3
+        shared = None if weighted else self._pack(rows[people])
+        expected = len(rows) if weighted else self._sums
+        for number, column in zip(range(expected), columns, strict=True):
+            indicator = self._scheme.seeded(column)
+            plaintexts = shared or self._pack(rows[number, people])
+            first = 0 if weighted else number * self.layout.parts
+            for place, plaintext in enumerate(plaintexts, first):
+                # SEAL refuses to multiply by zero (the result would not be encrypted); adding
+                # nothing is the same sum, and blinding hides that nothing was added.
+                if plaintext is None:
+                    continue
+                product = self._scheme.product(indicator, plaintext)
+                if (total := self._totals[place]) is None:
+                    self._totals[place] = product
+                else:
+                    self._scheme.evaluator.add_inplace(total, product)
 
     def finish(self, seeds: Seeds, *, blind: bool) -> Iterator[bytes]:
         """The answer ciphertexts, sum by sum and part by part, each blinded with its own stream."""
-        for number, total in enumerate(self._totals):
-            for part in range(self.layout.parts):
-                index = number * self.layout.parts + part
-                product, total[part] = total[part], None  # frees its memory as soon as possible
-                hidden = self._hide(product, seeds, index, part, blind=blind)
-                # (4) Down to one prime: a third of the bytes. It divides E by q1·q2, so it must
-                #     come last; what is left of E is below 2^8 of the 2^15 that decryption takes.
-                self._scheme.evaluator.mod_switch_to_inplace(hidden, self._scheme.last)
-                yield self._scheme.dump_answer(hidden)
+        for index, product in enumerate(self._totals):
+            self._totals[index] = None  # frees its memory as soon as possible
+            hidden = self._hide(product, seeds, index, blind=blind)
+            # (4) Down to one prime: a third of the bytes. It divides E by q1·q2, so it must come
+            #     last; what is left of E is below 2^8 of the 2^15 that decryption takes.
+            self._scheme.evaluator.mod_switch_to_inplace(hidden, self._scheme.last)
+            yield self._scheme.dump_answer(hidden)
 
-    def _open(self, column: Seeded) -> seal.Ciphertext:
-        check_seeded(self.layout.params, column)
-        return self._scheme.seeded(column)
-
-    def _pack(self, rows: NDArray[np.int32], part: int) -> seal.Plaintext | None:
-        cells = self.layout.pack_rows(rows[:, self.layout.part_slice(part)])
-        # SEAL refuses to multiply by zero (the result would not be encrypted); adding nothing is
-        # the same sum, and blinding hides that nothing was added.
-        return self._scheme.plaintext(cells, ntt=True) if cells.any() else None
-
-    def _multiply_add(
-        self,
-        total: list[seal.Ciphertext | None],
-        indicator: seal.Ciphertext,
-        plaintexts: Sequence[seal.Plaintext | None],
-    ) -> None:
-        for part, plaintext in enumerate(plaintexts):
-            if plaintext is None:
-                continue
-            product = self._scheme.product(indicator, plaintext)
-            if total[part] is None:
-                total[part] = product
-            else:
-                self._scheme.evaluator.add_inplace(total[part], product)
+    def _pack(self, rows: NDArray[np.int32]) -> list[seal.Plaintext | None]:
+        """The (b, m) rows of a block as plaintexts, one per part; None for rows of zeros."""
+        plaintexts = list[seal.Plaintext | None]()
+        for part in range(self.layout.parts):
+            cells = self.layout.pack_rows(rows, part)
+            plaintexts.append(self._scheme.plaintext(cells, ntt=True) if cells.any() else None)
+        return plaintexts
 
     def _hide(
-        self, product: seal.Ciphertext | None, seeds: Seeds, index: int, part: int, *, blind: bool
+        self, product: seal.Ciphertext | None, seeds: Seeds, index: int, *, blind: bool
     ) -> seal.Ciphertext:
         """Return the product under fresh randomness, noise and mask: steps (1) to (3)."""
         evaluator, params = self._scheme.evaluator, self.layout.params
@@ -331,7 +320,7 @@ class SumBuilder:
         evaluator.add_inplace(blinded, flood)
         # (3) Mask: uniform modulo t, so a blind sum and every garbage coefficient is uniform to the
         #     key holder. Open queries leave the declared coefficients alone, and only those.
-        mask, declared = secret.garbage.copy(), self.layout.declared(part)
+        mask, (_, declared) = secret.garbage.copy(), self.layout.declared(index % self.layout.parts)
         mask[declared] = secret.mask[declared] if blind else 0
         evaluator.add_plain_inplace(blinded, self._scheme.plaintext(mask, ntt=False))
         return blinded

@@ -31,10 +31,8 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.errors import CapacityError
 from isonomy.common.crypto.blinding import fresh_encryption
-from isonomy.common.crypto.ciphertexts import Seeded, check_seeded
 from isonomy.common.crypto.he import QueryKey, scheme
-from isonomy.common.crypto.packing import centre
-from isonomy.common.crypto.params import ParameterSet
+from isonomy.common.crypto.params import ParameterSet, Seeded, centre
 
 
 def parts_of(params: ParameterSet, size: int) -> int:
@@ -46,7 +44,6 @@ class VectorEncryptor:
     """Encrypts vectors under somebody's public key."""
 
     def __init__(self, params: ParameterSet, public: Seeded) -> None:
-        check_seeded(params, public)
         self._params, self._scheme = params, scheme(params)
         self._public = self._scheme.seeded(public)  # in NTT form
 

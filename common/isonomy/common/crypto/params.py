@@ -1,18 +1,42 @@
-"""Parameter sets of the encryption: named, versioned, never changed once released.
+"""Parameter sets, where people and columns lie in a polynomial, and ciphertexts as bytes.
 
-A set is plain numbers, so that the server (which checks and adds ciphertexts) and a verifier need
-no encryption library. `he.py` refuses a set that the library does not call 128-bit secure.
+Sets are named, versioned, and never changed once released. Everything here is plain numbers, so
+that the server (which checks and adds ciphertexts) and a verifier need no key and no encryption
+library. `he.py` refuses a set that the library does not call 128-bit secure.
+
+Layout. A block of B people has its indicators at X^0 … X^(B−1). Column c of the block's rows goes
+to X^(cB + B−1−i) for person i. In the product, the coefficient at cB + B−1 collects exactly the
+pairs (i, i): it is the inner product Σ_i 1[A_i = a]·v_ic. One multiplication gives N/B columns and
+no rotation is ever needed. All other coefficients are garbage (sums of mismatched pairs), which the
+company masks before it sends anything.
+
+Why the wrap-around X^N = −1 does no harm: indicators have degree ≤ B−1 and column c's part has
+degree ≤ cB + B−1, so a product term reaches coefficient cB + B−1 modulo N only from exponent
+cB + B−1 itself or from that plus N; the highest exponent is N−1 + B−1 < N + B−1, so the latter
+would need cB + B−1 ≤ B−2, which no c ≥ 0 satisfies.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
-from isonomy.common.base.errors import CapacityError, ConfigError
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.base.errors import CapacityError, ConfigError, ProtocolError
 
 ERROR_BOUND = 21  # |e| of SEAL's centred binomial error (η = 21, deviation 3.24)
 WORD = 8  # bytes of one coefficient on the wire
+SEED_BYTES = 64  # of SEAL's Blake2xb generator
+DIGEST_BYTES = 32  # envelopes.payload_digest
+MIN_BLOCK = 16
+
+# Milliseconds on the reference machine, both parties and the wire together: what one block of one
+# column costs, one multiplication, one answer ciphertext. Only their ratios matter.
+_COLUMN_MS, _MULTIPLY_MS, _ANSWER_MS = 5.0, 0.75, 5.0
 
 
 @dataclass(frozen=True)
@@ -42,25 +66,25 @@ class ParameterSet:
     max_columns: int
     max_companies: int
 
-    @property
+    @cached_property
     def plain_modulus(self) -> int:
         return 1 << self.plain_bits
 
-    @property
+    @cached_property
     def row_bound(self) -> int:
         """C_int: the largest integer norm of one person's row."""
         return 1 << self.row_bits
 
-    @property
+    @cached_property
     def coeff_bits(self) -> tuple[int, ...]:
         return (*(prime.bit_length() for prime in self.primes), self.key_bits)
 
-    @property
+    @cached_property
     def column_bytes(self) -> int:
         """Bytes of one seeded column without its seed: one polynomial modulo each data prime."""
         return len(self.primes) * self.poly_degree * WORD
 
-    @property
+    @cached_property
     def answer_bytes(self) -> int:
         """Bytes of one answer ciphertext: two polynomials modulo q0."""
         return 2 * self.poly_degree * WORD
@@ -131,3 +155,128 @@ def parameter_set(name: str) -> ParameterSet:
         raise ConfigError(
             f"unknown parameter set {name!r}; this version knows {', '.join(PARAMETER_SETS)}"
         ) from None
+
+
+# --- Layouts -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How (people × columns) rows are cut into blocks of people and parts of columns."""
+
+    params: ParameterSet
+    people: int
+    columns: int
+    block: int
+    blocks: int = field(init=False)
+    columns_per_part: int = field(init=False)
+    parts: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        columns_per_part = self.params.poly_degree // self.block
+        object.__setattr__(self, "blocks", -(-self.people // self.block))
+        object.__setattr__(self, "columns_per_part", columns_per_part)
+        object.__setattr__(self, "parts", -(-self.columns // columns_per_part))
+
+    def block_slice(self, index: int) -> slice:
+        return slice(index * self.block, min((index + 1) * self.block, self.people))
+
+    def declared(self, part: int) -> tuple[slice, NDArray[np.intp]]:
+        """The columns of this part, and the coefficients that hold their inner products.
+
+        All other coefficients are garbage.
+        """
+        start = part * self.columns_per_part
+        stop = min(start + self.columns_per_part, self.columns)
+        return slice(start, stop), np.arange(1, stop - start + 1) * self.block - 1
+
+    def pack_rows(self, rows: NDArray[np.int32], part: int) -> NDArray[np.uint64]:
+        """(b, m) integer rows of one block -> N coefficients modulo t of one part."""
+        start = part * self.columns_per_part
+        columns = rows[::-1, start : start + self.columns_per_part].T
+        cells = np.zeros((self.columns_per_part, self.block), dtype=np.int64)
+        cells[: len(columns), self.block - len(rows) :] = columns
+        # Two's complement and t = 2^k: the mask is the residue, also of negative numbers.
+        return (cells.reshape(-1) & (self.params.plain_modulus - 1)).view(np.uint64)
+
+
+def centre(residues: NDArray[np.int64], modulus: int) -> NDArray[np.int64]:
+    """Residues in [0, t) -> the same classes in [−t/2, t/2)."""
+    return np.where(residues >= modulus // 2, residues - modulus, residues)
+
+
+@lru_cache(maxsize=256)  # both halves of a query ask, and training asks for the same shapes
+def choose_layout(
+    params: ParameterSet, people: int, columns: int, *, indicators: int = 1, answers: int = 1
+) -> Layout:
+    """The block size that makes the whole exchange cheapest; both parties compute the same one.
+
+    Few columns want large blocks (fewer encrypted columns travel); many columns and few people
+    want small ones (fewer answers need flooding).
+    """
+    block = MIN_BLOCK << np.arange((params.poly_degree // MIN_BLOCK).bit_length())
+    blocks, parts = -(-people // block), -(-columns // (params.poly_degree // block))
+    cost_ms = (
+        blocks * indicators * (_COLUMN_MS + parts * _MULTIPLY_MS) + parts * answers * _ANSWER_MS
+    )
+    return Layout(params, people, columns, int(block[np.argmin(cost_ms)]))
+
+
+# --- Ciphertexts as bytes: fixed sizes, checked residues, addition -------------------------------
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """A fresh symmetric encryption (c0, a), where a public seed stands for a: half the bytes."""
+
+    body: bytes
+    seed: bytes
+
+
+def check_seeded(params: ParameterSet, column: Seeded) -> None:
+    """Sizes, and each residue below its own prime, before SEAL sees a foreign byte."""
+    if len(column.body) != params.column_bytes or len(column.seed) != SEED_BYTES:
+        raise ProtocolError(
+            f"an encrypted column has {params.column_bytes} + {SEED_BYTES} bytes in {params.name}; "
+            f"got {len(column.body)} + {len(column.seed)}"
+        )
+    residues = np.frombuffer(column.body, dtype="<u8").reshape(len(params.primes), -1)
+    if (residues >= np.array(params.primes, dtype=np.uint64)[:, None]).any():
+        raise ProtocolError("an encrypted column holds a value that is not below its prime")
+
+
+def check_answer(params: ParameterSet, part: bytes) -> None:
+    """Size, and every coefficient below q0, before SEAL sees a foreign byte."""
+    if len(part) != params.answer_bytes:
+        raise ProtocolError(
+            f"an answer ciphertext has {params.answer_bytes} bytes in {params.name}; "
+            f"got {len(part)}"
+        )
+    if (np.frombuffer(part, dtype="<u8") >= np.uint64(params.primes[0])).any():
+        raise ProtocolError("an answer ciphertext holds a value that is not below q0")
+
+
+def pack_total(summands: Sequence[bytes], frame: bytes) -> bytes:
+    """Return what the relay sends beside the last summand: all digests, then the sum.
+
+    A company can make the relay drop a ciphertext and take another, in messages that never reach
+    the regulator. So the relay says what it added, and the regulator compares.
+    """
+    return b"".join((*summands, frame))
+
+
+def split_total(total: bytes, companies: int) -> tuple[tuple[bytes, ...], bytes]:
+    """Return the digests (in the order of the companies' names) and the frame of the sum."""
+    digests = tuple(total[j * DIGEST_BYTES : (j + 1) * DIGEST_BYTES] for j in range(companies))
+    return digests, total[companies * DIGEST_BYTES :]
+
+
+def add_answers(params: ParameterSet, parts: Sequence[bytes]) -> bytes:
+    """Homomorphic addition of several companies' answer ciphertexts. Needs no key and no SEAL."""
+    if not 1 <= len(parts) <= params.max_companies:
+        raise ConfigError(f"{params.name} adds 1 to {params.max_companies} companies")
+    total = np.zeros(params.answer_bytes // WORD, dtype=np.uint64)
+    for part in parts:
+        check_answer(params, part)
+        total = (total + np.frombuffer(part, dtype="<u8")) % np.uint64(params.primes[0])
+    return total.tobytes()

@@ -34,9 +34,9 @@ from isonomy.common.inspection._inspection import differences
 from isonomy.common.inspection.verdict import file_name
 from isonomy.common.people.cohort import group_count
 from isonomy.common.privacy.filters import IndividualFilter
-from isonomy.common.privacy.quantise import integer_norms_squared
+from isonomy.common.privacy.quantise import integer_norms
 from isonomy.common.privacy.queries import Query, cost_of
-from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.sealed_opening import Shown
 from isonomy.common.wire.messages import decode, frame_hash
 
@@ -54,7 +54,7 @@ class Charge:
         """From an opening that went through checks (0) to (6)."""
         query = decode(shown.opening.query_frame, Query)
         # For weighted sums the largest change that replacing the person's attribute can make.
-        norms = np.stack([integer_norms_squared(each) for each in differences(shown.opening.rows)])
+        norms = np.stack([integer_norms(each) for each in differences(shown.opening.rows)])
         counts = tuple(group_count(name, plan.groups) for name in query.attributes)
         factor_squared = cost_of(query.shape, counts, query.params).squared_l2
         price = np.array([factor_squared // query.params.row_bound**2, query.noise])

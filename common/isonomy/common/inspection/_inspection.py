@@ -29,7 +29,7 @@ from isonomy.common.crypto.he import SumBuilder
 from isonomy.common.people.cohort import group_count
 from isonomy.common.privacy.quantise import Order, integer_norms
 from isonomy.common.privacy.queries import Query, Shapes, shapes_of
-from isonomy.common.sums.company_half import add_block, block_columns, part_frames
+from isonomy.common.sums.company_half import block_columns, part_frames
 from isonomy.common.sums.openings import Opening
 from isonomy.common.sums.sealed_opening import SealedOpening, Shown
 from isonomy.common.wire.messages import (
@@ -49,7 +49,7 @@ def recompute(
     builder = SumBuilder(shapes.layout, sums=shapes.sums, zero=header.zero)
     stream = iter(columns[1:])
     for index in range(shapes.layout.blocks):
-        add_block(builder, opening.rows, index, block_columns(stream, index, shapes.indicators))
+        builder.add_block(index, opening.rows, block_columns(stream, index, shapes.indicators))
     return part_frames(builder, opening.seeds, blind=blind)
 
 

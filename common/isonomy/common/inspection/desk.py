@@ -42,7 +42,7 @@ from isonomy.common.inspection.verdict import InspectionFolder, Verdict
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.records import Inspection
 from isonomy.common.privacy.queries import Query, Shapes
-from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.sealed_opening import (
     DEMAND_DOMAIN,
     SealedOpening,

@@ -1,5 +1,6 @@
 """Who a party is: signing and sealing keys, the card that others pin, TLS certificates.
 
-`party` and `identity` hold a party's keys, `sealing` is where a frame is sealed and opened,
-`certificates` makes and renews TLS material. Any room above may import it.
+`party` and `identity` hold a party's keys, `boxes` seals something for somebody outside a session
+(session/sealed_links.py seals frames), `certificates` makes and renews TLS material. Any room above
+may import it.
 """

@@ -63,6 +63,7 @@ class PartyKeys:
     """A party's secret keys. There is no `repr` of them, and no way to print them."""
 
     def __init__(self, name: str, role: Role, identity: Identity, sealing: X25519PrivateKey):
+        self.name, self.role = name, role
         self.identity, self.sealing = identity, sealing
         self._card = _card(name, role, identity, sealing)
 
@@ -92,14 +93,6 @@ class PartyKeys:
         if keys.card() != card:
             raise ConfigError(f"the keys in {folder} do not belong to its card.json")
         return keys
-
-    @property
-    def name(self) -> str:
-        return self._card.name
-
-    @property
-    def role(self) -> Role:
-        return self._card.role
 
     def card(self) -> Card:
         return self._card

@@ -3,9 +3,8 @@
 An append-only file of hash-chained records. Only the regulator's side writes to it; anybody who
 holds a copy can verify it. It imports nothing but `base`. Public modules:
 
-    ledger      `Ledger`, the open file, and `verify_ledger`
-    records     the types of records
-    file        reading a file without its lock
+    ledger      `Ledger`, the open file; `read_ledger` and `verify_ledger`, without its lock
+    records     the types of records, and their lines
     entries     the records as a story, for people
-    state       `LedgerState`, the rules (private: lines, people, inspections)
+    state       `LedgerState`, the rules: where a budget is checked
 """

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from isonomy.common.ledger.file import read_ledger
+from isonomy.common.ledger.ledger import read_ledger
 from isonomy.common.ledger.records import (
     ClosePlan,
     Debit,

@@ -1,6 +1,6 @@
 """The regulator's privacy ledger on disk: append-only, hash-chained, one fsync before each answer.
 
-The rules live in state.py (no I/O), the lines in lines.py, reading and verifying a file in file.py;
+The rules live in state.py (no I/O), the lines in records.py;
 this module holds the lock and decides the order of write, fsync and belief.
 
 Formal guarantees (each has a test in tests/common/ledger):
@@ -14,21 +14,26 @@ Formal guarantees (each has a test in tests/common/ledger):
 What a file alone cannot show is a cut at the end of a record (a rollback): therefore the head
 travels in every signed answer, and `verify_ledger(path, known_head=…)` looks for it.
 
-A torn last line (see file.py) is copied to PATH.torn-<n> and cut off when the ledger is opened.
+A last line without its newline is *torn*: the process died in the write, so `debit` never returned
+and nothing left. It is copied to PATH.torn-<n> and cut off when the ledger is opened. A last line
+that is complete but wrong, or that has something other than a newline behind it, is no torn write
+but tampering. A line before the last is never torn.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import BinaryIO, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,22 +43,16 @@ from isonomy.common.base.errors import (
     ClockWentBack,
     ConfigError,
     DataError,
+    IsonomyError,
     LedgerTampered,
     StorageError,
+    UnknownSchema,
 )
 from isonomy.common.base.logs import logger
 from isonomy.common.base.merkle import merkle_root
-from isonomy.common.base.private_files import fsync_folder, open_file
-from isonomy.common.ledger._lines import seal, subset_root
-from isonomy.common.ledger.file import (
-    OnRecord,
-    keep_torn,
-    replay_lines,
-    storage_errors,
-    verify_ledger,
-    write_all,
-)
+from isonomy.common.base.private_files import fsync_folder, open_file, write_whole
 from isonomy.common.ledger.records import (
+    MAX_LINE_BYTES,
     NO_RECORD,
     Body,
     ClosePlan,
@@ -65,16 +64,20 @@ from isonomy.common.ledger.records import (
     Open,
     PeopleList,
     Reserve,
+    Sealed,
     Subset,
+    seal,
+    shared,
+    subset_root,
+    unseal,
 )
-from isonomy.common.ledger.state import LedgerState, PlanSummary
+from isonomy.common.ledger.state import LedgerState
 
 CLOCK_TOLERANCE_S = 120  # clocks are set back by seconds all the time
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-__all__ = ["DebitRecord", "Ledger", "PlanSummary", "verify_ledger"]
+OnRecord = Callable[[Sealed, LedgerState], None]
 
 
 def _locked(
@@ -320,9 +323,8 @@ class Ledger:
         """Check, write, fsync, and only then believe. A record that is there already is a no-op."""
         with self._mutex:
             state = self._ready()
-            if state.repeats(body):
+            if not state.check(body):
                 return
-            state.check(body)
             now = self._now(state.time) if now is None else now
             sealed, line = seal(body, seq=state.records, prev=state.head, time=now)
             # Condemned first and cleared last: whatever interrupts the lines between (a signal's
@@ -383,3 +385,124 @@ class Ledger:
         if os.getpid() != self._pid:  # a forked child shares the lock: both would write
             raise ConfigError("a ledger cannot be used in a forked process; open it there")
         return self._state
+
+
+# --- Reading and verifying, without a lock -------------------------------------------------------
+
+
+def verify_ledger(path: Path, *, known_head: bytes | None = None) -> LedgerState:
+    """Check a whole ledger without lock and without changing it; LedgerTampered names the line.
+
+    Returns what the ledger says. The checks, for each line:
+        (1) the first record, and no other, opens the ledger, in the schema that is known;
+        (2) the line is one record in canonical JSON, with exactly the fields of its type;
+        (3) `seq` counts from 0 without a gap;
+        (4) `prev` is the hash of the record before;
+        (5) `hash` is the hash of the record;
+        (6) memberships give the root they claim, hold nobody twice, subsets lie in their parent;
+        (7) with each reservation everybody stays within the cap;
+        (8) each debit names an open plan, people of that plan and a new query id, and leaves
+            everybody within the plan's reservation;
+        (9) each debit holds an answer;
+        (10) inspections go step by step, and no demanded request was answered without opening;
+        (11) at the end, `known_head` (from a signed answer), if given, is one of the records.
+    The numbers stand at the lines that check them, here, in records.py and state.py.
+    """
+    heads = set()
+    state = read_ledger(path, lambda sealed, _: heads.add(sealed.hash))  # (1) … (10)
+    if known_head is not None and known_head not in heads:  # (11) no rollback
+        raise LedgerTampered(f"{path} lacks a record that it once had: it was rolled back")
+    return state
+
+
+def read_ledger(path: Path, on_record: OnRecord | None = None) -> LedgerState:
+    """Return what a ledger says, verified but for (11), without lock and without changing it.
+
+    `on_record` gets each record with the state right after it.
+    """
+    with storage_errors(path), Path(path).open("rb") as file:
+        return replay_lines(path, file, on_record).state
+
+
+def write_shared(path: Path, target: Path) -> None:
+    """Write a copy for others: whole lines, secret subsets without the people in them."""
+    with storage_errors(path), path.open("rb") as file:
+        lines = [shared(line[:-1]) + b"\n" for line in file if line.endswith(b"\n")]
+    write_whole(target, b"".join(lines))
+
+
+@dataclass(frozen=True)
+class LedgerLines:
+    """What the lines of a ledger say, and where the last one stands."""
+
+    state: LedgerState
+    size: int  # of all complete lines
+    last_line: bytes
+    tail: bytes  # a torn line, or nothing
+
+
+def replay_lines(path: Path, file: BinaryIO, on_record: OnRecord | None = None) -> LedgerLines:
+    """Replay all complete lines under the rules; anything broken but a torn tail is tampering."""
+    state, size, last, tail = LedgerState(), 0, b"", b""
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), start=1):
+        if not line.endswith(b"\n"):
+            if len(line) > MAX_LINE_BYTES or _has_more_than_a_record(line):
+                raise LedgerTampered(f"{path}, line {number}: not a record, nor the start of one")
+            tail, state.torn = line, True
+            break
+        try:
+            sealed = unseal(line[:-1])
+            state.replay(sealed)
+        except UnknownSchema:
+            raise
+        except IsonomyError as error:
+            raise LedgerTampered(f"{path}, line {number}: {error}") from None
+        size, last = size + len(line), line
+        if on_record is not None:
+            on_record(sealed, state)
+    if not state.records:
+        raise LedgerTampered(f"{path}, line 1: no record opens this ledger")  # (1)
+    return LedgerLines(state, size, last, tail)
+
+
+def _has_more_than_a_record(tail: bytes) -> bool:
+    """Tell a changed newline from a torn write, which is always the beginning of a line."""
+    try:
+        text = tail.decode("utf-8", "surrogateescape")
+        _, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return end < len(text)
+
+
+def keep_torn(path: Path, tail: bytes) -> None:
+    """Copy a torn line aside before it is cut off; never over an earlier copy."""
+    number = 1
+    while (copy := path.with_name(f"{path.name}.torn-{number}")).exists():
+        number += 1
+    fd = open_file(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        write_all(fd, tail, 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    fsync_folder(path)
+
+
+def write_all(fd: int, data: bytes, offset: int) -> None:
+    """Write in one call; a short write is a failure (the next call would only say why)."""
+    if os.pwrite(fd, data, offset) != len(data):
+        raise OSError(0, "short write, the disk is probably full")
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's errors into ours."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist (or its folder); create it first") from None
+    except (PermissionError, IsADirectoryError, NotADirectoryError) as error:
+        raise ConfigError(f"{path} cannot be used as a ledger: {error.strerror}") from None
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}; nothing was answered") from None

@@ -1,19 +1,41 @@
-"""What a ledger record says: one small class per type, each checked when it is created.
+"""What a ledger record says, and how it becomes a line and back.
 
-Records are events (what happened). How they become lines is the business of lines.py, what they
-mean for anybody's budget that of state.py. Hashes of people, and answers, never appear in a `repr`.
+Records are events (what happened): one small class per type, checked when it is created. What they
+mean for anybody's budget is the business of state.py. Hashes of people, and answers, never appear
+in a `repr`.
+
+A line is canonical JSON and a newline. Around the fields of its type it carries `seq` (from 0),
+`prev` (hash of the line before), `time` (Unix seconds), `type`, and `hash`: SHA-256 with domain
+over the canonical record without `hash`. Hashes are written in hexadecimal digits, other bytes in
+base64, each in its one canonical form.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar, get_args
 
-from isonomy.common.base.canonical import HASH_BYTES, MAX_INTEGER, MEMBER_BYTES, canonical_json
-from isonomy.common.base.errors import ConfigError, DataError, UnknownSchema
+from isonomy.common.base.canonical import (
+    HASH_BYTES,
+    MAX_INTEGER,
+    MEMBER_BYTES,
+    canonical_json,
+    hash_bytes,
+    parse_canonical,
+)
+from isonomy.common.base.errors import (
+    ConfigError,
+    DataError,
+    ProtocolError,
+    UnknownSchema,
+    VerificationError,
+)
+from isonomy.common.base.merkle import merkle_root
 
 SCHEMA = 1
 MAX_QUERY_ID_CHARS = 128
@@ -22,13 +44,43 @@ ADJACENCIES = ("attribute", "sample")
 STEPS = ("demanded", "opened", "overdue", "passed", "failed")  # of an inspection, in order
 NO_RECORD = bytes(HASH_BYTES)  # `prev` of the first record
 
+MAX_LINE_BYTES = 1 << 28  # 256 MiB: twelve million people in one record
+
 _KIND = re.compile(r"[a-z][a-z-]{0,31}")
+_ENVELOPE = frozenset({"seq", "prev", "time", "type", "hash"})
+_HASHES = frozenset({"ledger_id", "tag", "root", "parent", "plan", "request_hash"})
+_BYTES = frozenset({"members", "positions", "answer", "salt"})
+_HEX64 = re.compile(r"[0-9a-f]{64}")
 
 Event = Mapping[str, str | int]
 
 
 @dataclass(frozen=True)
-class Open:
+class _Record:
+    """Checks the fields that records of several types have, by their names."""
+
+    TYPE: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name in _HASHES and (type(value) is not bytes or len(value) != HASH_BYTES):
+                raise ConfigError(f"{name} must be {HASH_BYTES} bytes")
+            if name in ("units", "cap_units"):
+                need_units(name, value)
+            if name == "query_id" and (
+                type(value) is not str or not 1 <= len(value) <= MAX_QUERY_ID_CHARS
+            ):
+                raise ConfigError(f"a query id is text of 1 to {MAX_QUERY_ID_CHARS} characters")
+            if name == "adjacency" and value not in ADJACENCIES:
+                raise ConfigError(f"adjacency must be one of {', '.join(ADJACENCIES)}")
+            if name == "answer" and (type(value) is not bytes or not value):  # (9) answer present
+                raise DataError("a debit needs its answer as non-empty bytes")
+        if "event" in vars(self):
+            object.__setattr__(self, "event", _checked_event(vars(self)["event"]))
+
+
+@dataclass(frozen=True)
+class Open(_Record):
     """The first record: the cap in units of μ² for every person, and δ as decimal text."""
 
     TYPE: ClassVar[str] = "open"
@@ -38,9 +90,8 @@ class Open:
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_schema(self.schema)
-        _need_hashes(ledger_id=self.ledger_id)
-        need_units("cap_units", self.cap_units)
         try:
             canonical = 0 < float(self.delta) < 1 and repr(float(self.delta)) == self.delta
         except (TypeError, ValueError):
@@ -50,7 +101,7 @@ class Open:
 
 
 @dataclass(frozen=True)
-class PeopleList:
+class PeopleList(_Record):
     """A membership, stored once: the concatenated 16-byte keyed hashes of ids, in row order."""
 
     TYPE: ClassVar[str] = "people"
@@ -58,7 +109,7 @@ class PeopleList:
     members: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        _need_hashes(root=self.root)
+        super().__post_init__()
         if not self.members or len(self.members) % MEMBER_BYTES:
             raise DataError(f"people must be one or more hashes of {MEMBER_BYTES} bytes each")
 
@@ -69,7 +120,7 @@ class PeopleList:
 
 
 @dataclass(frozen=True)
-class Subset:
+class Subset(_Record):
     """Some people of a stored root: ascending positions as little-endian 32-bit integers.
 
     A secret subset (of a plan that protects whole records) has a salt: its root commits to who is
@@ -83,7 +134,7 @@ class Subset:
     salt: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
-        _need_hashes(root=self.root, parent=self.parent)
+        super().__post_init__()
         if len(self.positions) % 4 or (self.salt and len(self.salt) != HASH_BYTES):
             raise DataError("a subset has positions of 4 bytes each, and perhaps a salt")
         if self.salt and not self.positions:
@@ -96,18 +147,15 @@ class Subset:
 
 
 @dataclass(frozen=True)
-class Key:
+class Key(_Record):
     """Names the key under which people are hashed: another key would reset every budget."""
 
     TYPE: ClassVar[str] = "key"
     tag: bytes
 
-    def __post_init__(self) -> None:
-        _need_hashes(tag=self.tag)
-
 
 @dataclass(frozen=True)
-class Reserve:
+class Reserve(_Record):
     """A plan's budget, set aside for every person of `root`."""
 
     TYPE: ClassVar[str] = "reserve"
@@ -117,14 +165,13 @@ class Reserve:
     individual: bool
 
     def __post_init__(self) -> None:
-        _need_hashes(plan=self.plan, root=self.root)
-        need_units("units", self.units)
+        super().__post_init__()
         if type(self.individual) is not bool:
             raise ConfigError("individual must be true or false")
 
 
 @dataclass(frozen=True)
-class ClosePlan:
+class ClosePlan(_Record):
     """A plan was closed: no more debits. What it did not spend is free again, unless `in_full`.
 
     `in_full`: all that was set aside counts as spent, because nobody knows what was (a restore).
@@ -135,13 +182,13 @@ class ClosePlan:
     in_full: bool = False
 
     def __post_init__(self) -> None:
-        _need_hashes(plan=self.plan)
+        super().__post_init__()
         if type(self.in_full) is not bool:
             raise ConfigError("in_full must be true or false")
 
 
 @dataclass(frozen=True)
-class Debit:
+class Debit(_Record):
     """One answered query: who is concerned, what it cost, what was answered."""
 
     TYPE: ClassVar[str] = "debit"
@@ -154,16 +201,6 @@ class Debit:
     event: Event
     answer: bytes = field(repr=False)
 
-    def __post_init__(self) -> None:
-        _need_hashes(plan=self.plan, request_hash=self.request_hash, root=self.root)
-        need_units("units", self.units)
-        _need_query_id(self.query_id)
-        if self.adjacency not in ADJACENCIES:
-            raise ConfigError(f"adjacency must be one of {', '.join(ADJACENCIES)}")
-        if type(self.answer) is not bytes or not self.answer:  # (9) answer present
-            raise DataError("a debit needs its answer as non-empty bytes")
-        object.__setattr__(self, "event", _checked_event(self.event))
-
 
 @dataclass(frozen=True)
 class DebitRecord(Debit):
@@ -173,9 +210,12 @@ class DebitRecord(Debit):
     time: int
     hash: bytes
 
+    def __post_init__(self) -> None:
+        """Nothing to check: its fields are those of a debit that was."""
+
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(_Record):
     """One step in the inspection of a request: on disk before anybody hears of it."""
 
     TYPE: ClassVar[str] = "inspection"
@@ -185,14 +225,13 @@ class Inspection:
     step: str
 
     def __post_init__(self) -> None:
-        _need_hashes(plan=self.plan, request_hash=self.request_hash)
-        _need_query_id(self.query_id)
+        super().__post_init__()
         if self.step not in STEPS:
             raise ConfigError(f"a step of an inspection is one of {', '.join(STEPS)}")
 
 
 @dataclass(frozen=True)
-class Note:
+class Note(_Record):
     """Something that happened and costs nothing: a deletion, a rotation, a clock set back."""
 
     TYPE: ClassVar[str] = "note"
@@ -202,7 +241,7 @@ class Note:
     def __post_init__(self) -> None:
         if type(self.kind) is not str or not _KIND.fullmatch(self.kind):
             raise ConfigError("a note's kind is a word of at most 32 lower-case letters")
-        object.__setattr__(self, "event", _checked_event(self.event))
+        super().__post_init__()
 
 
 Body = Open | Key | PeopleList | Subset | Reserve | ClosePlan | Debit | Inspection | Note
@@ -234,24 +273,118 @@ def need_units(name: str, value: object) -> None:
         raise ConfigError(f"{name} must be a whole number from 0 to 2^53 − 1")
 
 
-def _need_hashes(**values: object) -> None:
-    for name, value in values.items():
-        if type(value) is not bytes or len(value) != HASH_BYTES:
-            raise ConfigError(f"{name} must be {HASH_BYTES} bytes")
-
-
-def _need_query_id(value: object) -> None:
-    if type(value) is not str or not 1 <= len(value) <= MAX_QUERY_ID_CHARS:
-        raise ConfigError(f"a query id is text of 1 to {MAX_QUERY_ID_CHARS} characters")
-
-
 def _checked_event(event: Event) -> Event:
     """A copy that nobody can change; ConfigError for other values, or too many of them."""
-    if not all(type(value) in (str, int) for value in event.values()):
-        raise ConfigError("an event holds strings and integers only")
+    size = 0
+    for name, value in event.items():
+        if type(value) not in (str, int):
+            raise ConfigError("an event holds strings and integers only")
+        size += len(str(name)) + len(str(value)) + 8
     copy = dict(event)
     # A character takes six bytes at most (\u00xx), so a short event need not be written out.
-    size = sum(len(str(part)) + 4 for item in copy.items() for part in item)
     if 6 * size > MAX_EVENT_BYTES and len(canonical_json(copy)) > MAX_EVENT_BYTES:
         raise ConfigError(f"an event of more than {MAX_EVENT_BYTES} bytes")
     return MappingProxyType(copy)
+
+
+# --- Lines ---------------------------------------------------------------------------------------
+
+_TYPES: dict[object, type[Body]] = {record.TYPE: record for record in get_args(Body)}
+
+
+def seal(body: Body, *, seq: int, prev: bytes, time: int) -> tuple[Sealed, bytes]:
+    """Put `body` into the chain; returns the record and its line, newline included."""
+    record: dict[str, Any] = dict(vars(body))
+    for name in record.keys() & _HASHES:
+        record[name] = record[name].hex()
+    for name in record.keys() & _BYTES:
+        record[name] = base64.b64encode(record[name]).decode("ascii")
+    if "event" in record:
+        record["event"] = dict(record["event"])
+    record |= {"seq": seq, "prev": prev.hex(), "time": time, "type": body.TYPE}
+    digest = _record_hash(record)
+    line = canonical_json({**record, "hash": digest.hex()}) + b"\n"
+    if len(line) > MAX_LINE_BYTES:
+        raise DataError(f"a record of {len(line)} bytes; at most {MAX_LINE_BYTES} are stored")
+    return Sealed(seq, prev, time, digest, body), line
+
+
+def unseal(line: bytes) -> Sealed:
+    """Read one line (without its newline), trusting nothing: form, fields, roots and hash."""
+    record: Any = parse_canonical(line, max_bytes=MAX_LINE_BYTES)  # (2) canonical
+    if not isinstance(record, dict) or not record.keys() >= _ENVELOPE:
+        raise ProtocolError("a record without seq, prev, time, type or hash")
+    digest = _hash_of(record.pop("hash"))
+    if _record_hash(record) != digest:  # (5) hash
+        raise VerificationError("the record's hash does not match its content")
+    need_units("seq", record["seq"])
+    need_units("time", record["time"])
+    values = {name: value for name, value in record.items() if name not in _ENVELOPE}
+    body = _body(record["type"], values)
+    return Sealed(record["seq"], _hash_of(record["prev"]), record["time"], digest, body)
+
+
+def subset_root(parent: bytes, positions: bytes, salt: bytes = b"") -> bytes:
+    """Return a subset's root. Cheap on purpose: the parent's root already binds the people."""
+    if salt:  # who does not know it cannot try out who is in the subset
+        return hash_bytes("isonomy/secret-subset", parent, salt, positions)
+    return hash_bytes("isonomy/subset", parent, positions)
+
+
+def shared(line: bytes) -> bytes:
+    """Return a line as others may hold it: a secret subset without the people in it."""
+    record: Any = parse_canonical(line, max_bytes=MAX_LINE_BYTES)
+    if record.get("salt"):
+        record |= {"positions": "", "salt": ""}
+    return canonical_json(record)
+
+
+def _record_hash(record: dict[str, object]) -> bytes:
+    # The root of a secret subset commits to its people, so the chain holds without them.
+    if record["type"] == Subset.TYPE and (record.get("salt") or not record.get("positions")):
+        record = {**record, "positions": "", "salt": ""}
+    return hash_bytes("isonomy/ledger/record", canonical_json(record))
+
+
+def _body(kind: object, values: dict[str, Any]) -> Body:
+    """Build the body of a line: exactly the fields of its type, and roots that fit their people."""
+    record = _TYPES.get(kind) if isinstance(kind, str) else None
+    if record is Open:  # (1) schema, before the fields: a newer schema may have others
+        check_schema(values.get("schema"))
+    if record is None or values.keys() != {each.name for each in fields(record)}:
+        raise ProtocolError("a record of an unknown type, or with other fields than its type has")
+    body = record(**{name: _from_json(name, value) for name, value in values.items()})
+    if isinstance(body, PeopleList) and merkle_root(body.split()) != body.root:  # (6) lists' roots
+        raise VerificationError("the people do not match their Merkle root")
+    match body:
+        case Subset(root, parent, positions, salt) if positions:  # (6)
+            if subset_root(parent, positions, salt) != root:
+                raise VerificationError("the positions do not match the subset's root")
+    return body
+
+
+def _from_json(name: str, value: object) -> Any:
+    if name in _HASHES:
+        return _hash_of(value)
+    if name in _BYTES:
+        return _bytes_of(value)
+    if name == "event" and not isinstance(value, dict):
+        raise ProtocolError("an event that is not an object")
+    return value
+
+
+def _hash_of(value: object) -> bytes:
+    if not isinstance(value, str) or not _HEX64.fullmatch(value):
+        raise ProtocolError("a hash that is not 64 lower-case hex digits")
+    return bytes.fromhex(value)
+
+
+def _bytes_of(value: object) -> bytes:
+    try:
+        data = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
+    except (binascii.Error, ValueError):
+        data = b""
+    # Base64 has several texts for one value (loose padding bits): only the canonical one counts.
+    if base64.b64encode(data).decode("ascii") != value:
+        raise ProtocolError("not base64 in canonical form")
+    return data

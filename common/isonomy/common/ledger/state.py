@@ -28,6 +28,12 @@ Ordering rules:
 
 `check` raises and changes nothing; `apply` changes and does not raise. A record is written to disk
 between the two.
+
+How inspections go (rule 6; `InspectionSteps`):
+    demanded  →  [opened]  →  passed | failed         drawn while the plan runs
+    demanded              →  overdue                 not opened in time, which counts as failed
+    answered              →  passed | failed         opened later, from the company's file
+    passed                →  failed                  a later inspection may find more, never less
 """
 
 from __future__ import annotations
@@ -46,8 +52,6 @@ from isonomy.common.base.errors import (
     ReplayRefused,
     VerificationError,
 )
-from isonomy.common.ledger._inspections import InspectionSteps
-from isonomy.common.ledger._people import LedgerPeople, Positions
 from isonomy.common.ledger.records import (
     NO_RECORD,
     Body,
@@ -62,6 +66,14 @@ from isonomy.common.ledger.records import (
     Sealed,
     Subset,
 )
+
+Positions = NDArray[np.uint32] | slice
+_BEFORE = {  # the steps of an inspection that may come before
+    "opened": ("demanded",),
+    "overdue": ("demanded",),
+    "passed": ("demanded", "opened"),
+    "failed": ("demanded", "opened", "passed"),
+}
 
 
 @dataclass(frozen=True)
@@ -81,6 +93,7 @@ class PlanSummary:
 @dataclass
 class _Plan:
     terms: Reserve
+    people: NDArray[np.uint32]  # (people of the plan's root,) their numbers
     spent: NDArray[np.int64]  # (people of the plan's root,)
     is_open: bool = True
     in_full: bool = False  # all that was set aside counts as spent, for ever
@@ -99,6 +112,7 @@ class LedgerState:
         self.time = 0  # of the last record, in Unix seconds
         self.head = NO_RECORD
         self._people = LedgerPeople()
+        self._secret_roots: set[bytes] = set()  # nobody else may learn who is in these subsets
         self._set_aside = np.zeros(0, np.int64)  # (people,) counted against the cap
         self._spent = np.zeros(0, np.int64)  # (people,) debited, or reserved individually
         self._plans: dict[bytes, _Plan] = {}
@@ -113,10 +127,11 @@ class LedgerState:
             raise VerificationError(f"record number {self.records} expected, {sealed.seq} found")
         if sealed.prev != self.head:  # (4) chain
             raise VerificationError("the record does not follow the one before it")
-        self.check(sealed.body)
+        if not self.check(sealed.body):
+            raise ReplayRefused("the ledger already holds this record")
         self.apply(sealed)
 
-    def repeats(self, body: Body) -> bool:
+    def _repeats(self, body: Body) -> bool:
         """Say whether the ledger already holds `body`; ReplayRefused if it holds a rival of it."""
         match body:
             case Key() if self.key is not None:
@@ -148,12 +163,12 @@ class LedgerState:
                 return self._inspections.holds(body)
         return False
 
-    def check(self, body: Body) -> None:
-        """Raise if `body` may not come next. Changes nothing."""
+    def check(self, body: Body) -> bool:
+        """Raise if `body` may not come next; False if it is there already. Changes nothing."""
         if isinstance(body, Open) != (self.opening is None):  # (1) `open` first, and only there
             raise VerificationError("exactly the first record of a ledger opens it")
-        if self.repeats(body):
-            raise ReplayRefused("the ledger already holds this record")
+        if self._repeats(body):
+            return False
         match body:
             case PeopleList():
                 if len(set(body.split())) != len(body.members) // 16:  # (6) distinct
@@ -170,6 +185,7 @@ class LedgerState:
                 answered = debit.request_hash if debit and debit.plan == body.plan else None
                 may_begin = plan.is_open and debit is None
                 self._inspections.check(body, may_begin=may_begin, answered=answered)
+        return True
 
     def apply(self, sealed: Sealed) -> None:
         """Take a record that `check` let through."""
@@ -185,17 +201,31 @@ class LedgerState:
                 self._spent = np.concatenate([self._spent, more])
             case Subset() as subset:
                 self._people.add_subset(subset)
+                if subset.is_secret:
+                    self._secret_roots.add(subset.root)
                 self.is_copy |= not subset.positions
             case Reserve(plan, root, units, individual) as terms:
                 people_of = self._people.numbers(root)
-                self._plans[plan] = _Plan(terms, np.zeros(len(people_of), np.int64))
+                spent = np.zeros(len(people_of), np.int64)
+                self._plans[plan] = _Plan(terms, people_of, spent)
                 self._set_aside[people_of] += units
                 if individual:
                     self._count_in_full(self._plans[plan])
             case ClosePlan(plan, in_full):
                 self._close(self._plans[plan], in_full=in_full)
             case Debit() as debit:
-                self._debit(sealed, debit)
+                plan_state = self._plans[debit.plan]
+                plan_state.answers += 1
+                places = self._people.within(debit.root, plan_state.terms.root)
+                if debit.root in self._secret_roots:
+                    self._count_in_full(plan_state)
+                if not plan_state.terms.individual:
+                    plan_state.spent[places] += debit.units
+                if not plan_state.in_full:
+                    self._spent[plan_state.people[places]] += debit.units
+                self._debits[debit.query_id] = DebitRecord(
+                    **vars(debit), seq=sealed.seq, time=sealed.time, hash=sealed.hash
+                )
             case Inspection() as step:
                 self._inspections.apply(step)
         self.records += 1
@@ -209,24 +239,22 @@ class LedgerState:
         plan_hash: bytes,
         root: bytes,
         units: int,
-        among: NDArray[np.integer] | None = None,
+        among: NDArray[np.integer] | slice = slice(None),
     ) -> None:
         """Raise exactly if a debit of `units` for the people of `root` may not be written.
 
         `among` names some of them by position: the check of a subset that is not stored yet.
         """
         plan = self._plan(plan_hash)
-        positions = self._within(root, plan)
-        if among is not None:
-            subset = np.asarray(among)
-            positions = subset if isinstance(positions, slice) else positions[subset]
+        positions = self._people.within(root, plan.terms.root)
+        spent = plan.spent[positions][among]
         if not plan.is_open:
             raise BudgetExceeded(
                 f"plan {_short(plan_hash)} is closed; its unspent budget was given back"
             )
         if plan.terms.individual:
             return
-        unspent = plan.terms.units - int(plan.spent[positions].max(initial=0))
+        unspent = plan.terms.units - int(spent.max(initial=0))
         if units > unspent:  # (8) debits within the reservation
             raise BudgetExceeded(
                 f"the query costs {units} units; the people of {_short(root)} have {unspent} of "
@@ -303,7 +331,7 @@ class LedgerState:
         0 for a closed plan, and for an individual one: its reservation counts as spent already.
         """
         plan = self._plan(plan_hash)
-        positions = self._within(root, plan)
+        positions = self._people.within(root, plan.terms.root)
         if plan.terms.individual or not plan.is_open:
             return 0
         return plan.terms.units - int(plan.spent[positions].max(initial=0))
@@ -348,40 +376,155 @@ class LedgerState:
             raise ConfigError(f"no budget is reserved for plan {_short(plan)}; approve it first")
         return self._plans[plan]
 
-    def _within(self, root: bytes, plan: _Plan) -> Positions:
-        """Return where the people of `root` stand in the plan's list of people."""
-        positions = self._people.within(root, plan.terms.root)
-        if positions is None:
-            raise ConfigError(
-                f"the people of {_short(root)} are no subset of those of plan "
-                f"{_short(plan.terms.plan)}"
-            )
-        return positions
-
     def _close(self, plan: _Plan, *, in_full: bool) -> None:
         plan.is_open = False
         if in_full:
             self._count_in_full(plan)
         if not plan.in_full:
-            self._set_aside[self._people.numbers(plan.terms.root)] -= plan.terms.units - plan.spent
+            self._set_aside[plan.people] -= plan.terms.units - plan.spent
 
     def _count_in_full(self, plan: _Plan) -> None:
         if not plan.in_full:
-            self._spent[self._people.numbers(plan.terms.root)] += plan.terms.units - plan.spent
+            self._spent[plan.people] += plan.terms.units - plan.spent
             plan.in_full = True
 
-    def _debit(self, sealed: Sealed, debit: Debit) -> None:
-        plan = self._plans[debit.plan]
-        plan.answers += 1
-        if self._people.is_secret(debit.root):
-            self._count_in_full(plan)
-        if not plan.terms.individual:
-            plan.spent[self._within(debit.root, plan)] += debit.units
-        if not plan.in_full:
-            self._spent[self._people.numbers(debit.root)] += debit.units
-        self._debits[debit.query_id] = DebitRecord(
-            **vars(debit), seq=sealed.seq, time=sealed.time, hash=sealed.hash
+
+@dataclass(frozen=True)
+class _Group:
+    """People of a root: person numbers, or positions within `parent` (none if withheld)."""
+
+    parent: bytes | None
+    positions: NDArray[np.uint32]  # (people,)
+
+
+class LedgerPeople:
+    """Numbers for people, in the order of their first appearance.
+
+    People are the keyed hashes of their ids; nothing here knows whose they are.
+    """
+
+    def __init__(self) -> None:
+        self._person: dict[bytes, int] = {}
+        self._groups: dict[bytes, _Group] = {}
+
+    def __len__(self) -> int:
+        return len(self._person)
+
+    def __contains__(self, root: bytes) -> bool:
+        return root in self._groups
+
+    def number(self, member: bytes) -> int | None:
+        """The number of a person, if the ledger knows them."""
+        return self._person.get(member)
+
+    def members(self, root: bytes) -> int:
+        """Count the people of a root."""
+        return len(self._group(root).positions)
+
+    def add_list(self, root: bytes, members: list[bytes]) -> None:
+        """Take a list; who is new gets the next number."""
+        person = self._person
+        numbers = [person.setdefault(member, len(person)) for member in members]
+        self._groups[root] = _Group(None, np.array(numbers, np.uint32))
+
+    def add_subset(self, body: Subset) -> None:
+        """Take some people of a list."""
+        self._groups[body.root] = _Group(body.parent, np.frombuffer(body.positions, "<u4"))
+
+    def check_subset(self, body: Subset) -> None:
+        """Raise unless the positions ascend and lie within the parent."""
+        positions = np.frombuffer(body.positions, "<u4")
+        ascending = bool(np.all(positions[1:] > positions[:-1]))
+        most = int(positions.max(initial=0))
+        if not ascending or most >= self.members(body.parent):  # (6) positions
+            raise DataError("a subset's positions must ascend and lie within its parent")
+
+    def numbers(self, root: bytes) -> NDArray[np.uint32]:
+        """Return the person numbers of a root, all different."""
+        group = self._group(root)
+        numbers = group.positions
+        while group.parent is not None:
+            group = self._groups[group.parent]
+            numbers = group.positions[numbers]
+        return numbers
+
+    def within(self, root: bytes, whole: bytes) -> Positions:
+        """Where the people of `root` stand in the list `whole`; ConfigError if they do not."""
+        if root == whole:
+            return slice(None)
+        group = self._group(root)
+        positions = group.positions
+        while group.parent is not None:
+            if group.parent == whole:
+                return positions
+            group = self._groups[group.parent]
+            positions = group.positions[positions]
+        raise ConfigError(
+            f"the people of {_short(root)} are no subset of those of {_short(whole)}, which the "
+            "plan is about"
         )
+
+    def _group(self, root: bytes) -> _Group:
+        if root not in self._groups:
+            raise ConfigError(f"the ledger knows no people with root {root.hex()[:12]}; add them")
+        return self._groups[root]
+
+
+class InspectionSteps:
+    """How far each inspected request has come."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, bytes], Inspection] = {}  # last step of each request
+        self._demanded: dict[str, bytes] = {}  # the request last demanded of each query id
+
+    def holds(self, body: Inspection) -> bool:
+        """Whether this very step was the request's last."""
+        return self._last.get((body.query_id, body.request_hash)) == body
+
+    def check(self, body: Inspection, *, may_begin: bool, answered: bytes | None) -> None:
+        """Raise unless the step may come next.
+
+        `may_begin`: the plan is open and the query unanswered; `answered`: the request that was.
+        """
+        last = self._last.get((body.query_id, body.request_hash))
+        if body.step == "demanded":
+            # Again only for another request, after the first one was opened and its key was lost.
+            opened = self._step(body.query_id) in (None, "opened", "passed")
+            allowed = last is None and may_begin and opened
+        elif last is None:
+            allowed = body.step in ("passed", "failed") and answered == body.request_hash
+        else:
+            allowed = last.plan == body.plan and last.step in _BEFORE[body.step]
+        if not allowed:  # (10) steps in order
+            raise VerificationError(
+                f"an inspection of query {body.query_id!r} cannot be {body.step!r} here"
+            )
+
+    def check_debit(self, body: Debit) -> None:
+        """Raise if the query is under inspection and this request did not get through it."""
+        if body.query_id not in self._demanded:
+            return
+        opened = self._step(body.query_id) in ("opened", "passed")
+        if self._demanded[body.query_id] != body.request_hash or not opened:  # (10) all are opened
+            raise VerificationError(
+                f"query {body.query_id!r} was to be inspected and this request did not pass"
+            )
+
+    def apply(self, step: Inspection) -> None:
+        """Take a step that `check` let through."""
+        self._last[step.query_id, step.request_hash] = step
+        if step.step == "demanded":
+            self._demanded[step.query_id] = step.request_hash
+
+    def of_plan(self, plan: bytes) -> tuple[Inspection, ...]:
+        """A plan's inspected requests by time of demand, each with its last step."""
+        return tuple(each for each in self._last.values() if each.plan == plan)
+
+    def _step(self, query_id: str) -> str | None:
+        """How far the inspection of the request that was demanded last has come."""
+        if query_id not in self._demanded:
+            return None
+        return self._last[query_id, self._demanded[query_id]].step
 
 
 def _short(digest: bytes) -> str:

@@ -122,7 +122,7 @@ class AttributeTable:
         groups: Mapping[str, Sequence[str]],
     ) -> None:
         self.cohort = cohort
-        self._labels: dict[str, tuple[str, ...]] = {}
+        self.groups: dict[str, tuple[str, ...]] = {}  # public labels of every attribute
         self._codes: dict[str, NDArray[np.int64]] = {}
         if set(values) != set(groups):
             raise ConfigError("every attribute needs its values and its declared groups")
@@ -151,18 +151,13 @@ class AttributeTable:
                 f"attribute {name!r} has {int((codes < 0).sum())} values outside its declared "
                 "groups; declare them or map them first"
             )
-        self._labels[name], self._codes[name] = labels, codes
-
-    @property
-    def groups(self) -> dict[str, tuple[str, ...]]:
-        """Public labels of every attribute."""
-        return dict(self._labels)
+        self.groups[name], self._codes[name] = labels, codes
 
     def codes(self, expression: str) -> NDArray[np.int64]:
         """(people,) group number of each person for an attribute or an intersection."""
         total = np.zeros(len(self.cohort), dtype=np.int64)
-        for name in split_expression(expression, self._labels):
-            total = total * len(self._labels[name]) + self._codes[name]
+        for name in split_expression(expression, self.groups):
+            total = total * len(self.groups[name]) + self._codes[name]
         return total
 
 

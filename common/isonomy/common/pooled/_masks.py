@@ -32,7 +32,7 @@ from isonomy.common.base.canonical import HASH_BYTES, hash_bytes
 from isonomy.common.base.errors import ConfigError, ProtocolError
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Parcel
+from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.wire.envelopes import payload_digest
 from isonomy.common.wire.messages import ATTEMPT_BYTES, frames_hash
 from isonomy.wire.v1 import session_pb2 as wire

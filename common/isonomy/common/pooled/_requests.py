@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from isonomy.common.base.errors import AttemptLost, ProtocolError
-from isonomy.common.crypto.ciphertexts import split_total
+from isonomy.common.crypto.params import split_total
 from isonomy.common.pooled._masks import PooledTotals
-from isonomy.common.session.links import Parcel
+from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.wire.envelopes import Purpose
 from isonomy.common.wire.messages import (
     SumHeader,

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from isonomy.common.base.errors import CapacityError, ConfigError, ProtocolError
 from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
-from isonomy.common.crypto.packing import MIN_BLOCK, Layout
+from isonomy.common.crypto.params import MIN_BLOCK, Layout
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.pooled._masks import (
     MaskKey,
@@ -25,12 +26,12 @@ from isonomy.common.pooled._masks import (
     pooled_digests_hash,
 )
 from isonomy.common.privacy.queries import MAX_ANSWERS, Query, Shapes
-from isonomy.common.remote.remote import RemoteRegulator, Retrying
+from isonomy.common.remote.exchanges import RemoteRegulator, Retrying
 from isonomy.common.session.connection import Session
-from isonomy.common.sums.channel import Capabilities, Channel, Prepared, Released, Terms
-from isonomy.common.sums.company_half import CompanyHalf, mask_values
-from isonomy.common.sums.encrypted import Reply, read_reply
+from isonomy.common.sums.channel import Capabilities, Channel
+from isonomy.common.sums.company_half import CompanyHalf, Reply, mask_values, read_reply
 from isonomy.common.sums.openings import MemoryOpenings, OpeningStore, StoredRequest
+from isonomy.common.sums.question import Prepared, Released, Terms
 from isonomy.common.wire.envelopes import Purpose, payload_digest
 from isonomy.common.wire.messages import Answer, frame_hash
 
@@ -43,7 +44,7 @@ class PooledChannel:
     ) -> None:
         plan = session.plan
         if len(plan.companies) < 2:
-            raise ConfigError("a plan of one company takes the channel of remote.py")
+            raise ConfigError("a plan of one company takes `remote_channel`")
         self._place, self._companies = company_index(plan, session.keys.name), len(plan.companies)
         share = plan.shares[self._place]
         if (cohort.root.hex(), len(cohort)) != (share.cohort_root, share.people):
@@ -124,7 +125,7 @@ class PooledChannel:
             raise ProtocolError("the regulator chose a block size that does not exist")
         alone = shapes.layout
         layout = Layout(alone.params, alone.people, alone.columns, block)
-        pooled = Shapes(layout, shapes.indicators, shapes.sums)
+        pooled = replace(shapes, layout=layout, parts=shapes.sums * layout.parts)
         # What shapes_of checks for a block size of our own choice.
         products = 1 if query.shape == "groups" else shapes.indicators
         try:

@@ -30,15 +30,15 @@ from isonomy.common.base.errors import (
     ReplayRefused,
     VerificationError,
 )
-from isonomy.common.crypto.ciphertexts import check_answer
 from isonomy.common.crypto.he import QueryKey
+from isonomy.common.crypto.params import check_answer
 from isonomy.common.keys.identity import Identity
 from isonomy.common.pooled._masks import PooledReply, add_masked, pooled_digests_hash, share_slices
 from isonomy.common.pooled._requests import PooledRequest, Reply, read_request, relay_totals
 from isonomy.common.pooled.store import PooledStore
 from isonomy.common.privacy.queries import Query, query_id_prefix
-from isonomy.common.session.links import Parcel
-from isonomy.common.sums.custodian import Authorised, Custodian
+from isonomy.common.session.sealed_links import Parcel
+from isonomy.common.sums.noise_and_budget import Authorised, Custodian
 from isonomy.common.sums.regulator_half import (
     MAX_OPEN_ATTEMPTS,
     column_frames,

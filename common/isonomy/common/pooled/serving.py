@@ -17,9 +17,9 @@ from isonomy.common.pooled._masks import MAX_TOTALS_BYTES
 from isonomy.common.pooled._requests import Reply
 from isonomy.common.pooled.half import PooledHalf
 from isonomy.common.privacy.queries import MAX_ANSWERS
-from isonomy.common.remote.remote import marked
+from isonomy.common.remote.exchanges import marked
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Parcel
+from isonomy.common.session.sealed_links import Parcel
 
 POLL_S = 0.5  # how soon it is noticed that a company is done
 MAX_HEADER_BYTES = 4096

@@ -4,10 +4,9 @@ Only numbers: no people, no files, no network. Public modules:
 
     queries        what a query is, and its sensitivity
     declarations   what a query is for, in a form that the regulator checks
-    accounting     μ² to ε and back; units: the integers that the ledger adds up
-    noise          exact samplers; all randomness comes from the operating system
+    accounting     μ² to ε and back, in the integers that the ledger adds up
+    noise          exact samplers; sums/noise_and_budget.py adds what they draw to an answer
     quantise       rows as integers, clipped exactly
     filters        individual budgets
-    dual, dual_keeper   the multipliers λ of PF-LD, the same on both sides
-    query_log      events for other accountants
+    dual           the multipliers λ of PF-LD, the same on both sides
 """

@@ -31,19 +31,33 @@ Formal guarantees (tests/common/privacy/test_accounting.py has one test of each 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
+from typing import SupportsIndex
 
 from scipy import special
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError
-from isonomy.common.privacy.filters import GaussianFilter, IndividualFilter
-from isonomy.common.privacy.units import UNITS_PER_MU2, ceil_div, checked_integer
+
+UNITS_PER_MU2 = 10**12
+"""One unit is 10^-12 of μ²."""
 
 _MAX_UNITS = 10**30
 """Beyond μ = 10^9 floats no longer carry the formula; ε is then reported as infinite."""
+
+
+def checked_integer(name: str, value: SupportsIndex, least: int) -> int:
+    """The value as a Python integer; floats are refused, because they would round silently."""
+    try:
+        result = operator.index(value)
+    except TypeError:
+        raise ConfigError(f"{name} must be an integer, not {type(value).__name__}") from None
+    if isinstance(value, bool) or result < least:
+        raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return result
 
 
 # --- What one release costs ---------------------------------------------------------------------
@@ -53,7 +67,7 @@ def gaussian_units(sensitivity_squared: int, sigma: int) -> int:
     """Debit of one Gaussian release: ⌈10^12·Δ₂²/σ²⌉, in integers."""
     squared = checked_integer("sensitivity_squared", sensitivity_squared, 0)
     sigma = checked_integer("sigma", sigma, 1)
-    return ceil_div(squared * UNITS_PER_MU2, sigma * sigma)
+    return -(-squared * UNITS_PER_MU2 // (sigma * sigma))
 
 
 def _laplace_mu(epsilon: float) -> float:
@@ -83,7 +97,7 @@ def laplace_units(sensitivity: int, scale: int) -> int:
     if sensitivity == 0:
         return 0
     if sensitivity > 1000 * scale:
-        return ceil_div(8 * sensitivity * UNITS_PER_MU2, scale)
+        return -(-8 * sensitivity * UNITS_PER_MU2 // scale)
     mu = _laplace_mu(sensitivity / scale)  # Python rounds a quotient of integers correctly
     padded = Fraction(mu) ** 2 * UNITS_PER_MU2 * (1 + Fraction(1, 2**40))
     return max(1, math.ceil(padded))  # an ε that underflows is still not free
@@ -196,27 +210,25 @@ def units_for(epsilon: float, delta: float) -> int:
 # --- How much noise a debit buys ----------------------------------------------------------------
 
 
-def _affordable(units: int) -> int:
-    units = checked_integer("units", units, -(2**63))
+def _check_affordable(units: int) -> None:
     if units <= 0:
         raise BudgetExceeded(
             f"a release needs at least one unit of privacy budget, {units} are left; "
             "ask for fewer releases or a larger cap"
         )
-    return units
 
 
 def sigma_for(units: int, sensitivity_squared: int) -> int:
     """The smallest integer σ with gaussian_units(Δ₂², σ) <= units: ⌈√⌈10^12·Δ₂²/units⌉⌉."""
-    units = _affordable(units)
+    _check_affordable(units)
     squared = checked_integer("sensitivity_squared", sensitivity_squared, 0)
-    least = max(1, ceil_div(squared * UNITS_PER_MU2, units))  # σ² must be at least this
+    least = max(1, -(-squared * UNITS_PER_MU2 // units))  # σ² must be at least this
     return math.isqrt(least - 1) + 1
 
 
 def laplace_scale_for(units: int, sensitivity: int) -> int:
     """The smallest integer scale b with laplace_units(Δ₁, b) <= units."""
-    units = _affordable(units)
+    _check_affordable(units)
     sensitivity = checked_integer("sensitivity", sensitivity, 0)
     low, high = 0, 1
     while laplace_units(sensitivity, high) > units:
@@ -269,25 +281,3 @@ class Split:
             name: math.floor(cap * shares[name] / (whole * queries))
             for name, (queries, _) in self.stages.items()
         }
-
-    def sigma_per_query(self, cap_units: int, sensitivity_squared: int) -> dict[str, int]:
-        """The least noise that each query's units allow, for this squared L2 sensitivity."""
-        return {
-            name: sigma_for(units, sensitivity_squared)
-            for name, units in self.units_per_query(cap_units).items()
-        }
-
-
-__all__ = [
-    "UNITS_PER_MU2",
-    "GaussianFilter",
-    "IndividualFilter",
-    "Split",
-    "delta_of",
-    "epsilon_of",
-    "gaussian_units",
-    "laplace_scale_for",
-    "laplace_units",
-    "sigma_for",
-    "units_for",
-]

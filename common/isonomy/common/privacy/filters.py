@@ -1,9 +1,13 @@
-"""Filters: accounts that refuse the first charge beyond their cap.
+"""The individual filter: an account for each person that refuses the first charge beyond its cap.
 
-`GaussianFilter` is one account for all; `IndividualFilter` has one per person, charged by the
-person's own row. Both hold under fully adaptive queries. Guarantees: see `accounting`. Before an
-answer the regulator checks the ledger (sums/custodian.py), and the company its own books
-(sums/accounts.py).
+Why refusing is enough although queries and σ are chosen in the light of earlier answers: Smith &
+Thakurta 2022, "Fully adaptive composition for Gaussian differential privacy", show that if every
+step is μ_t-GDP given the past and Σ μ_t² <= B holds on every path, then the whole interaction is
+√B-GDP: nothing is paid for the adaptivity. Refusing *before* the sum passes B makes it hold on
+every path. So the ε to certify is that of the cap; the sum so far is only "spent".
+
+Guarantees: see `accounting`. Before an answer the regulator checks the ledger
+(sums/noise_and_budget.py), and the company its own books (sums/accounts.py).
 """
 
 from __future__ import annotations
@@ -11,49 +15,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.base.errors import BudgetExceeded, ConfigError
-from isonomy.common.privacy.units import UNITS_PER_MU2, ceil_div, checked_integer
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.privacy.accounting import UNITS_PER_MU2, checked_integer
 
 _MAX_CAP = 2**62
 """Largest cap of an individual filter: spent + one debit must fit into 64 bits."""
-
-
-class GaussianFilter:
-    """Refuses the first charge that would take Σ μ_t² above the cap.
-
-    Why this is enough although queries and σ are chosen in the light of earlier answers: Smith &
-    Thakurta 2022, "Fully adaptive composition for Gaussian differential privacy", show that if
-    every step is μ_t-GDP given the past and Σ μ_t² <= B holds on every path, then the whole
-    interaction is √B-GDP: nothing is paid for the adaptivity. The condition on every path is what
-    refusing *before* the sum passes B enforces. So the ε to certify is that of the cap; the sum
-    so far, itself a function of the answers, is only "spent".
-    """
-
-    def __init__(self, cap_units: int) -> None:
-        self._cap = checked_integer("cap_units", cap_units, 0)
-        self._spent = 0
-
-    @property
-    def cap(self) -> int:
-        return self._cap
-
-    @property
-    def spent(self) -> int:
-        return self._spent
-
-    @property
-    def remaining(self) -> int:
-        return self._cap - self._spent
-
-    def charge(self, units: int) -> None:
-        """Debit `units`, or raise BudgetExceeded and change nothing."""
-        units = checked_integer("units", units, 0)
-        if units > self.remaining:
-            raise BudgetExceeded(
-                f"this release costs {units} units of μ², {self.remaining} of {self._cap} are "
-                "left; use more noise or ask for a larger cap"
-            )
-        self._spent += units
 
 
 def _individual_units(
@@ -74,7 +40,7 @@ def _individual_units(
         rest = wrapped.view(np.int64)  # in [−d, 2d), and −d cannot be: that is a whole step off
         exact = quotient + (rest > 0) + (rest > d)  # one too high: rest < 0, already the ceiling
         return np.asarray(np.minimum(exact, above), np.int64)
-    return np.array([min(ceil_div(n * q, d), above) for n in norms_squared.tolist()], np.int64)
+    return np.array([min(-(-n * q // d), above) for n in norms_squared.tolist()], np.int64)
 
 
 class IndividualFilter:
@@ -84,7 +50,7 @@ class IndividualFilter:
 
     c is 1 for two groups, √2 for more, range(u) for weights; it enters as the integer c². Row
     norms do not depend on the attributes, so neither do the debits nor the people who drop out.
-    The same theorem as for GaussianFilter then holds for each person. A person with a smaller row
+    The theorem above then holds for each person. A person with a smaller row
     may come back: what counts is that no accepted row takes them above the cap.
     """
 
@@ -179,6 +145,3 @@ class IndividualFilter:
         if people is not None and np.unique(where).size != where.size:
             raise ConfigError("a person occurs twice; sum their rows before asking")
         return where.astype(np.int64, copy=False)
-
-
-__all__ = ["GaussianFilter", "IndividualFilter"]

@@ -1,4 +1,4 @@
-"""Integer noise from the operating system's randomness; added to answers in sums/custodian.py.
+"""Integer noise from the operating system's randomness, for sums/noise_and_budget.py to add.
 
 Adding a Gaussian rounded to integers to an integer sum equals rounding the sum plus a continuous
 Gaussian, so it is post-processing and `accounting.gaussian_units` holds as it stands. There are no
@@ -23,7 +23,6 @@ import math
 import os
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, pairwise
 from typing import Protocol
 
 import numpy as np
@@ -38,7 +37,7 @@ MAX_SIGMA = 2**40
 MAX_SCALE = 2**40
 
 _TAIL = 12  # |k| <= 12σ
-_STEPS = range(12)  # of the staircase under which candidates are drawn: heights 2^-s
+_STEPS = np.arange(12)  # of the staircase under which candidates are drawn: heights 2^-s
 _LN2 = math.log(2)
 _PLACES = 2.0 ** np.array([-64, -128, -192])
 _CHUNK = 2**16  # proposals at a time: bounds memory, and 0.5 MB arrays stay in the cache
@@ -75,7 +74,7 @@ def rounded_gaussian(sigma: int, size: int, source: NoiseSource) -> NDArray[np.i
                     of 2^11·e^-72 = 2^-92.9, a relative error of 2^-35 at 12σ
       truncation    the mass beyond 12σ, 2Φ(−12) = 2^-107.8, is spread over the rest
     """
-    sigma, size = _checked("sigma", sigma, MIN_SIGMA, MAX_SIGMA), _checked_size(size)
+    sigma, size = _checked("sigma", sigma, MIN_SIGMA, MAX_SIGMA), _checked("size", size, 0, 2**63)
     stairs = _staircase(sigma)
     draws, filled = np.empty(size, np.int64), 0
     while filled < size:
@@ -108,12 +107,10 @@ class _Staircase:
         There t >= s·ln 2: z²/2 exceeds it by 2^-19 of itself, and the correction in t, which is
         below z²/(24σ²), is at most 2^-29 of z²/2. t grows with |k|, so this holds further out.
         """
-        furthest = _TAIL * sigma
-        edges = [math.ceil(sigma * math.sqrt(2 * s * _LN2) * (1 + 2.0**-20)) for s in _STEPS[1:]]
-        first = [0, *(2 * edge - 1 for edge in edges), 2 * furthest + 1]
-        points = [(b - a) << (_STEPS[-1] - s) for s, (a, b) in enumerate(pairwise(first))]
-        begin = list(accumulate(points, initial=0))
-        return cls(np.array(first[:-1]), np.array(begin[:-1]), begin[-1])
+        edges = np.ceil(sigma * np.sqrt(2 * _STEPS[1:] * _LN2) * (1 + 2.0**-20)).astype(np.int64)
+        first = np.concatenate([[0], 2 * edges - 1, [2 * _TAIL * sigma + 1]])
+        begin = np.concatenate([[0], np.cumsum(np.diff(first) << (_STEPS[-1] - _STEPS))])
+        return cls(first[:-1], begin[:-1], int(begin[-1]))
 
     def places(self, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """k that each point stands over, and its step."""
@@ -134,7 +131,7 @@ def discrete_laplace(scale: int, size: int, source: NoiseSource) -> NDArray[np.i
     ratio e^-1; a random sign, and the second zero (−0) is rejected. Integers only. An integer
     query with L1 sensitivity Δ₁ is then exactly (Δ₁/b)-DP.
     """
-    scale, size = _checked("scale", scale, 1, MAX_SCALE), _checked_size(size)
+    scale, size = _checked("scale", scale, 1, MAX_SCALE), _checked("size", size, 0, 2**63)
     draws, filled = np.empty(size, np.int64), 0
     while filled < size:
         count = min(_CHUNK, 2 * (size - filled) + 16)
@@ -180,7 +177,8 @@ def _uniform_below(bound: int, size: int, source: NoiseSource) -> NDArray[np.uin
 
 def uniform_below(bound: int, size: int, source: NoiseSource) -> NDArray[np.uint64]:
     """`size` integers, exactly uniform on 0..bound−1, for 1 <= bound <= 2^63."""
-    return _uniform_below(_checked("bound", bound, 1, 2**63), _checked_size(size), source)
+    size = _checked("size", size, 0, 2**63)
+    return _uniform_below(_checked("bound", bound, 1, 2**63), size, source)
 
 
 def _bernoulli_exp(
@@ -229,9 +227,3 @@ def _checked(name: str, value: int, least: int, most: int) -> int:
             "rescale the rows (a norm of 1 is 2^20 in fixed point)"
         )
     return int(value)
-
-
-def _checked_size(size: int) -> int:
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
-        raise ConfigError(f"size must be an integer of at least 0, got {size!r}")
-    return int(size)

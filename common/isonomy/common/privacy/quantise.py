@@ -126,10 +126,14 @@ def clip_rows(
 def quantise(rows: NDArray[np.floating], norm: float, bound: int, order: Order = 2) -> Quantised:
     """q_i = trunc(v_i·bound/norm), clipped so that ‖q_i‖ ≤ bound in exact integers."""
     integers, clipped = np.empty(rows.shape, dtype=np.int32), 0
+    limit = bound if order == 1 else bound * bound
     for part in _slices(rows):
         scaled, over = clip_rows(rows[part], norm, order)
         wide = np.trunc(scaled * bound).astype(np.int64)
-        integers[part] = _clip_integers(wide, bound, order)
+        while (long := integer_norms(wide, order) > limit).any():
+            # Only rounding can bring a clipped row here, by a hair; truncation makes it shorter.
+            wide[long] = np.trunc(wide[long] * _SHRINK).astype(np.int64)
+        integers[part] = wide
         clipped += over
     return Quantised(integers, clipped)
 
@@ -245,23 +249,15 @@ def _weigh(
         scaled[over] *= _SHRINK
 
 
-def integer_norms_squared(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Exact squared L2 norms: entries up to 2^21 and 2^16 columns stay below 2^58."""
-    squares: NDArray[np.int64] = np.einsum("ij,ij->i", rows, rows)
-    return squares
+def integer_norms(rows: NDArray[np.int64], order: Order = 2) -> NDArray[np.int64]:
+    """Exact L1 norms, or exact squared L2 norms.
 
-
-def integer_norms(rows: NDArray[np.int64], order: Order) -> NDArray[np.int64]:
-    """Exact L1 norms, or exact squared L2 norms."""
-    return np.abs(rows).sum(axis=1) if order == 1 else integer_norms_squared(rows)
-
-
-def _clip_integers(rows: NDArray[np.int64], bound: int, order: Order) -> NDArray[np.int64]:
-    limit = bound if order == 1 else bound * bound
-    while (over := integer_norms(rows, order) > limit).any():
-        # Only rounding can bring a clipped row here, by a hair; truncation makes it shorter still.
-        rows[over] = np.trunc(rows[over] * _SHRINK).astype(np.int64)
-    return rows
+    Entries up to 2^21 and 2^16 columns stay below 2^58.
+    """
+    norms: NDArray[np.int64] = (
+        np.abs(rows).sum(axis=1) if order == 1 else np.einsum("ij,ij->i", rows, rows)
+    )
+    return norms
 
 
 def _norms(rows: NDArray[np.float64], order: Order) -> NDArray[np.float64]:
@@ -273,4 +269,5 @@ def _norms(rows: NDArray[np.float64], order: Order) -> NDArray[np.float64]:
 
 def _slices(rows: NDArray[np.floating]) -> Iterator[slice]:
     step = max(1, _CHUNK_CELLS // rows.shape[1])
-    return (slice(start, start + step) for start in range(0, rows.shape[0], step))
+    for start in range(0, len(rows), step):
+        yield slice(start, start + step)

@@ -12,20 +12,32 @@ Adjacency: one person's attributes are replaced (docs/design.md, section 1). Wit
 | several attributes at once | all of them change | the sum of the above |
 
 Laplace noise takes L1 norms: C for two groups, 2·C for more, added over attributes.
+
+`QueryLog` keeps what an oracle was asked, as far as other accountants need it. Queries with one
+purpose form a *stage* (a strategy's counts, its θ steps, its W steps…): whom it was ever about (its
+pool), and how many queries cost how much about how many people (company.gradient.paper_epsilon).
+The guarantee does not use it: that is the regulator's ledger.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections import Counter
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import CapacityError, ConfigError
-from isonomy.common.crypto.packing import Layout, choose_layout
-from isonomy.common.crypto.params import DEFAULT_PARAMETERS, ParameterSet, parameter_set
+from isonomy.common.crypto.params import (
+    DEFAULT_PARAMETERS,
+    PARAMETER_SETS,
+    Layout,
+    ParameterSet,
+    choose_layout,
+)
 from isonomy.common.privacy.accounting import (
     gaussian_units,
     laplace_units,
@@ -40,9 +52,6 @@ MAX_ANSWERS = 4096  # ciphertexts of one query; bounds the company's memory to a
 Kind = Literal["blind", "open"]
 Shape = Literal["groups", "weighted"]
 Mechanism = Literal["gaussian", "laplace"]
-
-_GAUSSIAN_TAIL = 12  # the sampler's support is ±12σ
-_LAPLACE_TAIL = 64  # P(|noise| > 64·scale) < 10^-27: what capacity must hold
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,7 @@ class Query:
 
     @property
     def params(self) -> ParameterSet:
-        return parameter_set(self.parameters)
+        return PARAMETER_SETS[self.parameters]
 
     def people(self, cohort_size: int) -> int:
         return cohort_size if self.positions is None else len(self.positions)
@@ -95,11 +104,6 @@ class Cost:
     squared_l2: int
     l1: int
 
-    def units(self, mechanism: Mechanism, noise: int) -> int:
-        if mechanism == "gaussian":
-            return gaussian_units(self.squared_l2, noise)
-        return laplace_units(self.l1, noise)
-
     def sigma_for(self, units: int) -> int:
         """The least Gaussian noise whose debit is at most `units`."""
         return max(MIN_SIGMA, sigma_for(units, self.squared_l2))
@@ -112,61 +116,112 @@ def cost_of(shape: Shape, group_counts: tuple[int, ...], params: ParameterSet) -
         if len(group_counts) != 1:
             raise ConfigError("a weighted sum takes exactly one attribute (or one intersection)")
         return Cost(bound * bound, bound)
-    moves = sum(1 if groups == 2 else 2 for groups in group_counts)
+    moves = 2 * len(group_counts) - group_counts.count(2)
     return Cost(moves * bound * bound, moves * bound)
-
-
-def noise_bound(mechanism: Mechanism, noise: int) -> int:
-    """How far the noise reaches, for the capacity check."""
-    return noise * (_GAUSSIAN_TAIL if mechanism == "gaussian" else _LAPLACE_TAIL)
-
-
-def noise_deviation(mechanism: Mechanism, noise: int) -> float:
-    """Standard deviation of the noise in integer units."""
-    if mechanism == "gaussian":
-        return float(noise)
-    return float(np.sqrt(2.0)) * noise  # of the discrete law, to within 1/(24·scale²)
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """Everything about a query's ciphertexts that both parties derive from it alike."""
+    """Everything that both parties derive alike from a query: its ciphertexts, noise and price."""
 
     layout: Layout
+    group_counts: tuple[int, ...]  # of each attribute
     indicators: int  # encrypted columns per block: Σ (groups − 1)
     sums: int  # released vectors
-
-    @property
-    def parts(self) -> int:
-        return self.sums * self.layout.parts
+    parts: int  # answer ciphertexts
+    units: int  # what the ledger debits
+    deviation: float  # of the noise, in integer units
 
 
 def shapes_of(query: Query, group_counts: tuple[int, ...], cohort_size: int) -> Shapes:
     """Capacity check first, then the layout; nothing is sent for a query that does not fit."""
-    bound = noise_bound(query.mechanism, query.noise)
-    people = query.people(cohort_size)
-    return _shapes(query.parameters, query.shape, people, query.columns, bound, group_counts)
+    people = cohort_size if query.positions is None else len(query.positions)
+    params, noise = PARAMETER_SETS[query.parameters], (query.mechanism, query.noise)
+    return _shapes(params, query.shape, people, query.columns, noise, group_counts)
 
 
 @lru_cache(maxsize=256)  # both halves of a query ask, and training asks for the same shapes
 def _shapes(
-    parameters: str,
+    params: ParameterSet,
     shape: Shape,
     people: int,
     columns: int,
-    noise: int,
+    noise: tuple[Mechanism, int],
     group_counts: tuple[int, ...],
 ) -> Shapes:
-    params = parameter_set(parameters)
-    params.check_capacity(people, columns, noise)
-    indicators = sum(groups - 1 for groups in group_counts)
+    mechanism, level = noise
+    cost = cost_of(shape, group_counts, params)
+    if mechanism == "gaussian":
+        units, deviation = gaussian_units(cost.squared_l2, level), float(level)
+        reach = 12 * level  # the sampler's support
+    else:
+        # P(|noise| > 64·scale) < 10^-27; the deviation is right to within 1/(24·scale²).
+        units, reach = laplace_units(cost.l1, level), 64 * level
+        deviation = math.sqrt(2.0) * level
+    params.check_capacity(people, columns, reach)
+    indicators = sum(group_counts) - len(group_counts)
     sums = indicators if shape == "groups" else 1
     layout = choose_layout(params, people, columns, indicators=indicators, answers=sums)
     params.check_hiding(people, layout.block, 1 if shape == "groups" else indicators)
-    shapes = Shapes(layout, indicators, sums)
-    if shapes.parts > MAX_ANSWERS:
+    parts = sums * layout.parts
+    if parts > MAX_ANSWERS:
         raise CapacityError(
-            f"{sums} sums of {columns} columns need {shapes.parts} ciphertexts; one query "
+            f"{sums} sums of {columns} columns need {parts} ciphertexts; one query "
             f"holds {MAX_ANSWERS}. Ask for fewer columns or groups at a time."
         )
-    return shapes
+    return Shapes(layout, group_counts, indicators, sums, parts, units, deviation)
+
+
+# --- What was asked ------------------------------------------------------------------------------
+
+
+@dataclass
+class Stage:
+    """All queries of one purpose: the pool of people, and (units, people) ↦ how many queries."""
+
+    pool: NDArray[np.bool_]
+    queries: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    @property
+    def pool_size(self) -> int:
+        return int(self.pool.sum())
+
+
+class QueryLog:
+    """Stages by purpose, in the order of their first query."""
+
+    def __init__(self, people: int) -> None:
+        self.people = people
+        self.stages: dict[str, Stage] = {}
+
+    def add(self, purpose: str, units: int, people: NDArray[np.int64] | slice, count: int) -> None:
+        """Note one answered query about these `count` people."""
+        if purpose not in self.stages:
+            self.stages[purpose] = Stage(np.zeros(self.people, np.bool_))
+        stage = self.stages[purpose]
+        stage.pool[people] = True
+        stage.queries[(units, count)] += 1
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Stages without their pools, for checkpoints; `pools` holds these."""
+        return [
+            {"purpose": purpose, "queries": [[*key, n] for key, n in stage.queries.items()]}
+            for purpose, stage in self.stages.items()
+        ]
+
+    @property
+    def pools(self) -> NDArray[np.bool_]:
+        """(stages, people)."""
+        pools = [stage.pool for stage in self.stages.values()]
+        return np.stack(pools) if pools else np.zeros((0, self.people), np.bool_)
+
+    def restore(self, stages: list[dict[str, Any]], pools: NDArray[np.bool_]) -> None:
+        """Go on from what `to_json` and `pools` gave."""
+        if pools.shape != (len(stages), self.people):
+            raise ConfigError("this log belongs to another cohort")
+        self.stages = {
+            str(stage["purpose"]): Stage(
+                pool.copy(), Counter({(int(u), int(p)): int(n) for u, p, n in stage["queries"]})
+            )
+            for stage, pool in zip(stages, pools, strict=True)
+        }

@@ -20,8 +20,8 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, VerificationError
 from isonomy.common.crypto.params import parameter_set
-from isonomy.common.ledger.ledger import DebitRecord, Ledger
-from isonomy.common.ledger.records import Debit
+from isonomy.common.ledger.ledger import Ledger
+from isonomy.common.ledger.records import Debit, DebitRecord
 from isonomy.common.privacy.accounting import gaussian_units
 from isonomy.common.privacy.declarations import Content, Declaration, Plain, Unknowns
 from isonomy.common.privacy.noise import MIN_SIGMA, SystemNoise, rounded_gaussian

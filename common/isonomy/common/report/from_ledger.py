@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isonomy.common.base.errors import ConfigError, VerificationError
-from isonomy.common.ledger.file import read_ledger
+from isonomy.common.ledger.ledger import read_ledger
 from isonomy.common.ledger.records import DebitRecord, Inspection, Note, Sealed
 from isonomy.common.ledger.state import LedgerState
 

@@ -1,7 +1,8 @@
 """`Session`: a party's links to the others over one stream to the relay.
 
-Callers block in `send` and `receive`. Order, keys and repetition are decided in links.py, parcels
-wait in mailbox.py, the stream is kept up by stream.py. Here they meet, under one lock.
+Callers block in `send` and `receive`. Order, keys and repetition are decided in sealed_links.py,
+the stream is kept up by stream.py. Here they meet, under one lock. A `Mailbox` has a link with each
+other party, and the parcels that came and wait for a caller.
 
 What ends a session: `close`; the other party's Close; a refusal by the relay; a message that breaks
 the protocol; or somebody who stays away longer than `Timing.absence_s`. A broken stream does not.
@@ -11,10 +12,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.plan import Plan
@@ -23,6 +28,7 @@ from isonomy.common.base.errors import (
     ConfigError,
     IsonomyError,
     OrderViolation,
+    OversizedMessage,
     PartyTimeout,
     PeerRestarted,
     PlanMismatch,
@@ -35,13 +41,12 @@ from isonomy.common.base.logs import logger
 from isonomy.common.base.malloc import reuse_freed_memory
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyKeys
-from isonomy.common.session._mailbox import Mailbox
-from isonomy.common.session._presence import Presence
 from isonomy.common.session._resume import resume_secret
-from isonomy.common.session.links import Parcel, chunk_count
+from isonomy.common.session.sealed_links import WINDOW_BYTES, Parcel, Peer, chunk_count
 from isonomy.common.session.stream import Outbox, RelayStream, Timing
 from isonomy.common.session.tickets import Ticket, TicketLine
 from isonomy.common.wire.envelopes import (
+    SEQUENCED,
     SERVER,
     Close,
     Envelope,
@@ -49,12 +54,19 @@ from isonomy.common.wire.envelopes import (
     Heartbeat,
     Hello,
     HelloReply,
+    PlanAgreement,
     dump,
     dump_dual,
     parse,
 )
+from isonomy.common.wire.messages import MAX_FRAME_BYTES
 
 DONE = "done"
+T = TypeVar("T")
+# A peer that keeps to the window stays below this: what was here when we stopped to acknowledge,
+# what was then under way, and a frame that was still in pieces.
+MAX_INBOX_BYTES = 2 * WINDOW_BYTES + MAX_FRAME_BYTES
+PARCEL_COST_BYTES = 128  # an empty parcel takes room, too; less than its envelope took on the way
 
 
 class Session:
@@ -79,7 +91,9 @@ class Session:
         self._tickets, self._ticket = TicketLine(ticket), ticket
         self._tls, self._state_dir = tls, state_dir
         self._mailbox = Mailbox(keys, plan, log)
-        self._presence = Presence(self._mailbox.peers, self.timing.absence_s, time.monotonic())
+        # When the relay and each other party were last heard.
+        self._heard_at = dict.fromkeys((SERVER, *self._mailbox.peers), time.monotonic())
+        self._here: frozenset[str] = frozenset()  # by the relay's last report
         self._changed = threading.Condition()
         self._error: IsonomyError | None = None
         self._started = self._ending = self._admitted = False
@@ -101,7 +115,7 @@ class Session:
         """Connect and wait to be let in. Raises the relay's refusal."""
         if not self._started:
             self._tls.read()  # a missing or wrong file is this side's fault: say so at once
-            self._presence.heard_relay(time.monotonic())  # its time to answer begins now
+            self._heard_at[SERVER] = time.monotonic()  # its time to answer begins now
             self._started = True
             reuse_freed_memory()
             self._stream.start()
@@ -125,7 +139,7 @@ class Session:
     def _all_linked(self) -> bool:
         """Say whether everybody who is here has a link, and so can be told that we end."""
         peers = self._mailbox.peers
-        here = (peers[name] for name in self._presence.here)
+        here = (peers[name] for name in self._here)
         return self._error is not None or all(peer.generation for peer in here)
 
     def _all_acknowledged(self) -> bool:
@@ -146,7 +160,7 @@ class Session:
         """
         check_ticket(ticket, self.keys, self.agreement)
         with self._changed:
-            connected = self._mailbox.connected
+            connected = self._mailbox.outbox is not None
             self._tickets.add(ticket, first=not connected)
         if not connected:
             self._stream.interrupt()
@@ -171,7 +185,7 @@ class Session:
         """Return which incarnation of the peer we talk to; wait for the first to appear."""
         link = self._mailbox.peer(peer)
         with self._changed:
-            self._wait(lambda: link.generation > 0 and link.synced, peer)
+            self._wait(link.is_linked, peer)
             return link.generation
 
     def incarnations(self) -> dict[str, int]:
@@ -193,13 +207,9 @@ class Session:
         peer = self._mailbox.peer(recipient)
         for chunk in range(chunk_count(len(parcel.payload))):
             with self._changed:
-                self._wait(
-                    lambda: peer.has_room,
-                    recipient,
-                    generation,
-                    timeout_s=self.timing.absence_s,
-                )
-                self._mailbox.send_chunk(recipient, parcel, chunk)
+                timeout_s = self.timing.absence_s
+                self._wait(peer.has_room, recipient, generation, timeout_s=timeout_s)
+                self._mailbox.put(peer.pack_chunk(parcel, chunk), peer)
         self.log.debug(
             "frame sent",
             peer=recipient,
@@ -226,33 +236,32 @@ class Session:
         mailbox = self._mailbox
         names = list(mailbox.peers) if sender is None else [mailbox.peer(sender).card.name]
         with self._changed:
-            self._wait(
-                lambda: mailbox.waiting(names) is not None, sender, generation, timeout_s=timeout_s
-            )
-            return mailbox.take(mailbox.waiting(names) or names[0])
+            take = partial(mailbox.take, names)
+            return self._wait(take, sender, generation, timeout_s=timeout_s)
 
     def _wait(
         self,
-        ready: Callable[[], bool],
+        ready: Callable[[], T | None],
         peer: str | None = None,
         generation: int | None = None,
         *,
         timeout_s: float | None = None,
-    ) -> None:
-        """Wait until ready; raise the error that makes waiting pointless. Holds the condition."""
+    ) -> T:
+        """Wait until `ready` has something, and return it. Holds the condition.
+
+        Raises the error that makes waiting pointless.
+        """
+        link = None if peer is None else self._mailbox.peers[peer]
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            if generation is not None and peer and self._peer_generation(peer) != generation:
+            if generation is not None and link is not None and link.generation != generation:
                 raise PeerRestarted(f"{peer} began anew; what was under way is asked again")
-            if ready() and self._error is None:
-                return
+            if self._error is None and (result := ready()):
+                return result
             self._check_alive(peer)
             if deadline is not None and time.monotonic() > deadline:
                 raise PartyTimeout(f"nothing came from {peer or 'anybody'} for {timeout_s:g} s")
             self._changed.wait(min(0.5, self.timing.heartbeat_s))
-
-    def _peer_generation(self, peer: str) -> int:
-        return self._mailbox.peer(peer).generation
 
     def _check_alive(self, peer: str | None) -> None:
         """Raise if what a caller waits for cannot come any more."""
@@ -268,16 +277,27 @@ class Session:
         closed = peers[peer].closed if peer else None
         if closed is not None or not names:
             raise _closed_error(peer, closed)
-        self._presence.check_relay(time.monotonic())
-        if self._mailbox.connected:  # while we are cut off, we cannot say who else is
-            self._presence.check(names, time.monotonic())
+        self._check_heard([SERVER])
+        if self._mailbox.outbox is not None:  # while we are cut off, we cannot say who else is
+            self._check_heard(names)
+
+    def _check_heard(self, names: list[str]) -> None:
+        """Raise if one of these stays away longer than it may."""
+        now, absence_s = time.monotonic(), self.timing.absence_s
+        for name in names:
+            if now - self._heard_at[name] > absence_s:
+                raise PartyTimeout(
+                    f"{'the relay' if name == SERVER else name} did not come back within "
+                    f"{absence_s:g} s. State is kept; run again to resume: nothing that was "
+                    "answered is asked or paid twice"
+                )
 
     # --- The stream (called from its threads) ----------------------------------------------------
 
     def on_connecting(self) -> tuple[str, bytes]:
         with self._changed:
             self._admitted = False
-            self._presence.check_relay(time.monotonic())
+            self._check_heard([SERVER])
             self._ticket = ticket = self._tickets.take()
         hello = Hello(ticket.role, ticket.token, resume_secret(self._state_dir, ticket))
         return ticket.relay_address, dump(self._mailbox.envelope(hello))
@@ -289,7 +309,7 @@ class Session:
 
     def on_lost(self) -> None:
         with self._changed:
-            if self._mailbox.connected and not self._ending:
+            if self._mailbox.outbox is not None and not self._ending:
                 self.log.info("stream lost")
             self._mailbox.disconnect()
             self._changed.notify_all()
@@ -306,13 +326,13 @@ class Session:
             return False
 
     def on_message(self, raw: bytes, outbox: Outbox) -> None:
-        envelope = parse(raw)
+        envelope, now = parse(raw), time.monotonic()
         with self._changed:
             if envelope.sender == SERVER:
-                self._presence.heard_relay(time.monotonic())
+                self._heard_at[SERVER] = now
                 self._on_relay(envelope, outbox)
             elif envelope.sender in self._mailbox.peers and envelope.recipient == self.keys.name:
-                self._presence.heard_party(envelope.sender, time.monotonic())
+                self._heard_at[SERVER] = self._heard_at[envelope.sender] = now
                 self._mailbox.on_envelope(envelope, len(raw))
             else:
                 raise OrderViolation("a message came from nobody, or for somebody else")
@@ -330,12 +350,139 @@ class Session:
             self.reconnects += 1
             self._admitted = True
             self._tickets.works(self._ticket)
-            self._presence.connected(time.monotonic())
+            # The relay may be new as well as our stream: the others need time to come back.
+            self._heard_at = dict.fromkeys(self._heard_at, time.monotonic())
             self._mailbox.connect(outbox)
             self.log.info("session resumed" if self.reconnects else "session connected")
         elif not isinstance(body, Heartbeat):
             raise OrderViolation("the relay sent a kind of message that only parties may send")
-        self._presence.reported(body.present, time.monotonic())
+        self._here = frozenset(body.present) & self._mailbox.peers.keys()
+        self._heard_at |= dict.fromkeys(self._here, time.monotonic())
+
+
+class Mailbox:
+    """A party's links with all other parties of an agreement, and an inbox for each.
+
+    It writes to the stream that there is now. Without one, what is sent waits in its link and goes
+    out when a stream is back. No lock, no clock, no thread: `Session` holds the lock.
+    """
+
+    def __init__(self, keys: PartyKeys, agreement: Agreement, log: Any) -> None:
+        self._name, self._plan, self._log = keys.name, agreement.hash, log
+        fresh = X25519PrivateKey.generate()  # names this process's incarnation
+        self.peers = {
+            card.name: Peer(keys, fresh, card, agreement.hash, summing=agreement.summed)
+            for card in (*agreement.companies, agreement.regulator)
+            if card.name != keys.name
+        }
+        self._inbox: dict[str, deque[tuple[Parcel, int]]] = {name: deque() for name in self.peers}
+        self.inbox_bytes = dict.fromkeys(self.peers, 0)
+        self._greetings: dict[str, Parcel] = {}
+        self.outbox: Outbox | None = None  # of the stream, while there is one
+
+    def peer(self, name: str) -> Peer:
+        """Return the link with a party; ConfigError if it is no other party of the agreement."""
+        if name not in self.peers:
+            raise ConfigError(f"{name!r} is no other party of this plan")
+        return self.peers[name]
+
+    # --- The stream comes and goes ---------------------------------------------------------------
+
+    def connect(self, outbox: Outbox) -> None:
+        """Write to this stream from now on; first the PlanAgreements that each link needs."""
+        self.outbox = outbox
+        for peer in self.peers.values():
+            outbox.put(dump(peer.agreement(reply_wanted=True)))
+
+    def disconnect(self) -> None:
+        self.outbox = None
+        for peer in self.peers.values():
+            peer.stream_lost()
+
+    # --- Out -------------------------------------------------------------------------------------
+
+    def put(self, raw: bytes, peer: Peer) -> None:
+        """Write to the stream, if it is up and the link with the peer is."""
+        if self.outbox is not None and peer.synced:
+            self.outbox.put(raw)
+
+    def send_close(self, code: str, text: str) -> None:
+        """Tell everybody who is linked and has not closed that the session ends here."""
+        for peer in self.peers.values():
+            if peer.generation and peer.closed is None:
+                self.put(peer.pack_close(code, text), peer)
+
+    def greet(self, recipient: str, parcel: Parcel) -> None:
+        """Send this small parcel first to every incarnation of a peer, present and future."""
+        self._greetings[recipient] = parcel
+        peer = self.peers[recipient]
+        if peer.generation:
+            self.put(peer.pack_chunk(parcel, 0), peer)
+
+    def acknowledge(self) -> None:
+        """Acknowledge whatever has come in."""
+        for peer in self.peers.values():
+            self._acknowledge(peer, 1)
+
+    def envelope(self, body: Hello | Heartbeat) -> Envelope:
+        """Return an envelope for the relay."""
+        return Envelope(self._name, SERVER, self._plan, body)
+
+    def _acknowledge(self, peer: Peer, limit: int) -> None:
+        if peer.ack_due(limit):
+            self.put(dump(peer.ack()), peer)
+
+    # --- In --------------------------------------------------------------------------------------
+
+    def on_envelope(self, envelope: Envelope, size: int) -> None:
+        """Take a message of another party; an IsonomyError if the protocol does not allow it."""
+        peer, body = self.peers[envelope.sender], envelope.body
+        if isinstance(body, PlanAgreement):
+            self._on_agreement(peer, envelope, body)
+        elif isinstance(body, SEQUENCED):
+            parcel = peer.on_sequenced(envelope, size)
+            if parcel is not None:
+                cost = PARCEL_COST_BYTES + len(parcel.payload) + len(parcel.total)
+                self._count(parcel.sender, cost)
+                self._inbox[parcel.sender].append((parcel, cost))
+                place = {"purpose": parcel.purpose, "query": parcel.query_id, "bytes": cost}
+                self._log.debug("frame received", peer=parcel.sender, **place)
+            # A Close is the other party's last word, and it waits until we acknowledge it.
+            self._acknowledge(peer, 1 if peer.closed else WINDOW_BYTES // 4)
+        elif isinstance(body, Heartbeat):
+            peer.on_ack(envelope)
+        else:
+            raise OrderViolation(f"{envelope.sender} sent a message that does not belong here")
+
+    def _on_agreement(self, peer: Peer, envelope: Envelope, body: PlanAgreement) -> None:
+        before, name = peer.generation, peer.card.name
+        for raw in peer.on_agreement(envelope, body):
+            self.put(raw, peer)
+        if peer.generation == before:
+            return
+        # What an earlier incarnation sent belongs to questions that nobody waits for any more.
+        self._inbox[name].clear()
+        self._count(name, -self.inbox_bytes[name])
+        if name in self._greetings:
+            self.put(peer.pack_chunk(self._greetings[name], 0), peer)
+        self._log.info("peer restarted" if before else "peer joined", peer=name)
+
+    def take(self, names: Iterable[str]) -> Parcel | None:
+        """Take the next parcel of the first of these parties that has one: in order, each once."""
+        for name in names:
+            if self._inbox[name]:
+                parcel, cost = self._inbox[name].popleft()
+                self._count(name, -cost)
+                self._acknowledge(self.peers[name], WINDOW_BYTES // 4)
+                return parcel
+        return None
+
+    def _count(self, name: str, change: int) -> None:
+        """Bytes come into an inbox or leave it. Above a window, the other party has to wait."""
+        if self.inbox_bytes[name] + change > MAX_INBOX_BYTES:
+            raise OversizedMessage(f"{name} sent more than the window allows")
+        self.inbox_bytes[name] += change
+        self.peers[name].inbox_full = self.inbox_bytes[name] > WINDOW_BYTES
 
 
 def _closed_error(peer: str | None, closed: Close | None) -> IsonomyError:

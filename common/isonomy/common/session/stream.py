@@ -37,21 +37,8 @@ class Timing:
     flush_s: float = 5.0  # how long `close` waits for its last message to arrive
 
 
-class Outbox:
-    """What waits to be written to one stream."""
-
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-
-    def put(self, raw: bytes) -> None:
-        self._queue.put(raw)
-
-    def end(self) -> None:
-        self._queue.put(_END)
-
-    def get(self, timeout_s: float) -> bytes | None:
-        """Return the next message, None at the end; queue.Empty if nothing came in time."""
-        return self._queue.get(timeout=timeout_s) or None
+Outbox = queue.SimpleQueue[bytes]
+"""What waits to be written to one stream; empty bytes end it."""
 
 
 class StreamHandler(Protocol):
@@ -96,7 +83,7 @@ class RelayStream:
         self._stopped.set()
         outbox = self._outbox
         if outbox is not None:
-            outbox.end()
+            outbox.put(_END)
         if threading.current_thread() is not self._thread:
             self._thread.join(self._timing.flush_s)
         self.interrupt()
@@ -136,7 +123,7 @@ class RelayStream:
 
     def _once(self) -> None:
         self._address, first = self._handler.on_connecting()
-        outbox = Outbox()
+        outbox: Outbox = queue.SimpleQueue()
         outbox.put(first)
         credentials = client_credentials(self._tls)
         options = channel_options(self._relay_name, self._timing)
@@ -150,7 +137,7 @@ class RelayStream:
             first_word.daemon = True
             first_word.start()
             if self._stopped.is_set():
-                outbox.end()
+                outbox.put(_END)
             try:
                 for raw in call:
                     first_word.cancel()
@@ -158,7 +145,7 @@ class RelayStream:
                     self._handler.on_message(raw, outbox)
             finally:
                 first_word.cancel()
-                outbox.end()
+                outbox.put(_END)
                 self._handler.on_lost()
                 call.cancel()
 
@@ -166,7 +153,7 @@ class RelayStream:
         start = time.monotonic()
         while True:
             try:
-                raw = outbox.get(self._timing.heartbeat_s)
+                raw = outbox.get(timeout=self._timing.heartbeat_s)
             except queue.Empty:
                 silent = time.monotonic() - max(start, self._heard_at)
                 if silent > self._timing.silence_s:
@@ -174,7 +161,7 @@ class RelayStream:
                     return
                 self._handler.on_idle(outbox)
                 continue
-            if raw is None:
+            if raw == _END:
                 return
             yield raw
 

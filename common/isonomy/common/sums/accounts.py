@@ -39,10 +39,9 @@ from numpy.typing import NDArray
 from isonomy.common.base.errors import BudgetExceeded, ConfigError
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.privacy.filters import IndividualFilter
-from isonomy.common.privacy.quantise import integer_norms_squared
+from isonomy.common.privacy.quantise import integer_norms
 from isonomy.common.privacy.queries import Kind, cost_of
-from isonomy.common.sums._question import price
-from isonomy.common.sums.channel import Prepared, Terms
+from isonomy.common.sums.question import Prepared, Terms
 
 Ints = NDArray[np.int64]
 _KINDS: tuple[Kind, ...] = ("blind", "open")
@@ -103,8 +102,8 @@ class PlanAccount:
     def admit(self, prepared: Prepared) -> NDArray[np.bool_] | None:
         """Refuse here what the ledger would refuse there."""
         terms = self._terms
-        most = int(self._spent[self._people(prepared)].max())
-        if most + price(prepared, terms) > terms.cap_units:
+        most = int(self._spent[prepared.people].max())
+        if most + prepared.shapes.units > terms.cap_units:
             raise BudgetExceeded(
                 f"{prepared.query.purpose!r} would bring a person above the plan's ε = "
                 f"{epsilon_of(terms.cap_units, terms.delta):.4g} (spent "
@@ -114,7 +113,7 @@ class PlanAccount:
         return None
 
     def charge(self, prepared: Prepared, admitted: NDArray[np.bool_] | None, number: int) -> None:
-        self._spent[self._people(prepared)] += price(prepared, self._terms)
+        self._spent[prepared.people] += prepared.shapes.units
 
     def state(self) -> Ints:
         return self._spent.copy()
@@ -123,9 +122,6 @@ class PlanAccount:
         if state.shape != self._spent.shape:
             raise ConfigError("this position belongs to another cohort, or to a filter")
         self._spent = state.astype(np.int64)
-
-    def _people(self, prepared: Prepared) -> slice | Ints:
-        return slice(None) if prepared.positions is None else prepared.positions
 
 
 class IndividualAccounts:
@@ -220,10 +216,10 @@ def _norms_squared(prepared: Prepared) -> Ints:
     """
     rows = prepared.rows.astype(np.int64)
     if prepared.query.shape == "groups":
-        return integer_norms_squared(rows)
+        return integer_norms(rows)
     rows = np.concatenate([rows, np.zeros_like(rows[:1])])  # the last group's difference to itself
     weights = np.array(prepared.query.weights)
-    return integer_norms_squared(rows[int(weights.argmax())] - rows[int(weights.argmin())])
+    return integer_norms(rows[int(weights.argmax())] - rows[int(weights.argmin())])
 
 
 __all__ = ["Accounts", "Drops", "IndividualAccounts", "PlanAccount"]

@@ -1,8 +1,8 @@
 """What carries a query to the regulator, and what may be asked through it.
 
-    prepare(question) → Prepared        pure: clip, quantise, price, capacity        _question.py
+    prepare(question) → Prepared        pure: clip, quantise, price, capacity        question.py
     channel.exchange  → Released        Local, Encrypted or Pooled: how it travels
-    assemble          → Release         pure: units, last group, deviation           _question.py
+    assemble          → Release         pure: units, last group, deviation           question.py
 
 A channel says what it is (`Capabilities`); a strategy says what it needs (`Needs`). `check_needs`
 compares the two before anything is asked, so that what does not fit is refused by name and free.
@@ -10,47 +10,13 @@ compares the two before anything is asked, so that what does not fit is refused 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.crypto.params import DEFAULT_PARAMETERS, ParameterSet
-from isonomy.common.people.cohort import Cohort, group_labels
-from isonomy.common.privacy.queries import Query
-from isonomy.common.privacy.query_log import QueryLog
+from isonomy.common.sums.question import Prepared, Released, Terms
 
 Carrier = Literal["local", "encrypted", "pooled"]
-
-
-@dataclass(frozen=True)
-class Terms:
-    """The approved plan, as far as questions depend on it. `cohort` is this company's people."""
-
-    cohort: Cohort
-    groups: Mapping[str, tuple[str, ...]]
-    plan: bytes
-    cap_units: int
-    delta: float
-    params: ParameterSet = DEFAULT_PARAMETERS
-
-    def labels(self, expression: str) -> tuple[str, ...]:
-        """The groups of an attribute or an intersection ("sex*race")."""
-        if expression not in self._labels:
-            self._labels[expression] = group_labels(expression, self.groups)
-        return self._labels[expression]
-
-    def group_counts(self, expressions: tuple[str, ...]) -> tuple[int, ...]:
-        """How many groups each attribute or intersection has."""
-        return tuple(len(self.labels(expression)) for expression in expressions)
-
-    @cached_property
-    def _labels(self) -> dict[str, tuple[str, ...]]:
-        return {}  # worked out once, not per query
 
 
 @dataclass(frozen=True)
@@ -108,47 +74,6 @@ def check_needs(needs: Needs, capabilities: Capabilities) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Receipt:
-    """Proof of what was paid: the ledger record of this release."""
-
-    query_id: str
-    units: int
-    sequence: int
-    ledger_head: bytes
-
-
-@dataclass(frozen=True, repr=False)  # no repr: rows must not reach logs
-class Prepared:
-    """A query with the company's integers for it. The integers never leave in the clear.
-
-    `public_total` is what this company knows of the answer without any attribute. Where several
-    companies ask together, the totals are added up, so they are integers: the sum of the rows for
-    group sums, and fixed point (_question.FIXED) for the public part of a weighted sum.
-    """
-
-    query: Query
-    rows: NDArray[np.int32]  # (n, m) for groups; (groups − 1, n, m) differences for weighted sums
-    public_total: NDArray[np.int64]  # (m,)
-    unit: float  # what one integer step is worth
-    total_unit: float  # what one step of the public total is worth
-    clipped: int
-
-    @property
-    def positions(self) -> NDArray[np.int64] | None:
-        """Positions of the people asked about; None: everybody."""
-        return None if self.query.positions is None else self.query.position_array(0)
-
-
-@dataclass(frozen=True)
-class Released:
-    """What came back: noised integers without mask, and the public total of all companies."""
-
-    integers: NDArray[np.int64]  # (sums, m)
-    public_total: NDArray[np.int64]  # (m,)
-    receipt: Receipt
-
-
 class Channel(Protocol):
     """How a prepared query travels. Nothing else about an oracle varies."""
 
@@ -171,15 +96,7 @@ class Wrapper:
     """A channel around another one; says and does the same."""
 
     def __init__(self, inner: Channel) -> None:
-        self.inner = inner
-
-    @property
-    def terms(self) -> Terms:
-        return self.inner.terms
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self.inner.capabilities
+        self.inner, self.terms, self.capabilities = inner, inner.terms, inner.capabilities
 
     def exchange(self, prepared: Prepared) -> Released:
         return self.inner.exchange(prepared)
@@ -189,33 +106,3 @@ class Wrapper:
 
     def close(self, error: BaseException | None = None) -> None:
         self.inner.close(error)
-
-
-class Logged(Wrapper):
-    """Keeps the query log: what was asked about whom, as far as accounting needs it."""
-
-    def __init__(self, inner: Channel) -> None:
-        super().__init__(inner)
-        self.log = QueryLog(len(inner.terms.cohort))
-
-    def exchange(self, prepared: Prepared) -> Released:
-        released = self.inner.exchange(prepared)
-        query = prepared.query
-        positions = query.position_array(len(self.terms.cohort))
-        self.log.add(query.purpose, released.receipt.units, positions)
-        return released
-
-
-__all__ = [
-    "Capabilities",
-    "Carrier",
-    "Channel",
-    "Logged",
-    "Needs",
-    "Prepared",
-    "Receipt",
-    "Released",
-    "Terms",
-    "Wrapper",
-    "check_needs",
-]

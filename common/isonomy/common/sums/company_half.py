@@ -1,12 +1,15 @@
-"""What a company does for one encrypted query, alone or with others: frames, no transport.
+"""The company's half of the encrypted exchange: frames, no transport.
 
 Query →                                what is asked, priced before it leaves
 ← ColumnsHeader, Column …              multiplied with the rows as they arrive, then dropped
 SumHeader, SumPart … →                 blinded, committed to, stored before they leave
+← OpeningDemand                        sometimes: signature and auditor checked
+OpeningHeader, OpeningPart … →         sealed to the auditor
 ← Answer                               signature, price and shape checked
 
-`CompanyHalf` holds what lasts from query to query: the openings, and how far the regulator's ledger
-has come. The channels (encrypted.py, pooled/channel.py) decide about masks, totals and openings.
+`CompanyHalf` has the steps that a company takes alone or with others, and what lasts from query to
+query: the openings, and how far the regulator's ledger has come. `EncryptedChannel` is the channel
+of a company that is alone in its plan; that of several companies is in pooled/channel.py.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,29 +26,68 @@ from numpy.typing import NDArray
 from isonomy.common.base.errors import (
     AttemptLost,
     BudgetExceeded,
+    ConfigError,
     ProtocolError,
     ReplayRefused,
     VerificationError,
 )
-from isonomy.common.crypto.blinding import Seeds, expand_mask
-from isonomy.common.crypto.ciphertexts import Seeded
+from isonomy.common.crypto.blinding import SEED_BYTES, Seeds, expand_mask
 from isonomy.common.crypto.he import SumBuilder
-from isonomy.common.keys.identity import verify_signature
-from isonomy.common.privacy.queries import Query, Shapes, cost_of, shapes_of
-from isonomy.common.sums.channel import Prepared, Receipt, Released, Terms
-from isonomy.common.sums.openings import NONCE_BYTES, Opening, OpeningStore, StoredRequest
+from isonomy.common.crypto.params import Seeded
+from isonomy.common.keys.identity import Identity, verify_signature
+from isonomy.common.privacy.queries import Query, Shapes, shapes_of
+from isonomy.common.sums.channel import Capabilities
+from isonomy.common.sums.openings import (
+    NONCE_BYTES,
+    MemoryOpenings,
+    Opening,
+    OpeningStore,
+    StoredRequest,
+)
+from isonomy.common.sums.question import Prepared, Receipt, Released, Terms
+from isonomy.common.sums.sealed_opening import DEMAND_DOMAIN, opening_frames, seal_opening
 from isonomy.common.wire.messages import (
     ANSWER_DOMAIN,
     Answer,
     Column,
     ColumnsHeader,
+    OpeningDemand,
+    Refusal,
     SumHeader,
     SumPart,
     decode,
+    decode_any,
     encode,
     frame_hash,
     frames_hash,
 )
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer or a demand, parsed once, with the bytes that are kept of it."""
+
+    frame: bytes
+    message: Answer | OpeningDemand
+
+
+def read_reply(frame: bytes) -> Reply:
+    """Parse what came; a refusal is raised as the error that it names."""
+    message = decode_any(frame)
+    if isinstance(message, Refusal):
+        raise message.error()
+    if not isinstance(message, Answer | OpeningDemand):
+        raise ProtocolError("expected an answer or a demand")
+    return Reply(frame, message)
+
+
+class RegulatorPort(Protocol):
+    """The regulator as the company reaches it: in this process, or through a session."""
+
+    def columns(self, query_id: str, query_frame: bytes) -> Iterable[bytes]: ...
+    def answer(self, query_id: str, frames: Iterable[bytes]) -> Reply: ...
+    def open(self, query_id: str, frames: Iterable[bytes]) -> Reply: ...
+    def multipliers(self, query_id: str) -> tuple[float, ...] | None: ...
 
 
 @dataclass(frozen=True)
@@ -66,7 +110,7 @@ class CompanyHalf:
     def shapes(self, query: Query) -> Shapes:
         """Blocks and ciphertexts of a query about this company's people."""
         counts = self.terms.group_counts(query.attributes)
-        return shapes_of(query, counts, len(self.terms.cohort))
+        return shapes_of(query, counts, self.terms.people)
 
     def exchange(
         self,
@@ -108,18 +152,19 @@ class CompanyHalf:
         prepared: Prepared,
         query_frame: bytes,
         columns: Iterable[bytes],
-        shapes_for: Callable[[int], Shapes],
+        shapes_for: Callable[[int], Shapes] | None = None,
     ) -> Product:
         """Multiply the rows with the regulator's columns, block by block as they arrive.
 
-        `shapes_for` gives the shapes for the block size that the regulator announces.
+        `shapes_for` gives the shapes for the block size that the regulator announces; without it,
+        they are the query's own.
         """
         query, hashes = prepared.query, list[bytes]()
         stream = _hashing(columns, hashes)
         header = decode(next(stream, b""), ColumnsHeader)
         if (header.query_id, header.query_hash) != (query.query_id, frame_hash(query_frame)):
             raise ProtocolError("the columns belong to another query")
-        shapes = shapes_for(header.block)
+        shapes = prepared.shapes if shapes_for is None else shapes_for(header.block)
         layout = shapes.layout
         announced = (header.block, header.blocks, header.indicators)
         if announced != (layout.block, layout.blocks, shapes.indicators):
@@ -127,7 +172,7 @@ class CompanyHalf:
         builder = SumBuilder(layout, sums=shapes.sums, zero=header.zero)
         for index in range(layout.blocks):
             columns_of_block = block_columns(stream, index, shapes.indicators)
-            add_block(builder, prepared.rows, index, columns_of_block)
+            builder.add_block(index, prepared.rows, columns_of_block)
         if next(stream, None) is not None:
             raise ProtocolError("the columns go on after their last block")
         return Product(header.attempt, builder, frames_hash(hashes, hashed=True))
@@ -167,8 +212,7 @@ class CompanyHalf:
             raise ProtocolError("the answer belongs to another query or plan")
         if answer.request_hash != request_hash:
             raise ProtocolError("the answer was given to another request")
-        cost = cost_of(query.shape, self.terms.group_counts(query.attributes), query.params)
-        if answer.units != cost.units(query.mechanism, query.noise):
+        if answer.units != shapes.units:
             raise BudgetExceeded("the regulator debited another price than the query has")
         if answer.sequence <= self._last_sequence:
             raise VerificationError(
@@ -193,15 +237,94 @@ class CompanyHalf:
         return Receipt(query_id, answer.units, answer.sequence, answer.ledger_head)
 
 
-def add_block(
-    builder: SumBuilder, rows: NDArray[np.int32], index: int, columns: Iterable[Seeded]
-) -> None:
-    """Multiply one block of people in: (n, m) rows for group sums, (k−1, n, m) for weighted."""
-    people = builder.layout.block_slice(index)
-    if rows.ndim == 2:
-        builder.add_block(rows[people], columns)
-    else:
-        builder.add_weighted_block([differences[people] for differences in rows], columns)
+class EncryptedChannel:
+    """Blind group sums through encryption, for a company that is alone in its plan."""
+
+    def __init__(
+        self,
+        port: RegulatorPort,
+        terms: Terms,
+        *,
+        regulator_key: bytes,
+        openings: OpeningStore | None = None,
+        auditor: bytes = b"",
+        inspection_millionths: int = 0,
+        identity: Identity | None = None,
+        record_private: bool = False,
+        individual: bool = False,
+    ) -> None:
+        self.terms = terms
+        self.capabilities = Capabilities("encrypted", record_private, individual)
+        self._port, self._regulator_key = port, regulator_key
+        self._auditor, self._identity = auditor, identity  # who may open, and who signs it
+        self._inspected = inspection_millionths > 0  # did our owner agree to demands at all?
+        if openings is None:
+            openings = MemoryOpenings(columns=bool(auditor))
+        if auditor and not openings.keeps_columns:
+            raise ConfigError(
+                "the plan names an auditor, and a demanded query can be opened only with its "
+                "columns: open the store with columns=True"
+            )
+        self.half = CompanyHalf(terms, regulator_key, openings)
+
+    def exchange(self, prepared: Prepared) -> Released:
+        """Ask, or ask again: a stored request gets the answer that it had."""
+        return self.half.exchange(prepared, self._attempt, self._send)
+
+    def _attempt(self, prepared: Prepared, query_frame: bytes) -> StoredRequest:
+        query = prepared.query
+        columns = self._port.columns(query.query_id, query_frame)
+        stored_columns = self.half.openings.keep_columns(query.query_id, columns)
+        product = self.half.multiply(prepared, query_frame, stored_columns)
+        seeds = Seeds.derive(os.urandom(SEED_BYTES))
+        return self.half.store(prepared, query_frame, product, seeds, frames_hash)
+
+    def _send(self, prepared: Prepared, request: StoredRequest) -> Released:
+        query = prepared.query
+        reply = self._port.answer(query.query_id, iter(request.frames))
+        if isinstance(reply.message, OpeningDemand):
+            opening = self._opening(query, request, reply.message)
+            reply = self._port.open(query.query_id, opening)
+        answer = reply.message
+        if not isinstance(answer, Answer):
+            raise ProtocolError("the regulator demands an opening that it has already had")
+        shapes = prepared.shapes
+        values = self.half.check(answer, query, shapes, frame_hash(request.frames[0]))
+        if query.kind == "blind":
+            values = values - mask_values(shapes, request.opening.seeds)
+        receipt = self.half.settle(request, answer, reply.frame)
+        return Released(values, prepared.public_total, receipt)
+
+    def _opening(
+        self, query: Query, request: StoredRequest, demand: OpeningDemand
+    ) -> Iterator[bytes]:
+        """Our rows and seeds, for the auditor whom our owner approved, and nobody else.
+
+        Where the plan's rate is 0 nothing is opened on demand: the owner reads that no query is
+        inspected while it runs, and opens by file what they want to show.
+        """
+        verify_signature(
+            self._regulator_key, DEMAND_DOMAIN, demand.signed_bytes(), demand.signature
+        )
+        request_name = (query.query_id, self.terms.plan, frame_hash(request.frames[0]))
+        if (demand.query_id, demand.plan, demand.request_hash) != request_name:
+            raise ProtocolError("the regulator demands the opening of another request than this")
+        if not self._auditor or demand.auditor != self._auditor or self._identity is None:
+            raise ProtocolError("the regulator demands an opening for a key that the plan lacks")
+        if not self._inspected:
+            raise ProtocolError("the regulator demands an opening, and the plan's rate is 0")
+        columns, plan = self.half.openings.columns(query.query_id), self.terms.plan
+        sealed = seal_opening(self._auditor, plan, query.query_id, request, columns, self._identity)
+        return opening_frames(sealed)
+
+    def confirm_multipliers(self, query_id: str, values: tuple[float, ...]) -> None:
+        """Both sides compute λ. The next query would be refused if they differ; say it now."""
+        expected = self._port.multipliers(query_id)
+        if expected is not None and expected != values:
+            raise ProtocolError("the regulator holds other multipliers λ than follow from answers")
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Nothing is open here: a session has its own end (federation.joining)."""
 
 
 def block_columns(frames: Iterator[bytes], block: int, indicators: int) -> Iterator[Seeded]:
@@ -218,8 +341,7 @@ def block_columns(frames: Iterator[bytes], block: int, indicators: int) -> Itera
 
 def part_frames(builder: SumBuilder, seeds: Seeds, *, blind: bool) -> list[bytes]:
     """The blinded answer ciphertexts as frames."""
-    parts = builder.finish(seeds, blind=blind)
-    return [encode(SumPart(index, part)) for index, part in enumerate(parts)]
+    return list(map(encode, map(SumPart, count(), builder.finish(seeds, blind=blind))))
 
 
 def mask_values(shapes: Shapes, seeds: Seeds) -> NDArray[np.int64]:
@@ -228,8 +350,9 @@ def mask_values(shapes: Shapes, seeds: Seeds) -> NDArray[np.int64]:
     masks = np.empty((shapes.sums, layout.columns), dtype=np.int64)
     for index in range(shapes.parts):
         number, part = divmod(index, layout.parts)
+        columns, declared = layout.declared(part)
         mask = expand_mask(layout.params, seeds.mask, index)
-        masks[number, layout.part_slice(part)] = mask[layout.declared(part)].view(np.int64)
+        masks[number, columns] = mask[declared].view(np.int64)
     return masks
 
 

@@ -24,18 +24,11 @@ from isonomy.common.base.private_files import open_file, private_folder
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.privacy.accounting import units_for
-from isonomy.common.sums.channel import (
-    Capabilities,
-    Channel,
-    Prepared,
-    Receipt,
-    Released,
-    Terms,
-    Wrapper,
-)
-from isonomy.common.sums.custodian import Authorised, Custodian
+from isonomy.common.sums.channel import Capabilities, Channel, Wrapper
+from isonomy.common.sums.noise_and_budget import Authorised, Custodian
 from isonomy.common.sums.openings import row_bytes
 from isonomy.common.sums.oracle import GroupOracle
+from isonomy.common.sums.question import Prepared, Receipt, Released, Terms
 from isonomy.common.wire.messages import encode
 
 _ROOM_BYTES = 1 << 30  # of memory that must be free; containers often have 64 MB there

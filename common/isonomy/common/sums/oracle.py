@@ -43,11 +43,13 @@ from isonomy.common.people.cohort import Cohort
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.privacy.declarations import PLAIN, Declaration
 from isonomy.common.privacy.quantise import checked_norm, checked_rows, sum_by_person
-from isonomy.common.privacy.queries import Kind
-from isonomy.common.privacy.query_log import QueryLog
-from isonomy.common.sums._question import (
+from isonomy.common.privacy.queries import Kind, QueryLog
+from isonomy.common.sums.accounts import Accounts, IndividualAccounts, PlanAccount
+from isonomy.common.sums.channel import Capabilities, Channel
+from isonomy.common.sums.question import (
     Noise,
     Question,
+    Receipt,
     Release,
     assemble,
     checked_weights,
@@ -55,8 +57,6 @@ from isonomy.common.sums._question import (
     prepare,
     public_answer,
 )
-from isonomy.common.sums.accounts import Accounts, IndividualAccounts, PlanAccount
-from isonomy.common.sums.channel import Capabilities, Channel, Logged, Receipt
 
 
 class RepeatedPeopleWarning(UserWarning):
@@ -117,8 +117,8 @@ class GroupOracle:
     """
 
     def __init__(self, channel: Channel, accounts: Accounts | None = None, number: int = 0) -> None:
-        self.channel = Logged(channel)
-        self.terms = channel.terms
+        self.channel, self.terms = channel, channel.terms
+        self._log = QueryLog(self.terms.people)
         self.accounts: Accounts = accounts or PlanAccount(self.terms)
         self._number = number  # of the next query
 
@@ -142,7 +142,7 @@ class GroupOracle:
 
     @property
     def log(self) -> QueryLog:
-        return self.channel.log
+        return self._log
 
     @property
     def capabilities(self) -> Capabilities:
@@ -238,6 +238,8 @@ class GroupOracle:
         released = self.channel.exchange(prepared)
         # Only now: a query that failed is asked again under the same id, and costs nothing.
         self._number += 1
+        units, people = released.receipt.units, prepared.shapes.layout.people
+        self._log.add(prepared.query.purpose, units, prepared.people, people)
         self.accounts.charge(prepared, admitted, self._number)
         return assemble(prepared, released, self.terms)
 
@@ -253,7 +255,7 @@ class GroupOracle:
                 raise ConfigError("a weighted sum takes one attribute, and Gaussian noise")
             groups = len(self.terms.labels(expressions[0]))
             checked = checked_weights(weights, groups, norm, expressions[0])
-        by_person, positions = self._by_person(rows, self._positions(ask.get("people")))
+        by_person, positions = self._by_person(rows, ask.get("people"))
         return Question(
             kind=kind,
             rows=by_person,
@@ -276,10 +278,10 @@ class GroupOracle:
 
     def _expressions(self, attribute: str | Sequence[str] | None) -> tuple[str, ...]:
         if attribute is None:
-            if len(self.groups) != 1:
-                names = ", ".join(self.groups)
-                raise ConfigError(f"name an attribute: the regulator offers {names}")
-            return (next(iter(self.groups)),)
+            names = tuple(self.terms.groups)
+            if len(names) != 1:
+                raise ConfigError(f"name an attribute: the regulator offers {', '.join(names)}")
+            return names
         if isinstance(attribute, str):
             return (attribute,)
         expressions = tuple(attribute)
@@ -289,20 +291,23 @@ class GroupOracle:
 
     def _positions(self, people: ArrayLike | None) -> NDArray[np.int64]:
         if people is None:
-            return np.arange(len(self.cohort))
+            return np.arange(self.terms.people)
         positions = np.asarray(people)
         if positions.ndim != 1 or positions.size == 0:
             raise DataError("people must be a non-empty list of positions in the cohort")
         if positions.dtype.kind not in "iu":
             raise DataError("people are positions in the cohort; cohort.positions(ids) gives them")
-        if positions.min() < 0 or positions.max() >= len(self.cohort):
-            raise DataError(f"people must lie between 0 and {len(self.cohort) - 1}")
+        if positions.min() < 0 or positions.max() >= self.terms.people:
+            raise DataError(f"people must lie between 0 and {self.terms.people - 1}")
         return positions.astype(np.int64, copy=False)
 
     def _by_person(
-        self, rows: ArrayLike, positions: NDArray[np.int64]
+        self, rows: ArrayLike, people: ArrayLike | None
     ) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
         """One row per person, people in ascending order."""
+        if people is None:
+            return checked_rows(rows, self.terms.people), np.arange(self.terms.people)
+        positions = self._positions(people)
         checked = checked_rows(rows, len(positions))
         totals, distinct = sum_by_person(checked, positions)
         if len(distinct) < len(positions):
@@ -356,7 +361,7 @@ def FilteredOracle(  # noqa: N802  (a documented name)
     if oracle.accounts.spent.any():
         raise ConfigError("put the filter in front of an oracle that was not asked before")
     accounts = IndividualAccounts(oracle.terms, stretch=stretch, reserve=reserve)
-    return GroupOracle(oracle.channel.inner, accounts, number)
+    return GroupOracle(oracle.channel, accounts, number)
 
 
 __all__ = [

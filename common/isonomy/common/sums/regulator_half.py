@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import IO, Protocol
 
@@ -36,14 +37,13 @@ from isonomy.common.base.errors import (
     ReplayRefused,
     StorageError,
 )
-from isonomy.common.crypto.ciphertexts import check_answer
 from isonomy.common.crypto.he import QueryKey
-from isonomy.common.crypto.packing import Layout
+from isonomy.common.crypto.params import Layout, centre, check_answer
 from isonomy.common.keys.identity import Identity
-from isonomy.common.ledger.ledger import DebitRecord
+from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.privacy.queries import Query, Shapes
-from isonomy.common.sums.custodian import Authorised, Custodian
-from isonomy.common.sums.encrypted import Reply, read_reply
+from isonomy.common.sums.company_half import Reply, read_reply
+from isonomy.common.sums.noise_and_budget import Authorised, Custodian
 from isonomy.common.sums.sealed_opening import opening_limit
 from isonomy.common.wire.messages import (
     ANSWER_DOMAIN,
@@ -137,18 +137,22 @@ class RegulatorHalf:
             record = self._custodian.stored(query_id, request_hash)
             if record is not None:
                 return sign_answer(self._identity, record)
-            demand = self._standing_demand(query_id, request_hash)
+            # A demand that was made before stands: neither side's restart makes it go away.
+            inspector, demand = self._inspector, None
+            if inspector is not None:
+                demand = inspector.check_request(query_id, request_hash)
             if demand is not None:
                 return demand
             # A request that was demanded before, and whose verdict has come in since, waits here.
             pending = self._pending.pop(query_id, None)
             if pending is None or pending.request_hash != request_hash:
                 pending = self._read(header, request_hash, stream)
-                demand = self._inspector.draw(query_id, request_hash) if self._inspector else None
+                demand = inspector.draw(query_id, request_hash) if inspector else None
             if demand is not None:
                 self._pending[query_id] = pending
                 return demand
-            return sign_answer(self._identity, self._release(pending))
+            record = self._custodian.release(pending.authorised, request_hash, pending.sums)
+            return sign_answer(self._identity, record)
         except IsonomyError as error:
             return Refusal.of(query_id, error)
 
@@ -189,7 +193,7 @@ class RegulatorHalf:
         while len(self._attempts) >= MAX_OPEN_ATTEMPTS:
             self._forget(next(iter(self._attempts)))
         # Fresh for each attempt: a key that has decrypted once never decrypts again.
-        key = QueryKey(query.params)
+        key = QueryKey(authorised.shapes.layout.params)
         attempt = _Attempt(authorised, key, os.urandom(ATTEMPT_BYTES), query_hash)
         self._attempts[query.query_id] = attempt
         return attempt
@@ -211,70 +215,32 @@ class RegulatorHalf:
 
     # --- The second call -----------------------------------------------------------------------
 
-    def _standing_demand(self, query_id: str, request_hash: bytes) -> OpeningDemand | None:
-        """A demand that was made before: neither side's restart makes it go away."""
-        if self._inspector is None:
-            return None
-        return self._inspector.check_request(query_id, request_hash)
-
     def _read(self, header: SumHeader, request_hash: bytes, frames: Iterator[bytes]) -> _Pending:
         attempt = self._attempts.get(header.query_id)
         # Compare first: an old header must not cost a newer attempt its key.
         if attempt is None or attempt.attempt != header.attempt:
             raise attempt_lost()
+        shapes = attempt.authorised.shapes
         try:
-            self._check_header(header, attempt)
+            if header.query_hash != attempt.query_hash:
+                raise ProtocolError("the request answers another query than the one it names")
+            if not attempt.columns_hash or header.columns_hash != attempt.columns_hash:
+                raise ProtocolError("the request was not made from the columns that were sent")
+            if header.parts != shapes.parts:
+                raise ProtocolError(
+                    f"the query has {shapes.parts} answer ciphertexts; the request announces "
+                    f"{header.parts}"
+                )
             with SpooledTemporaryFile(max_size=SPOOL_BYTES) as spool:
-                self._collect(header, attempt, frames, spool)
+                _collect(header, shapes, frames, spool)
                 spool.seek(0)
-                size = attempt.authorised.shapes.layout.params.answer_bytes
-                parts = (spool.read(size) for _ in range(header.parts))
+                parts = iter(partial(spool.read, shapes.layout.params.answer_bytes), b"")
                 sums = decrypt_sums(attempt.authorised, attempt.key, parts)
         except OSError as error:
             raise StorageError(f"no room for a request's ciphertexts: {error.strerror}") from None
         finally:
             self._forget(header.query_id)
         return _Pending(attempt.authorised, request_hash, sums)
-
-    def _release(self, pending: _Pending) -> DebitRecord:
-        return self._custodian.release(pending.authorised, pending.request_hash, pending.sums)
-
-    @staticmethod
-    def _check_header(header: SumHeader, attempt: _Attempt) -> None:
-        if header.query_hash != attempt.query_hash:
-            raise ProtocolError("the request answers another query than the one it names")
-        if not attempt.columns_hash or header.columns_hash != attempt.columns_hash:
-            raise ProtocolError("the request was not made from the columns that were sent")
-        if header.parts != attempt.authorised.shapes.parts:
-            raise ProtocolError(
-                f"the query has {attempt.authorised.shapes.parts} answer ciphertexts; "
-                f"the request announces {header.parts}"
-            )
-
-    @staticmethod
-    def _collect(
-        header: SumHeader, attempt: _Attempt, frames: Iterator[bytes], spool: IO[bytes]
-    ) -> None:
-        """Every part of a request, checked, before the first of them is decrypted.
-
-        Whoever could have parts decrypted and then be refused would have free, unseen decryptions.
-        Ciphertexts are no secret: what does not fit into memory waits in an unnamed file.
-        """
-        shapes, hashes = attempt.authorised.shapes, []
-        for index in range(shapes.parts):
-            frame = next(frames, None)
-            if frame is None:
-                raise ProtocolError(f"the request ends after {index} of {shapes.parts} parts")
-            part = decode(frame, SumPart)
-            if part.index != index:
-                raise ProtocolError(f"expected part {index}, got part {part.index}")
-            check_answer(shapes.layout.params, part.ciphertext)
-            hashes.append(frame_hash(frame))
-            spool.write(part.ciphertext)
-        if next(frames, None) is not None:
-            raise ProtocolError("the request goes on after its last part")
-        if frames_hash(hashes, hashed=True) != header.parts_hash:
-            raise ProtocolError("the parts are not those that the request's header binds")
 
     # --- The third call ------------------------------------------------------------------------
 
@@ -291,13 +257,36 @@ class RegulatorHalf:
         if pending is None or pending.request_hash != header.request_hash:
             # It passed, but we restarted meanwhile: it is asked again, and inspected again.
             raise attempt_lost()
-        return self._release(pending)
+        return self._custodian.release(pending.authorised, pending.request_hash, pending.sums)
 
     def _forget(self, query_id: str) -> None:
         attempt = self._attempts.pop(query_id, None)
         if attempt is not None:
             attempt.destroyed = True
             attempt.key.destroy()
+
+
+def _collect(header: SumHeader, shapes: Shapes, frames: Iterator[bytes], spool: IO[bytes]) -> None:
+    """Every part of a request, checked, before the first of them is decrypted.
+
+    Whoever could have parts decrypted and then be refused would have free, unseen decryptions.
+    Ciphertexts are no secret: what does not fit into memory waits in an unnamed file.
+    """
+    hashes = []
+    for index in range(shapes.parts):
+        frame = next(frames, None)
+        if frame is None:
+            raise ProtocolError(f"the request ends after {index} of {shapes.parts} parts")
+        part = decode(frame, SumPart)
+        if part.index != index:
+            raise ProtocolError(f"expected part {index}, got part {part.index}")
+        check_answer(shapes.layout.params, part.ciphertext)
+        hashes.append(frame_hash(frame))
+        spool.write(part.ciphertext)
+    if next(frames, None) is not None:
+        raise ProtocolError("the request goes on after its last part")
+    if frames_hash(hashes, hashed=True) != header.parts_hash:
+        raise ProtocolError("the parts are not those that the request's header binds")
 
 
 def _opening_limit(pending: _Pending | None) -> int:
@@ -355,7 +344,9 @@ def decrypt_sums(
     sums = np.empty((shapes.sums, layout.columns), dtype=np.int64)
     for index, part in enumerate(parts):
         number, position = divmod(index, layout.parts)
-        sums[number, layout.part_slice(position)] = layout.unpack(key.decrypt(part), position)
+        columns, declared = layout.declared(position)
+        sums[number, columns] = key.decrypt(part)[declared]
+    sums = centre(sums, layout.params.plain_modulus)
     if authorised.query.kind == "blind":
         return sums
     limit = len(authorised.codes[0]) * authorised.query.params.row_bound
@@ -378,11 +369,6 @@ def sign_answer(identity: Identity, record: DebitRecord) -> Answer:
     return replace(unsigned, signature=signature)
 
 
-def frames_of(columns: Iterator[bytes] | Refusal) -> Iterator[bytes]:
-    """What travels: the columns, or one frame with the refusal."""
-    return iter([encode(columns)]) if isinstance(columns, Refusal) else columns
-
-
 class DirectPort:
     """The regulator in the company's own process: both halves, every frame, no transport."""
 
@@ -390,7 +376,8 @@ class DirectPort:
         self.half = half
 
     def columns(self, query_id: str, query_frame: bytes) -> Iterator[bytes]:
-        return frames_of(self.half.columns(query_frame))
+        columns = self.half.columns(query_frame)
+        return iter([encode(columns)]) if isinstance(columns, Refusal) else columns
 
     def answer(self, query_id: str, frames: Iterable[bytes]) -> Reply:
         return read_reply(encode(self.half.answer(frames)))

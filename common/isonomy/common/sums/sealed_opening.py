@@ -1,6 +1,6 @@
 """An opening on its way to the auditor: what is in the box, how it is sealed, how it travels.
 
-    box   = seal_to(auditor's key, context, chunks)          X25519 + AES-256-GCM, sealing.py
+    box   = seal_to(auditor's key, context, chunks)          X25519 + AES-256-GCM, keys.boxes
     context = H(plan, query id, request hash)                a box opens in its own place only
     chunks  = header, query, shape, rows, seeds, nonce, answer (if there is one), columns …
 
@@ -28,8 +28,8 @@ from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import CapacityError, ConfigError, ProtocolError, VerificationError
 from isonomy.common.base.private_files import write_private
 from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
+from isonomy.common.keys.boxes import open_box, seal_to
 from isonomy.common.keys.identity import Identity, verify_signature
-from isonomy.common.keys.sealing import open_box, seal_to
 from isonomy.common.privacy.queries import Query, Shapes
 from isonomy.common.sums.openings import (
     NONCE_BYTES,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Any, Literal, cast, get_args
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from isonomy.common.base.canonical import HASH_BYTES, hash_bytes
@@ -23,8 +24,6 @@ from isonomy.common.base.errors import (
     TruncatedMessage,
     VersionMismatch,
 )
-from isonomy.common.base.wire_fields import double_bits, double_field, fixed_field, text_field
-from isonomy.common.keys.sealing import LINK_BYTES
 from isonomy.wire.v1 import session_pb2 as wire
 
 SESSION_PROTOCOL = 1
@@ -34,12 +33,13 @@ _SIZE_BYTES = 4
 CHUNK_BYTES = 1 << 19  # measured: 2 MB through relay and TLS is fastest in pieces of this size
 MAX_CHUNKS = 1 << 8  # of one frame: 128 MiB, twice what messages.MAX_FRAME_BYTES allows
 MAX_ENVELOPE_BYTES = 2 * CHUNK_BYTES + 8192  # a payload, the relay's total beside it, the header
-MAX_NAME, MAX_ID, MAX_PARTIES = 64, 128, 16
-KEY_BYTES, SIGNATURE_BYTES, SECRET_BYTES, MAX_TOKEN = 32, 64, 32, 1024
+MAX_NAME, MAX_TEXT, MAX_PARTIES = 64, 128, 16
+KEY_BYTES, SIGNATURE_BYTES, SECRET_BYTES, LINK_BYTES, MAX_TOKEN = 32, 64, 32, 16, 1024
 
 Purpose = Literal[
     "", "query", "columns", "sum", "answer", "dual", "opening", "joint", "align", "round"
 ]
+PURPOSES = frozenset(get_args(Purpose))
 SIGNED_PURPOSES = frozenset({"sum"})  # travel in the clear, because the server adds them
 
 
@@ -140,13 +140,30 @@ class Envelope:
             place = (data.exchange, data.frame, int(data.last), data.chunk, data.chunks)
         texts = (self.sender, self.recipient, self.query_id, self.purpose, _NAMES[type(self.body)])
         numbers = struct.pack(">6Q", self.sequence, *place)
-        encoded = (text.encode() for text in texts)
-        return hash_bytes("isonomy/envelope/v1", self.plan, self.link, numbers, *encoded)
+        parts = (self.plan, self.link, numbers, *map(str.encode, texts))
+        return hash_bytes("isonomy/envelope/v1", *parts)
 
 
 def payload_digest(payload: bytes | memoryview) -> bytes:
     """Return the hash that a chunk in the clear carries, and the relay's chain holds of any."""
     return sha256(payload).digest()
+
+
+# --- Single fields, of frames too ----------------------------------------------------------------
+
+
+def text_field(value: str, field: str, *, limit: int = MAX_TEXT, empty: bool = False) -> str:
+    """Printable text of at most `limit` characters; none at all only if `empty` allows it."""
+    if len(value) > limit or (not value and not empty) or not value.isprintable():
+        raise ProtocolError(f"{field} must be 1 to {limit} printable characters")
+    return value
+
+
+def fixed_field(value: bytes, size: int, field: str, *, empty: bool = False) -> bytes:
+    """Bytes of exactly that size; none at all only if `empty` allows it."""
+    if len(value) != size and (value or not empty):
+        raise ProtocolError(f"{field} must have {size} bytes; got {len(value)}")
+    return value
 
 
 # --- Bytes -> checked ----------------------------------------------------------------------------
@@ -172,7 +189,7 @@ def parse(raw: bytes) -> Envelope:
         raise ProtocolError(f"a {name} carries a payload where none belongs")
     if (message.sequence > 0) != sequenced:
         raise ProtocolError(f"a {name} has a sequence number where none belongs, or none")
-    if message.purpose not in get_args(Purpose):
+    if message.purpose not in PURPOSES:
         raise ProtocolError("a message has a purpose that this version does not know")
     return Envelope(
         sender=text_field(message.sender, "sender", limit=MAX_NAME),
@@ -182,7 +199,7 @@ def parse(raw: bytes) -> Envelope:
         sequence=message.sequence,
         ack=message.ack,
         link=fixed_field(message.link, LINK_BYTES, "link", empty=not sequenced),
-        query_id=text_field(message.query_id, "query_id", limit=MAX_ID, empty=True),
+        query_id=text_field(message.query_id, "query_id", empty=True),
         purpose=cast(Purpose, message.purpose),
     )
 
@@ -280,7 +297,7 @@ def dump(envelope: Envelope) -> bytes:
 
 def dump_dual(round_number: int, multipliers: tuple[float, ...]) -> bytes:
     """Return multipliers as IEEE bits: both sides compare them exactly."""
-    bits = [double_bits(value) for value in multipliers]
+    bits = np.array(multipliers, "<f8").view("<u8").tolist()
     values = wire.DualValues(round=round_number, multiplier_bits=bits)
     return values.SerializeToString(deterministic=True)
 
@@ -292,4 +309,7 @@ def parse_dual(raw: bytes) -> tuple[int, tuple[float, ...]]:
         values.ParseFromString(raw)
     except DecodeError:
         raise TruncatedMessage("multipliers could not be parsed") from None
-    return values.round, tuple(double_field(bits, "multiplier") for bits in values.multiplier_bits)
+    multipliers = np.array(values.multiplier_bits, "<u8").view("<f8")
+    if not np.isfinite(multipliers).all():
+        raise ProtocolError("multipliers must be finite")
+    return values.round, tuple(multipliers.tolist())

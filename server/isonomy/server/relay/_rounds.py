@@ -19,8 +19,7 @@ from dataclasses import replace
 
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.errors import ProtocolError
-from isonomy.common.crypto.ciphertexts import add_answers, check_answer
-from isonomy.common.crypto.params import parameter_set
+from isonomy.common.crypto.params import add_answers, check_answer, parameter_set
 from isonomy.common.wire.envelopes import Data, Envelope, dump
 from isonomy.common.wire.messages import SumPart, decode, encode
 

@@ -41,7 +41,7 @@ from isonomy.common.base.errors import (
     VerificationError,
 )
 from isonomy.common.keys.identity import verify_signature
-from isonomy.common.session.links import CLEAR_DOMAIN
+from isonomy.common.session.sealed_links import CLEAR_DOMAIN
 from isonomy.common.session.tickets import read_token
 from isonomy.common.wire.envelopes import (
     SEQUENCED,
@@ -96,13 +96,6 @@ class Passed:
     size: int = 0
     by_purpose: dict[str, int] = field(default_factory=dict)
 
-    def add(self, envelope: Envelope, size: int, digest: bytes) -> None:
-        self.head = hash_bytes("isonomy/passed/v1", self.head, envelope.header(), digest)
-        self.envelopes += 1
-        self.size += size
-        name = envelope.purpose or type(envelope.body).__name__.lower()
-        self.by_purpose[name] = self.by_purpose.get(name, 0) + size
-
 
 def chain_digest(envelope: Envelope) -> bytes:
     """Return what the chain holds of a message's payload. Slow for large ones; needs no lock."""
@@ -116,10 +109,12 @@ class RelayState:
     """One plan's relay. The caller serialises the calls."""
 
     def __init__(self, plan: PlanPublic, token_public: bytes, relay_key: bytes) -> None:
-        self.plan = plan
+        self.plan, self._cards = plan, plan.cards
+        self._signing_keys = {name: card.signing_key for name, card in self._cards.items()}
         self._token_public, self._relay_key = token_public, relay_key
-        self._sessions: dict[str, tuple[bytes, bytes]] = {}  # party -> token id, hash of its secret
-        self._used: set[bytes] = set()  # token ids
+        # In hexadecimal digits, as a checkpoint has them.
+        self._sessions: dict[str, list[str]] = {}  # party -> token id, hash of its secret
+        self._used: set[str] = set()  # token ids
         self._streams: dict[int, _Admission] = {}
         self._current: dict[str, int] = {}  # party -> its newest stream
         self._flows: dict[tuple[str, str], _Flow] = {}
@@ -145,7 +140,7 @@ class RelayState:
         self._streams[stream] = _Admission(party)
         self._current[party] = stream
         self.closed.pop(party, None)
-        for other in self.plan.cards:  # for (6) and (8): both ways begin with a PlanAgreement
+        for other in self._cards:  # for (6) and (8): both ways begin with a PlanAgreement
             self._flows[other, party] = _Flow()
             self._flows[party, other] = _Flow()
         return dump(self._envelope(party, HelloReply(self.present(but=party))))
@@ -173,7 +168,7 @@ class RelayState:
             )
 
     def _check_party(self, hello: Envelope, body: Hello, certificate_name: str) -> None:
-        card = self.plan.cards.get(hello.sender)
+        card = self._cards.get(hello.sender)
         if card is None or card.role != body.role:
             raise RoleRefused(f"the plan has no {body.role} called {hello.sender!r}")
         if certificate_name != hello.sender:
@@ -188,18 +183,19 @@ class RelayState:
             raise TokenRefused("the token was made for another plan, role or party")
         if claims.relay_key != self._relay_key:
             raise TokenRefused("the token was made for another relay")
-        secret = hash_bytes("isonomy/resume/v1", body.resume_secret)
-        session_token, session_secret = self._sessions.get(party, (b"", b""))
-        if claims.token_id == session_token:
+        secret = hash_bytes("isonomy/resume/v1", body.resume_secret).hex()
+        token_id = claims.token_id.hex()
+        session_token, session_secret = self._sessions.get(party, ("", ""))
+        if token_id == session_token:
             if not hmac.compare_digest(secret, session_secret):
                 raise TokenRefused("the token was used before; ask the server for a new ticket")
             return  # the party comes back: only it knows the secret
-        if claims.token_id in self._used:
+        if token_id in self._used:
             raise TokenRefused("the token was used before; ask the server for a new ticket")
         if claims.expires < now:
             raise TokenRefused("the token has expired; ask the server for a new ticket")
-        self._used.add(claims.token_id)
-        self._sessions[party] = (claims.token_id, secret)
+        self._used.add(token_id)
+        self._sessions[party] = [token_id, secret]
 
     # --- Passing on: rules (5) to (9) -------------------------------------------------------------
 
@@ -213,7 +209,7 @@ class RelayState:
             raise ProtocolError("a message bears another sender than the party of this stream")
         if isinstance(envelope.body, Heartbeat) and envelope.recipient == SERVER:
             return Outgoing(stream, dump(self._envelope(sender.party, Heartbeat(self.present()))))
-        if envelope.recipient not in self.plan.cards or envelope.recipient == sender.party:  # (5)
+        if envelope.recipient not in self._cards or envelope.recipient == sender.party:  # (5)
             raise ProtocolError("a message is addressed to nobody of this plan")
         if not isinstance(envelope.body, (*SEQUENCED, PlanAgreement, Heartbeat)):
             raise OrderViolation("a message of this type does not belong here")
@@ -226,7 +222,11 @@ class RelayState:
             self._check_order(sender, flow, envelope)
         if target is None or not flow.open:
             return None  # (8)
-        return self._forward(target, envelope, raw)
+        if envelope.purpose in SIGNED_PURPOSES and isinstance(envelope.body, Data):  # (9)
+            self._check_clear(envelope, envelope.body)
+            if self._sums is not None:
+                raw = self._sums.take(envelope, raw)
+        return Outgoing(target, raw)
 
     @staticmethod
     def _check_order(sender: _Admission, flow: _Flow, envelope: Envelope) -> None:
@@ -239,21 +239,18 @@ class RelayState:
             )
         flow.expected = envelope.sequence + 1
 
-    def _forward(self, target: int, envelope: Envelope, raw: bytes) -> Outgoing:
-        if envelope.purpose in SIGNED_PURPOSES and isinstance(envelope.body, Data):  # (9)
-            self._check_clear(envelope, envelope.body)
-            if self._sums is not None:
-                raw = self._sums.take(envelope, raw)
-        return Outgoing(target, raw)
-
     def note(self, envelope: Envelope, size: int, digest: bytes) -> None:
         """Enter a numbered message that `pass_on` let through into the chain."""
-        self.passed.add(envelope, size, digest)
+        passed, name = self.passed, envelope.purpose or type(envelope.body).__name__.lower()
+        passed.head = hash_bytes("isonomy/passed/v1", passed.head, envelope.header(), digest)
+        passed.envelopes += 1
+        passed.size += size
+        passed.by_purpose[name] = passed.by_purpose.get(name, 0) + size
         if isinstance(envelope.body, Close):
             self.closed[envelope.sender] = envelope.body.code
 
     def _check_clear(self, envelope: Envelope, body: Data) -> None:
-        key = self.plan.cards[envelope.sender].signing_key
+        key = self._signing_keys[envelope.sender]
         if body.summed or body.total:
             raise ProtocolError("a company sent a total, which only the relay may make")
         try:
@@ -270,8 +267,8 @@ class RelayState:
         """Return what a restarted relay must know: whom it admitted, and what had passed."""
         return {
             "plan": self.plan.hash.hex(),
-            "used": sorted(token.hex() for token in self._used),
-            "sessions": {p: [t.hex(), s.hex()] for p, (t, s) in self._sessions.items()},
+            "used": sorted(self._used),
+            "sessions": dict(self._sessions),
             "head": self.passed.head.hex(),
             "envelopes": self.passed.envelopes,
             "bytes": self.passed.size,
@@ -283,11 +280,7 @@ class RelayState:
         """Go on from a checkpoint. The streams have ended; parties come back by themselves."""
         if saved["plan"] != self.plan.hash.hex():
             raise PlanMismatch("the relay's checkpoint belongs to another plan; use another folder")
-        self._used = {bytes.fromhex(token) for token in saved["used"]}
-        self._sessions = {
-            party: (bytes.fromhex(token), bytes.fromhex(secret))
-            for party, (token, secret) in saved["sessions"].items()
-        }
+        self._used, self._sessions = set(saved["used"]), dict(saved["sessions"])
         self.passed = Passed(
             bytes.fromhex(saved["head"]), saved["envelopes"], saved["bytes"], saved["by_purpose"]
         )

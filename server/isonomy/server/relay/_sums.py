@@ -22,8 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.errors import OversizedMessage, ProtocolError
-from isonomy.common.crypto.ciphertexts import add_answers, check_answer, pack_total
-from isonomy.common.crypto.params import parameter_set
+from isonomy.common.crypto.params import add_answers, check_answer, pack_total, parameter_set
 from isonomy.common.privacy.queries import MAX_ANSWERS
 from isonomy.common.wire.envelopes import Data, Envelope, dump
 from isonomy.common.wire.messages import SumHeader, SumPart, decode_any, encode

@@ -47,7 +47,7 @@ from isonomy.common.base.malloc import reuse_freed_memory
 from isonomy.common.keys.certificates import PARTIES, Holder, TlsFiles, key_fingerprint
 from isonomy.common.keys.identity import Identity
 from isonomy.common.node.node import free_port
-from isonomy.common.session.links import WINDOW_BYTES
+from isonomy.common.session.sealed_links import WINDOW_BYTES
 from isonomy.common.session.tickets import SessionRole, Ticket, is_address, sign_token
 from isonomy.common.session.tls_channels import server_credentials
 from isonomy.common.wire.envelopes import (
@@ -354,7 +354,8 @@ class RelayServer:
             self._log_passed(envelope, size)
             with self._lock:
                 self._state.note(envelope, size, digest)
-                if isinstance(body, Close) or _ends_exchange(envelope):
+                last = isinstance(body, Data) and body.last
+                if isinstance(body, Close) or (last and envelope.purpose in ("answer", "round")):
                     self._checkpoint(sync=isinstance(body, Close))
 
     def _checkpoint(self, *, sync: bool) -> None:
@@ -461,11 +462,6 @@ class RelayServer:
         if self._unsaved:
             self._unsaved = False
             self._log.info("checkpoint is written again")
-
-
-def _ends_exchange(envelope: Envelope) -> bool:
-    body = envelope.body
-    return envelope.purpose in ("answer", "round") and isinstance(body, Data) and body.last
 
 
 def _certificate_name(context: Any) -> str:

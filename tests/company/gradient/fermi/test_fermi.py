@@ -245,6 +245,6 @@ def test_bad_input(tmp_path: Path) -> None:
 
 
 def _debits(run: Run) -> list:
-    ledger = run.oracle.channel.inner.custodian._ledger  # type: ignore[attr-defined]
+    ledger = run.oracle.channel.custodian._ledger  # type: ignore[attr-defined]
     found = (ledger.find(f"{run.oracle.plan.hex()[:16]}-{i:06d}") for i in range(99))
     return [each for each in found if each is not None]

@@ -15,7 +15,7 @@ from fermi_kit import double_run, quiet_home, silent
 from gradient_kit import Toy, regulator, toy, trainer
 from torch import Tensor
 
-from isonomy.common.sums.channel import Prepared
+from isonomy.common.sums.question import Prepared
 from isonomy.company.gradient.fermi.fermi import DpFermi, DpSgda
 from isonomy.company.gradient.run.paper_epsilon import theorem_3_3
 from isonomy.company.gradient.run.strategy import Run
@@ -23,7 +23,7 @@ from isonomy.company.gradient.run.strategy import Run
 
 def _listen(run: Run) -> list[Prepared]:
     seen: list[Prepared] = []
-    channel: Any = run.oracle.channel.inner
+    channel: Any = run.oracle.channel
     exchange = channel.exchange
 
     def tapped(prepared: Prepared) -> Any:

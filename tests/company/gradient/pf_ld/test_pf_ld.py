@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from isonomy.common.base.errors import ProtocolError
 from isonomy.common.privacy.dual import Multipliers
-from isonomy.common.sums.channel import Prepared
+from isonomy.common.sums.question import Prepared
 from isonomy.company.gradient.per_sample.ghost import ChunkGradients
 from isonomy.company.gradient.pf_ld.f_ld import FLD
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD, SmallGroupWarning
@@ -38,7 +38,7 @@ def _run(home: Federation, data: Any, strategy: Any, oracle: Any = None, **setti
 def _listen(oracle: Any) -> list[Prepared]:
     """All that the oracle is asked from now on."""
     seen: list[Prepared] = []
-    channel: Any = oracle.channel.inner
+    channel: Any = oracle.channel
     exchange = channel.exchange
 
     def tapped(prepared: Prepared) -> Any:

@@ -24,7 +24,7 @@ from torch import nn
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError
 from isonomy.common.privacy.accounting import UNITS_PER_MU2
-from isonomy.common.privacy.dual_keeper import DualKeeper
+from isonomy.common.privacy.dual import DualKeeper
 from isonomy.common.sums.oracle import FilteredOracle, GroupOracle, RepeatedPeopleWarning
 from isonomy.company.gradient.fermi.fermi import DpFermi
 from isonomy.company.gradient.pf_ld.f_ld import FLD

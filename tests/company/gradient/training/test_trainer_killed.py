@@ -17,7 +17,7 @@ from gradient_kit import regulator, same, toy, trainer
 from torch import nn
 
 from isonomy.common.ledger.ledger import Ledger
-from isonomy.common.sums.custodian import Custodian
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.oracle import FilteredOracle, GroupOracle
 from isonomy.company.gradient.fermi.fermi import DpFermi
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD
@@ -51,7 +51,7 @@ def test_killed_in_the_middle_of_a_round(tmp_path: Path, case: str, last: bool) 
 
     def oracle_of(home: Any) -> tuple[GroupOracle, list[int]]:
         local, asked = home.local(), [0, 0]  # queries answered, and when to die
-        channel: Any = local.channel.inner
+        channel: Any = local.channel
         exchange = channel.exchange
 
         def counted(query: Any) -> Any:

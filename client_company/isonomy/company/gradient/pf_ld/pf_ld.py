@@ -39,8 +39,7 @@ from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.privacy.declarations import ConstraintGradient, Content, Declaration, DualStep
-from isonomy.common.privacy.dual import DualRule, Multipliers
-from isonomy.common.privacy.dual_keeper import declared_counts
+from isonomy.common.privacy.dual import DualRule, Multipliers, declared_counts
 from isonomy.common.privacy.queries import cost_of
 from isonomy.common.sums.oracle import Label, Release
 from isonomy.company.gradient.pf_ld import _record as record_pf_ld

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.privacy.accounting import UNITS_PER_MU2
-from isonomy.common.privacy.query_log import QueryLog
+from isonomy.common.privacy.queries import QueryLog
 from isonomy.common.sums.oracle import GroupOracle
 
 Accountant = Literal["rdp", "prv"]

@@ -26,8 +26,7 @@ from isonomy.common.base.errors import CapacityError
 from isonomy.common.few_shot.rounds.settings import MILLION
 from isonomy.common.privacy.filters import IndividualFilter
 from isonomy.common.privacy.noise import NoiseSource, rounded_gaussian
-from isonomy.common.privacy.quantise import integer_norms_squared, quantise
-from isonomy.common.privacy.units import ceil_div
+from isonomy.common.privacy.quantise import integer_norms, quantise
 
 BOUND = 2**20
 """A row of norm C becomes a row of whole numbers of norm 2^20 at most."""
@@ -35,7 +34,7 @@ BOUND = 2**20
 
 def sigma_of(noise: int) -> int:
     """Noise deviation in whole numbers, for a multiplier in millionths; rounded up."""
-    return ceil_div(noise * BOUND, MILLION)
+    return -(-noise * BOUND // MILLION)
 
 
 class Accounts:
@@ -108,7 +107,7 @@ class PrivateSums:
         # cost, whether some sample overflows under that θ; so such a row counts as 0.
         rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
         whole = quantise(rows, self._norm, BOUND).rows.astype(np.int64)  # (n, d), norm <= BOUND
-        mask = self._accounts.charge(integer_norms_squared(whole), self._sigma, people)
+        mask = self._accounts.charge(integer_norms(whole), self._sigma, people)
         self._total[number] += whole[mask].sum(axis=0)
 
     def release(self) -> NDArray[np.float64]:

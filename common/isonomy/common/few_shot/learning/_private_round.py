@@ -41,8 +41,8 @@ from isonomy.common.few_shot.learning._private import (
 from isonomy.common.few_shot.learning.models import Network, Parameters
 from isonomy.common.few_shot.learning.tasks import Pool, Tasks
 from isonomy.common.few_shot.rounds.settings import FewShotSettings
+from isonomy.common.privacy.accounting import gaussian_units
 from isonomy.common.privacy.noise import NoiseSource
-from isonomy.common.privacy.units import UNITS_PER_MU2, ceil_div
 
 _CHUNK_CELLS = 1 << 22  # numbers of per-sample gradients in memory at a time
 
@@ -99,7 +99,7 @@ class PrivateRound:
         if self._accounts.individual:
             return True
         sigma = sigma_of(max(self._settings.inner_noise, self._settings.query_noise))
-        price = ceil_div(UNITS_PER_MU2 * BOUND * BOUND, sigma * sigma)
+        price = gaussian_units(BOUND * BOUND, sigma)
         return bool((self._accounts.cap - self._accounts.spent >= price).any())
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import IsonomyError, ProtocolError
-from isonomy.common.crypto.ciphertexts import SEED_BYTES, Seeded, check_seeded
-from isonomy.common.crypto.params import ParameterSet
+from isonomy.common.crypto.params import SEED_BYTES, ParameterSet, Seeded, check_seeded
 from isonomy.common.keys.identity import Identity, verify_signature
 from isonomy.common.wire.messages import Refusal, decode, encode
 

@@ -25,9 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import AttemptLost, CapacityError, ProtocolError, VerificationError
-from isonomy.common.crypto.ciphertexts import check_answer
 from isonomy.common.crypto.he_vectors import VectorEncryptor, VectorKey, parts_of
-from isonomy.common.crypto.params import ParameterSet
+from isonomy.common.crypto.params import ParameterSet, check_answer
 from isonomy.common.few_shot.rounds._messages import (
     ATTEMPT_BYTES,
     RoundReceipt,
@@ -36,7 +35,7 @@ from isonomy.common.few_shot.rounds._messages import (
     theta_hash,
 )
 from isonomy.common.few_shot.rounds.sides import MAX_ABS
-from isonomy.common.session.links import Parcel
+from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.wire.envelopes import payload_digest
 from isonomy.common.wire.messages import SumPart, decode, encode
 

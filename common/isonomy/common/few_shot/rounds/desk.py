@@ -53,7 +53,8 @@ from isonomy.common.few_shot.rounds._messages import theta_hash
 from isonomy.common.few_shot.rounds._rounds import checked_values
 from isonomy.common.few_shot.rounds.plan import REPLACED, FewShotPlan
 from isonomy.common.few_shot.rounds.sides import Contribution, RegulatorSide
-from isonomy.common.ledger.ledger import DebitRecord, Ledger
+from isonomy.common.ledger.ledger import Ledger
+from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.privacy.queries import query_id_prefix
 
 FILE_NAME = "contribution"

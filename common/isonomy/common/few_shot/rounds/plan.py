@@ -17,8 +17,7 @@ from isonomy.common.base.errors import ModelsDiffer
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.few_shot.rounds.settings import MILLION, FewShotSettings
 from isonomy.common.keys.party import Hex32
-from isonomy.common.privacy.accounting import epsilon_of, units_for
-from isonomy.common.privacy.units import UNITS_PER_MU2, ceil_div
+from isonomy.common.privacy.accounting import epsilon_of, gaussian_units, units_for
 
 REPLACED = 4  # μ² of a sample that is exchanged, at most, over that of one that is left out
 KIND: Literal["few-shot"] = "few-shot"
@@ -145,7 +144,7 @@ class FewShotPlan(Agreement):
 
 def _units(noise: int) -> int:
     """Of one noised sum: 1/z² of μ², rounded up; 0 where there is none."""
-    return ceil_div(UNITS_PER_MU2 * MILLION**2, noise**2) if noise else 0
+    return gaussian_units(MILLION**2, noise) if noise else 0
 
 
 __all__ = ["MILLION", "REPLACED", "FewShotPlan"]

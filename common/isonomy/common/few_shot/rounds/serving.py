@@ -24,9 +24,9 @@ from isonomy.common.few_shot.rounds._rounds import encrypted_parts
 from isonomy.common.few_shot.rounds.desk import RoundDesk
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.session import few_shot_plan
-from isonomy.common.remote.remote import marked
+from isonomy.common.remote.exchanges import marked
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Parcel
+from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.wire.messages import encode
 
 

@@ -39,9 +39,9 @@ from isonomy.common.few_shot.rounds._rounds import Attempt
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.sides import CompanySide
 from isonomy.common.few_shot.rounds.state import CompanyState
-from isonomy.common.remote.remote import marked
+from isonomy.common.remote.exchanges import marked
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Parcel
+from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.wire.envelopes import Purpose
 
 MAX_ATTEMPTS = 100  # of one round; more is no accident

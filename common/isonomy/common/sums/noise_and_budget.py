@@ -1,9 +1,9 @@
-"""The regulator's rules for one plan: what may be asked, what it costs, how it is answered.
+"""Where a budget is checked and noise is added: the regulator's rules for one plan.
 
     authorise (price, capacity, budget)  →  exact sums  →  + noise  →  one fsynced record  →  answer
 
-Both oracles go through here, the local and the encrypted one. Nothing in this module knows
-encryption, frames or transport.
+All channels go through here. The ledger decides about budgets (ledger/state.py), the samplers are
+in privacy/noise.py. Nothing in this module knows encryption, frames or transport.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import ConfigError, ProtocolError, ReplayRefused
-from isonomy.common.crypto.packing import centre
-from isonomy.common.ledger.ledger import DebitRecord, Ledger
-from isonomy.common.ledger.records import Inspection
+from isonomy.common.crypto.params import centre
+from isonomy.common.ledger.ledger import Ledger
+from isonomy.common.ledger.records import DebitRecord, Inspection
 from isonomy.common.people.cohort import AttributeTable, group_count
 from isonomy.common.privacy.declarations import Audit, Declaration
-from isonomy.common.privacy.dual_keeper import DualKeeper
+from isonomy.common.privacy.dual import DualKeeper
 from isonomy.common.privacy.noise import (
     MIN_SIGMA,
     NoiseSource,
@@ -31,7 +31,7 @@ from isonomy.common.privacy.noise import (
     discrete_laplace,
     rounded_gaussian,
 )
-from isonomy.common.privacy.queries import Query, Shapes, cost_of, query_id_prefix, shapes_of
+from isonomy.common.privacy.queries import Query, Shapes, query_id_prefix, shapes_of
 
 _NUMBER = re.compile(r"[0-9]{6,12}")
 Event = Mapping[str, str | int]
@@ -45,17 +45,16 @@ class Authorised:
 
     query: Query
     shapes: Shapes
-    units: int
-    codes: tuple[NDArray[np.int64], ...]  # per attribute: group numbers of the people asked about
-    group_counts: tuple[int, ...]
+    codes: list[NDArray[np.int64]]  # per attribute: group numbers of the people asked about
 
     def indicators(self, people: slice) -> list[NDArray[np.bool_]]:
         """Indicator columns 1[A = a] of some people: all groups but each attribute's last."""
-        return [
-            codes[people] == group
-            for codes, groups in zip(self.codes, self.group_counts, strict=True)
-            for group in range(groups - 1)
-        ]
+        columns = []
+        for codes, groups in zip(self.codes, self.shapes.group_counts, strict=True):
+            part = codes[people]
+            for group in range(groups - 1):
+                columns.append(part == group)
+        return columns
 
 
 class Custodian:
@@ -78,7 +77,10 @@ class Custodian:
         self.source: NoiseSource = SystemNoise()
         self.dual = DualKeeper(required=dual_required)
         self._subsets: dict[bytes, bytes] = {}  # hash of positions -> root, of those written
-        self._known_codes: dict[str, NDArray[np.int64]] = {}  # worked out once, not per query
+        self._prefix, self._people = query_id_prefix(plan), len(table.cohort)
+        # Of each attribute and intersection, worked out once, not per query.
+        self._group_counts: dict[str, int] = {}
+        self._codes: dict[str, NDArray[np.int64]] = {}
         self.limits: Limits | None = None  # the owner's policy, beyond what the plan allows
         self._replay()
 
@@ -106,14 +108,16 @@ class Custodian:
         self._check_id(query.query_id)
         if query.mechanism == "gaussian" and query.noise < MIN_SIGMA:
             raise ProtocolError(f"Gaussian noise must have σ ≥ {MIN_SIGMA} units")
-        if query.positions is not None and query.positions[-1] >= len(self._table.cohort):
-            raise ProtocolError(f"a position lies outside the cohort of {len(self._table.cohort)}")
-        groups = self._table.groups
+        if query.positions is not None and query.positions[-1] >= self._people:
+            raise ProtocolError(f"a position lies outside the cohort of {self._people}")
         if len(set(query.attributes)) != len(query.attributes):
             raise ProtocolError("an attribute is named twice in one query")
         try:
-            counts = tuple(group_count(name, groups) for name in query.attributes)
-            cost = cost_of(query.shape, counts, query.params)
+            for name in query.attributes:
+                if name not in self._group_counts:
+                    self._group_counts[name] = group_count(name, self._table.groups)
+            counts = tuple(map(self._group_counts.__getitem__, query.attributes))
+            shapes = shapes_of(query, counts, self._people)
         except ConfigError as error:
             raise ProtocolError(str(error)) from None
         if self._record_private and isinstance(query.declaration.content, Audit):
@@ -127,15 +131,17 @@ class Custodian:
             raise ProtocolError(f"expected {expected_weights} weights, got {len(query.weights)}")
         if query.shape == "weighted" and (query.kind, query.mechanism) != ("blind", "gaussian"):
             raise ProtocolError("weighted sums are blind, with Gaussian noise")
-        shapes = shapes_of(query, counts, len(self._table.cohort))
-        units = cost.units(query.mechanism, query.noise)
         if self.limits is not None:
-            self.limits(query, units)
-        positions = query.position_array(len(self._table.cohort))
+            self.limits(query, shapes.units)
+        people = slice(None) if query.positions is None else query.position_array(0)
         if not answered:
-            self._ledger.check(self._plan, self._root, units, among=positions)
-        codes = tuple(self._codes(name)[positions] for name in query.attributes)
-        return Authorised(query, shapes, units, codes, counts)
+            self._ledger.check(self._plan, self._root, shapes.units, among=people)
+        codes = []
+        for name in query.attributes:
+            if name not in self._codes:
+                self._codes[name] = self._table.codes(name)
+            codes.append(self._codes[name][people])
+        return Authorised(query, shapes, codes)
 
     def stored(self, query_id: str, request_hash: bytes) -> DebitRecord | None:
         """What was answered under this id; another request under it is refused, for ever."""
@@ -180,19 +186,26 @@ class Custodian:
         and were not reduced again would tell by its wrap whether the exact sum plus the mask
         passes t/2, and the company chooses the mask.
         """
-        query, t = authorised.query, authorised.query.params.plain_modulus
-        self._check_again(authorised)
-        noisy = sums.reshape(-1) + self._noise(query, sums.size)
+        query, shapes = authorised.query, authorised.shapes
+        t = shapes.layout.params.plain_modulus
+        # Other queries may have been answered since the columns left: λ and limits moved on.
+        self.dual.check(query, shapes.group_counts)
+        if self.limits is not None:
+            self.limits(query, shapes.units)
+        draw = rounded_gaussian if query.mechanism == "gaussian" else discrete_laplace
+        noisy = sums.reshape(-1) + draw(query.noise, sums.size, self.source)
         values = centre(noisy % t, t)
         root, positions = self._root, query.positions
         if positions is not None:
             root = self._subset_root(query.position_array(0))
+        # Of a secret sample the record says how many people it was drawn from.
+        people = self._people if self._record_private else shapes.layout.people
         record = self._ledger.debit(
             plan=self._plan,
             query_id=query.query_id,
             request_hash=request_hash,
             root=root,
-            units=authorised.units,
+            units=shapes.units,
             event={
                 "mechanism": query.mechanism,
                 "noise": query.noise,
@@ -200,7 +213,7 @@ class Custodian:
                 "shape": query.shape,
                 "attributes": ",".join(query.attributes),
                 "columns": query.columns,
-                "people": self._people_told(query),
+                "people": people,
                 "purpose": query.purpose,
                 "declaration": query.declaration.to_text(),
                 "norm": repr(query.norm),
@@ -208,13 +221,8 @@ class Custodian:
             },
             answer=values.astype("<i8").tobytes(),
         )
-        self.dual.observe(query, authorised.group_counts, values)
+        self.dual.observe(query, shapes.group_counts, values)
         return record
-
-    def _people_told(self, query: Query) -> int:
-        """How many people were asked about; of a secret sample, how many it was drawn from."""
-        size = len(self._table.cohort)
-        return size if self._record_private else query.people(size)
 
     def _subset_root(self, positions: NDArray[np.int64]) -> bytes:
         """The root of a subset that the ledger holds, written if it does not yet."""
@@ -239,18 +247,11 @@ class Custodian:
             answer=answer,
         )
 
-    def _check_again(self, authorised: Authorised) -> None:
-        """Other queries may have been answered since the columns left: λ and limits moved on."""
-        self.dual.check(authorised.query, authorised.group_counts)
-        if self.limits is not None:
-            self.limits(authorised.query, authorised.units)
-
     def _replay(self) -> None:
         """λ of the multipliers follows from the answers: after a restart, from the ledger's."""
         groups = self._table.groups
-        prefix = query_id_prefix(self._plan)
         for record in self._ledger.debits_of(self._plan):
-            if not _NUMBER.fullmatch(record.query_id.removeprefix(prefix)):
+            if not _NUMBER.fullmatch(record.query_id.removeprefix(self._prefix)):
                 continue  # a release of the regulator itself
             event = record.event
             names = tuple(str(event["attributes"]).split(","))
@@ -275,22 +276,14 @@ class Custodian:
 
         A number follows and nothing else: other ids belong to what the regulator releases itself.
         """
-        prefix = query_id_prefix(self._plan)
-        number = query_id.removeprefix(prefix)
+        number = query_id.removeprefix(self._prefix)
         if number == query_id or not _NUMBER.fullmatch(number):
-            raise ProtocolError(f"a query id of this plan begins with {prefix}, then six digits")
-
-    def _codes(self, expression: str) -> NDArray[np.int64]:
-        if expression not in self._known_codes:
-            self._known_codes[expression] = self._table.codes(expression)
-        return self._known_codes[expression]
-
-    def _noise(self, query: Query, size: int) -> NDArray[np.int64]:
-        draw = rounded_gaussian if query.mechanism == "gaussian" else discrete_laplace
-        return draw(query.noise, size, self.source)
+            raise ProtocolError(
+                f"a query id of this plan begins with {self._prefix}, then six digits"
+            )
 
 
 def _weights_text(weights: tuple[float, ...]) -> str:
     """Weights for the ledger's reader; many of them by their hash, so that a record stays small."""
-    text = " ".join(repr(weight) for weight in weights)
+    text = " ".join(map(repr, weights))
     return text if len(text) <= 512 else hash_bytes("isonomy/weights/v1", text.encode()).hex()

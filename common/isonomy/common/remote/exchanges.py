@@ -14,7 +14,7 @@ which gives the same answer; one that was not answered by a new attempt, which c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import count
+from itertools import count, repeat
 from typing import Protocol, TypeVar
 
 from isonomy.common.base.errors import (
@@ -29,12 +29,12 @@ from isonomy.common.base.errors import (
 )
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.session.connection import Session
-from isonomy.common.session.links import Parcel
-from isonomy.common.sums.channel import Channel, Prepared, Released, Terms, Wrapper
-from isonomy.common.sums.encrypted import EncryptedChannel, Reply, read_reply
+from isonomy.common.session.sealed_links import Parcel
+from isonomy.common.sums.channel import Channel, Wrapper
+from isonomy.common.sums.company_half import EncryptedChannel, Reply, read_reply
 from isonomy.common.sums.openings import OpeningStore
 from isonomy.common.sums.oracle import GroupOracle
-from isonomy.common.sums.regulator_half import frames_of
+from isonomy.common.sums.question import Prepared, Released, Terms
 from isonomy.common.wire.envelopes import Purpose, parse_dual
 from isonomy.common.wire.messages import Answer, OpeningDemand, Refusal, encode
 
@@ -67,13 +67,13 @@ class RemoteRegulator:
 
     def answer(self, query_id: str, frames: Iterable[bytes]) -> Reply:
         """The signed answer to a request, or a demand to open it."""
-        return self._one(query_id, (("sum", frame) for frame in frames))
+        return self._reply(query_id, zip(repeat("sum"), frames))
 
     def open(self, query_id: str, frames: Iterable[bytes]) -> Reply:
         """The signed answer to a request that was opened."""
-        return self._one(query_id, (("opening", frame) for frame in frames))
+        return self._reply(query_id, zip(repeat("opening"), frames))
 
-    def _one(self, query_id: str, frames: Iterable[tuple[Purpose, bytes]]) -> Reply:
+    def _reply(self, query_id: str, frames: Iterable[tuple[Purpose, bytes]]) -> Reply:
         replies = list(self.exchange(query_id, frames, "answer"))
         if len(replies) != 1:
             raise ProtocolError("an answer is one frame")
@@ -88,16 +88,17 @@ class RemoteRegulator:
         """Send a request about one query; its replies as they arrive."""
         exchange = next(self._exchanges)
         generation = self.session.generation(self._name)
-        for index, ((purpose, payload), last) in enumerate(marked(frames)):
-            frame = Parcel(self._name, purpose, query_id, exchange, index, last, payload)
-            self.session.send(self._name, frame, generation=generation)
-        for index in count():
-            reply = self._receive(exchange, generation)
-            if reply.purpose != expected or reply.index != index:
-                raise ProtocolError(f"expected frame {index} of {expected}, got another")
-            yield reply.payload
-            if reply.last:
-                return
+        _send(self.session, self._name, query_id, exchange, frames, generation)
+        index, last = 0, False
+        while not last:
+            reply = self.session.receive(self._name, generation=generation)
+            if reply.purpose == "dual":
+                self._multipliers[reply.query_id] = parse_dual(reply.payload)[1]
+            elif reply.exchange == exchange:  # else the rest of one that this side gave up
+                if (reply.purpose, reply.index) != (expected, index):
+                    raise ProtocolError(f"expected frame {index} of {expected}, got another")
+                yield reply.payload
+                index, last = index + 1, reply.last
 
     def multipliers(self, query_id: str) -> tuple[float, ...] | None:
         """λ after that dual step, as the regulator sent it; None if nobody can have sent it.
@@ -109,22 +110,12 @@ class RemoteRegulator:
         generation = self.session.generation(self._name)
         while query_id not in self._multipliers:
             try:
-                self._note(self.session.receive(self._name, generation=generation))
+                frame = self.session.receive(self._name, generation=generation)
             except PeerRestarted:  # it answered, and died before it sent λ
                 return None
+            if frame.purpose == "dual":
+                self._multipliers[frame.query_id] = parse_dual(frame.payload)[1]
         return self._multipliers[query_id]
-
-    def _note(self, frame: Parcel) -> None:
-        if frame.purpose == "dual":
-            self._multipliers[frame.query_id] = parse_dual(frame.payload)[1]
-
-    def _receive(self, exchange: int, generation: int) -> Parcel:
-        while True:
-            frame = self.session.receive(self._name, generation=generation)
-            self._note(frame)
-            if frame.purpose != "dual" and frame.exchange == exchange:
-                return frame
-            # The rest of an exchange that this side gave up.
 
 
 class Retrying(Wrapper):
@@ -136,10 +127,11 @@ class Retrying(Wrapper):
     def __init__(self, inner: Channel, session: Session, *, shared: bool = False) -> None:
         super().__init__(inner)
         self._session, self._shared = session, shared
+        self._regulator = session.plan.regulator.name
 
     def exchange(self, prepared: Prepared) -> Released:
         """Ask until nobody restarts in between."""
-        name = self._session.plan.regulator.name
+        name = self._regulator
         for _ in range(MAX_RESTARTS):
             generation = self._session.generation(name)
             try:
@@ -201,14 +193,14 @@ def serve_queries(
     and InspectionFailed if it was caught.
     """
     (company,) = (card.name for card in session.plan.companies)
-    tell = on_event or (lambda kind, query_id, reason: None)
     generation = 0
     while True:
         try:
             generation = session.generation(company)
             first = session.receive(company, generation=generation)
             kind, reason = _serve_one(session, half, company, generation, first)
-            tell(kind, first.query_id, reason)
+            if on_event is not None:
+                on_event(kind, first.query_id, reason)
         except PeerRestarted:
             # A restart that the session does not know of would repeat for ever.
             if session.incarnations()[company] == generation:
@@ -225,10 +217,11 @@ def _serve_one(
     """Answer one exchange. Returns what has left ("columns", "answer", "demand" or "refusal"), and
     the reason of a refusal.
     """
-    query_id = first.query_id
+    query_id, exchange = first.query_id, first.exchange
     if first.purpose == "query":
         columns = half.columns(first.payload)
-        _send(session, first, "columns", frames_of(columns), generation)
+        frames = iter([encode(columns)]) if isinstance(columns, Refusal) else columns
+        _send(session, company, query_id, exchange, zip(repeat("columns"), frames), generation)
         return ("refusal", columns.text) if isinstance(columns, Refusal) else ("columns", "")
     if first.purpose not in ("sum", "opening"):
         raise ProtocolError(f"{company} may not begin an exchange with {first.purpose!r}")
@@ -236,7 +229,7 @@ def _serve_one(
     reply = half.answer(frames) if first.purpose == "sum" else half.open(frames)
     for _ in frames:  # what a refused request still has to say
         pass
-    _send(session, first, "answer", [encode(reply)], generation)
+    _send(session, company, query_id, exchange, [("answer", encode(reply))], generation)
     if isinstance(reply, Refusal):
         error = reply.error()
         if isinstance(error, InspectionFailed):
@@ -251,12 +244,17 @@ def _serve_one(
 
 
 def _send(
-    session: Session, first: Parcel, purpose: Purpose, replies: Iterable[bytes], generation: int
+    session: Session,
+    recipient: str,
+    query_id: str,
+    exchange: int,
+    frames: Iterable[tuple[Purpose, bytes]],
+    generation: int,
 ) -> None:
-    """Send the replies to the exchange that `first` began."""
-    for index, (payload, last) in enumerate(marked(replies)):
-        frame = Parcel(first.sender, purpose, first.query_id, first.exchange, index, last, payload)
-        session.send(first.sender, frame, generation=generation)
+    """Send one side's frames of an exchange."""
+    for index, ((purpose, payload), last) in enumerate(marked(frames)):
+        parcel = Parcel(recipient, purpose, query_id, exchange, index, last, payload)
+        session.send(recipient, parcel, generation=generation)
 
 
 def _request(session: Session, company: str, generation: int, first: Parcel) -> Iterator[bytes]:

@@ -1,7 +1,8 @@
 """From a question to a query and back: pure functions, no oracle, no channel.
 
-    prepare      rows are clipped and turned into integers; the noise is solved; price and capacity
-                 are checked
+    Question     what a caller asks, under the `Terms` of a plan
+    prepare      makes it a query: rows are clipped and turned into integers; the noise is solved;
+                 price and capacity are checked
     assemble     integers become values; the last group of each attribute follows from the public
                  total; each group gets the deviation of its noise
 
@@ -11,14 +12,18 @@ same bits from the same noise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.common.crypto.packing import centre
+from isonomy.common.crypto.params import DEFAULT_PARAMETERS, ParameterSet, centre
+from isonomy.common.people.cohort import Cohort, group_labels
 from isonomy.common.privacy.declarations import PLAIN, Declaration
 from isonomy.common.privacy.noise import MAX_SCALE, MAX_SIGMA, MIN_SIGMA
 from isonomy.common.privacy.quantise import (
@@ -35,15 +40,58 @@ from isonomy.common.privacy.queries import (
     Mechanism,
     Query,
     Shape,
+    Shapes,
     cost_of,
-    noise_deviation,
     query_id_prefix,
     shapes_of,
 )
-from isonomy.common.sums.channel import Prepared, Receipt, Released, Terms
 
 FIXED = 2.0**38  # of public totals of weighted sums: 4 million people stay below 2^60
 MAX_PURPOSE = 128  # characters
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The approved plan, as far as questions depend on it. `cohort` is this company's people."""
+
+    cohort: Cohort
+    groups: Mapping[str, tuple[str, ...]]
+    plan: bytes
+    cap_units: int
+    delta: float
+    params: ParameterSet = DEFAULT_PARAMETERS
+
+    def labels(self, expression: str) -> tuple[str, ...]:
+        """The groups of an attribute or an intersection ("sex*race")."""
+        if expression not in self._labels:
+            self._labels[expression] = group_labels(expression, self.groups)
+        return self._labels[expression]
+
+    def group_counts(self, expressions: tuple[str, ...]) -> tuple[int, ...]:
+        """How many groups each attribute or intersection has."""
+        return tuple(map(len, map(self.labels, expressions)))
+
+    @cached_property
+    def people(self) -> int:
+        return len(self.cohort)
+
+    @cached_property
+    def id_prefix(self) -> str:
+        return query_id_prefix(self.plan)
+
+    @cached_property
+    def _labels(self) -> dict[str, tuple[str, ...]]:
+        return {}  # worked out once, not per query
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Proof of what was paid: the ledger record of this release."""
+
+    query_id: str
+    units: int
+    sequence: int
+    ledger_head: bytes
 
 
 @dataclass(frozen=True)
@@ -71,19 +119,21 @@ class Noise:
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        levels = [v for v in (self.sigma, self.share, self.epsilon) if v is not None]
-        numbers = all(isinstance(v, int | float | np.number) for v in levels)
-        if len(levels) != 1 or not numbers or not np.isfinite(levels[0]) or levels[0] <= 0:
+        level = self.share if self.sigma is None else self.sigma
+        level = self.epsilon if level is None else level
+        unused = (self.sigma, self.share, self.epsilon).count(None)
+        if (
+            unused != 2
+            or not isinstance(level, int | float | np.number)
+            or not np.isfinite(level)
+            or level <= 0
+        ):
             raise ConfigError(
                 "give exactly one positive number: sigma (deviation, in the rows' units), share "
                 "(of the plan's budget) or epsilon (Laplace noise)"
             )
         if self.share is not None and self.share > 1:
             raise ConfigError(f"share is a part of the plan's budget, at most 1; got {self.share}")
-
-    @property
-    def mechanism(self) -> Mechanism:
-        return "gaussian" if self.epsilon is None else "laplace"
 
     def integer(self, cost: Cost, unit: float, cap_units: int) -> int:
         """The noise level in integer units, rounded up: never less noise than asked for."""
@@ -118,10 +168,6 @@ class Question:
     weights: NDArray[np.float64] | None = None  # (groups,): a weighted sum
 
     @property
-    def shape(self) -> Shape:
-        return "groups" if self.weights is None else "weighted"
-
-    @property
     def span(self) -> float:
         """max u − min u of a weighted sum."""
         return 0.0 if self.weights is None else float(self.weights.max() - self.weights.min())
@@ -129,6 +175,34 @@ class Question:
     def without(self, dropped: NDArray[np.bool_]) -> Question:
         """The same question with rows of zeros for the people who are dropped."""
         return replace(self, rows=np.where(dropped[:, None], 0.0, self.rows))
+
+
+@dataclass(frozen=True, repr=False)  # no repr: rows must not reach logs
+class Prepared:
+    """A query with the company's integers for it. The integers never leave in the clear.
+
+    `public_total` is what this company knows of the answer without any attribute. Where several
+    companies ask together, the totals are added up, so they are integers: the sum of the rows for
+    group sums, and fixed point (FIXED) for the public part of a weighted sum.
+    """
+
+    query: Query
+    rows: NDArray[np.int32]  # (n, m) for groups; (groups − 1, n, m) differences for weighted sums
+    public_total: NDArray[np.int64]  # (m,)
+    unit: float  # what one integer step is worth
+    total_unit: float  # what one step of the public total is worth
+    clipped: int
+    people: NDArray[np.int64] | slice  # positions of the people asked about, or all of them
+    shapes: Shapes
+
+
+@dataclass(frozen=True)
+class Released:
+    """What came back: noised integers without mask, and the public total of all companies."""
+
+    integers: NDArray[np.int64]  # (sums, m)
+    public_total: NDArray[np.int64]  # (m,)
+    receipt: Receipt
 
 
 def prepare(question: Question, terms: Terms, number: int, stretch: float = 1.0) -> Prepared:
@@ -142,27 +216,29 @@ def prepare(question: Question, terms: Terms, number: int, stretch: float = 1.0)
         raise ConfigError(f"a purpose is at most {MAX_PURPOSE} printable characters for people")
     counts, params = terms.group_counts(question.expressions), terms.params
     noise = question.noise
-    if question.kind == "blind" and noise.share is not None:
+    shape: Shape = "groups" if question.weights is None else "weighted"
+    mechanism: Mechanism = "gaussian" if noise.epsilon is None else "laplace"
+    if question.kind == "blind" and noise.share is not None and stretch != 1.0:
         noise = replace(noise, share=min(noise.share * stretch, 1.0))
     if question.weights is None:
-        order: Order = 1 if noise.mechanism == "laplace" else 2
+        order: Order = 2 if mechanism == "gaussian" else 1
         quantised = quantise(question.rows, question.norm, params.row_bound, order)
         unit = total_unit = question.norm / params.row_bound
         rows, total = quantised.rows, quantised.rows.sum(axis=0, dtype=np.int64)
         clipped = quantised.clipped
     else:
         rows, total, unit, total_unit, clipped = _weighted(question, params.row_bound)
-    cost = cost_of(question.shape, counts, params)
-    everybody = len(question.positions) == len(terms.cohort)
+    cost = cost_of(shape, counts, params)
+    everybody = len(question.positions) == terms.people
     query = Query(
-        query_id=f"{query_id_prefix(terms.plan)}{number:06d}",
+        query_id=f"{terms.id_prefix}{number:06d}",
         plan=terms.plan,
         purpose=purpose,
         kind=question.kind,
-        shape=question.shape,
+        shape=shape,
         attributes=question.expressions,
         columns=question.rows.shape[1],
-        mechanism=noise.mechanism,
+        mechanism=mechanism,
         noise=noise.integer(cost, unit, terms.cap_units),
         norm=question.norm,
         weights=() if question.weights is None else tuple(question.weights.tolist()),
@@ -170,8 +246,9 @@ def prepare(question: Question, terms: Terms, number: int, stretch: float = 1.0)
         parameters=params.name,
         declaration=question.declaration,
     )
-    shapes_of(query, counts, len(terms.cohort))  # capacity, before anything is sent
-    return Prepared(query, rows, total, unit, total_unit, clipped)
+    shapes = shapes_of(query, counts, terms.people)  # capacity, before anything is sent
+    people = slice(None) if everybody else question.positions
+    return Prepared(query, rows, total, unit, total_unit, clipped, people, shapes)
 
 
 def _weighted(
@@ -194,13 +271,6 @@ def _weighted(
     return quantised.rows, total, unit, total_unit, quantised.clipped
 
 
-def price(prepared: Prepared, terms: Terms) -> int:
-    """What the ledger will debit for the query."""
-    query = prepared.query
-    cost = cost_of(query.shape, terms.group_counts(query.attributes), query.params)
-    return cost.units(query.mechanism, query.noise)
-
-
 def public_answer(question: Question, labels: tuple[str, ...]) -> Release:
     """A weighted sum whose weights are equal needs no attribute: exact, free, without a record."""
     rows, clipped = clip_rows(question.rows, question.norm, 2)
@@ -213,16 +283,21 @@ def assemble(prepared: Prepared, released: Released, terms: Terms) -> Release:
     """Values in the rows' units, the last group of each attribute, and the noise's deviation."""
     query, t = prepared.query, terms.params.plain_modulus
     integers = centre(released.integers & (t - 1), t)
-    deviation = noise_deviation(query.mechanism, query.noise) * prepared.unit
-    labels = tuple(label for name in query.attributes for label in terms.labels(name))
+    deviation = prepared.shapes.deviation * prepared.unit
+    total, labels = released.public_total, tuple(chain(*map(terms.labels, query.attributes)))
     if query.shape == "weighted":
-        public = released.public_total * prepared.total_unit
-        values = public + integers[0] * prepared.unit
+        values = total * prepared.total_unit + integers[0] * prepared.unit
         noise = np.array([deviation])
-    else:
-        sizes = terms.group_counts(query.attributes)
-        values = _with_last_group(integers, released.public_total, sizes) * prepared.unit
-        noise = deviation * np.concatenate([_group_factors(size) for size in sizes])
+        return Release(values, noise, labels, prepared.clipped, released.receipt)
+    sums, factors, start = [], list[float](), 0
+    for size in prepared.shapes.group_counts:
+        groups = integers[start : start + size - 1]
+        start += size - 1
+        # The last group is the public total minus the others, so its noise adds up.
+        sums += [groups, (total - groups.sum(axis=0))[None]]
+        factors += [1.0] * (size - 1) + [math.sqrt(size - 1)]
+    values = np.concatenate(sums).astype(np.float64) * prepared.unit
+    noise = deviation * np.array(factors)
     return Release(values, noise, labels, prepared.clipped, released.receipt)
 
 
@@ -254,19 +329,3 @@ def checked_weights(
     if spread > 0 and not SMALLEST <= spread * norm <= LARGEST:
         raise DataError("the weights' range times the norm is too small or too large; rescale")
     return u
-
-
-def _with_last_group(
-    released: NDArray[np.int64], total: NDArray[np.int64], sizes: Sequence[int]
-) -> NDArray[np.float64]:
-    """Append to each attribute's released groups the last one: the public total minus the rest."""
-    stacked, start = [], 0
-    for size in sizes:
-        groups = released[start : start + size - 1]
-        stacked += [groups, (total - groups.sum(axis=0))[None]]
-        start += size - 1
-    return np.concatenate(stacked).astype(np.float64)
-
-
-def _group_factors(size: int) -> NDArray[np.float64]:
-    return np.append(np.ones(size - 1), np.sqrt(size - 1))

@@ -14,6 +14,22 @@ Order on a fresh stream (the relay enforces it):
     (4) only then does new data flow
 
 Guarantees: every frame is delivered at most once, in order, or the link's generation has changed.
+
+How a frame is sealed (`LinkKeys`; the relay carries, and never reads). For parties A, B with pinned
+keys (a, b) and fresh keys of this incarnation (x, y):
+
+    link     = H(plan, A, X, B, Y)                                    names the pair of fresh keys
+    key_A→B  = HKDF-SHA256(DH(a, b) ‖ DH(x, y), salt = H(X, Y), info = plan ‖ link ‖ A ‖ B)
+    sealed   = AES-256-GCM(key_A→B, nonce = sequence number, payload, header)
+
+Formal guarantees (each has a test in tests/common/keys/test_sealing.py):
+    * Only the holder of a or b can make or read a sealed payload: DH(a, b) is in every key.
+    * What was sealed stays secret when a and b leak later: DH(x, y) is in every key too, and x, y
+      live in memory only.
+    * No nonce occurs twice under a key: sequence numbers only rise, and a link whose peer key was
+      seen before is never derived again.
+    * A payload opens only in its own place: direction, plan, link and sequence are in key and
+      nonce, the rest of the header is authenticated with it.
 """
 
 from __future__ import annotations
@@ -21,19 +37,31 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from isonomy.common.base.canonical import hash_bytes
-from isonomy.common.base.errors import OrderViolation, OversizedMessage, PlanMismatch, ProtocolError
+from isonomy.common.base.errors import (
+    OrderViolation,
+    OversizedMessage,
+    PlanMismatch,
+    ProtocolError,
+    VerificationError,
+)
+from isonomy.common.keys.boxes import KEY_BYTES, NONCE_BYTES, shared_secret
 from isonomy.common.keys.identity import verify_signature
 from isonomy.common.keys.party import Card, PartyKeys
-from isonomy.common.keys.sealing import LinkKeys, derive_link
 from isonomy.common.wire.envelopes import (
     CHUNK_BYTES,
+    LINK_BYTES,
     SIGNED_PURPOSES,
     Close,
     Data,
     Envelope,
+    Heartbeat,
     PlanAgreement,
     Purpose,
     dump,
@@ -80,6 +108,7 @@ class Peer:
         self, party: PartyKeys, fresh: X25519PrivateKey, card: Card, plan: bytes, *, summing: bool
     ) -> None:
         self.card, self._party, self._fresh, self._plan = card, party, fresh, plan
+        self._signing_key = card.signing_key
         self._summing = summing  # the relay may take payloads out and add them up
         self._link_keys: LinkKeys | None = None
         self._peer_fresh = b""
@@ -90,7 +119,8 @@ class Peer:
         self._last_sent = self._last_received = self._last_acknowledged = 0
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._waiting_bytes = self._unacknowledged_bytes = 0
-        self._chunks: list[Envelope] = []
+        self._chunks: list[bytes] = []  # of a frame that is still in pieces
+        self._frame: tuple[object, ...] = ()  # what its pieces have in common
         self.closed: Close | None = None
 
     # --- The stream comes and goes ---------------------------------------------------------------
@@ -103,7 +133,7 @@ class Peer:
         signed = _agreement_bytes(self._plan, self._party.card(), self.card.name, public)
         signature = self._party.identity.sign(AGREEMENT_DOMAIN, signed)
         body = PlanAgreement(public, reply_wanted, signature)
-        return replace(self._envelope(body), ack=self._acknowledgement())
+        return self._envelope(body)
 
     def on_agreement(self, envelope: Envelope, body: PlanAgreement) -> list[bytes]:
         """Learn or confirm the peer's incarnation. Returns what to send in reply."""
@@ -113,7 +143,7 @@ class Peer:
                 f"{self._plan.hex()[:16]}…; both owners must approve the same file"
             )
         signed = _agreement_bytes(self._plan, self.card, self._party.name, body.ephemeral)
-        verify_signature(self.card.signing_key, AGREEMENT_DOMAIN, signed, body.signature)
+        verify_signature(self._signing_key, AGREEMENT_DOMAIN, signed, body.signature)
         same = body.ephemeral == self._peer_fresh
         if not same:
             if body.ephemeral in self._incarnations:
@@ -121,7 +151,7 @@ class Peer:
                 # begin again at number 1 under them, and so use a nonce twice.
                 return []
             self._begin(body.ephemeral)
-        self._on_ack(envelope)
+        self.on_ack(envelope)
         if same and self.synced and not body.reply_wanted:
             return []
         self.synced = True
@@ -142,7 +172,9 @@ class Peer:
 
     # --- Sending ---------------------------------------------------------------------------------
 
-    @property
+    def is_linked(self) -> bool:
+        return self.generation > 0 and self.synced
+
     def has_room(self) -> bool:
         return self.synced and self._waiting_bytes < WINDOW_BYTES
 
@@ -158,32 +190,26 @@ class Peer:
         pieces = chunk_count(len(frame.payload))
         view = memoryview(frame.payload)[chunk * CHUNK_BYTES : (chunk + 1) * CHUNK_BYTES]
         place = Data(frame.exchange, frame.index, frame.last, chunk, pieces, b"")
-        envelope = self._numbered(place, frame.query_id, frame.purpose)
+        self._last_sent += 1
+        envelope = self._envelope(place, self._last_sent, frame.query_id, frame.purpose)
         header = envelope.header()
         if frame.purpose in SIGNED_PURPOSES:
             digest = payload_digest(bytes(view))
             signature = self._party.identity.sign(CLEAR_DOMAIN, header + digest)
             body = replace(place, payload=bytes(view), digest=digest, signature=signature)
         else:
-            sealed = self._link().seal(envelope.sequence, header, view)
+            if self._link_keys is None:
+                raise ProtocolError(f"no keys are agreed with {self.card.name} yet")
+            sealed = self._link_keys.seal(envelope.sequence, header, view)
             body = replace(place, payload=sealed)
         return self._keep(replace(envelope, body=body))
 
     def pack_close(self, code: str, text: str) -> bytes:
-        envelope = self._numbered(Close(code, text), "", "")
+        self._last_sent += 1
+        envelope = self._envelope(Close(code, text), self._last_sent)
         signed = _close_bytes(envelope.header(), code, text)
         signature = self._party.identity.sign(CLOSE_DOMAIN, signed)
         return self._keep(replace(envelope, body=Close(code, text, signature)))
-
-    def _numbered(self, body: Data | Close, query_id: str, purpose: Purpose) -> Envelope:
-        self._last_sent += 1
-        return replace(
-            self._envelope(body),
-            sequence=self._last_sent,
-            ack=self._acknowledgement(),
-            query_id=query_id,
-            purpose=purpose,
-        )
 
     def _keep(self, envelope: Envelope) -> bytes:
         raw = dump(envelope)
@@ -191,9 +217,24 @@ class Peer:
         self._waiting_bytes += len(raw)
         return raw
 
-    def _envelope(self, body: Data | Close | PlanAgreement) -> Envelope:
+    def _envelope(
+        self,
+        body: Data | Close | PlanAgreement | Heartbeat,
+        sequence: int = 0,
+        query_id: str = "",
+        purpose: Purpose = "",
+    ) -> Envelope:
+        """An envelope for the peer. Each says up to which number this side has everything.
+
+        While the caller's inbox is full, that number stays. Each acknowledgement lets the other
+        side send one window more, so a new one with every reconnection would let the inbox grow
+        without end. What the other side then sends again is dropped as a repetition.
+        """
+        if not self.inbox_full:
+            self._last_acknowledged, self._unacknowledged_bytes = self._last_received, 0
         link = b"" if self._link_keys is None else self._link_keys.link
-        return Envelope(self._party.name, self.card.name, self._plan, body, link=link)
+        place = (sequence, self._last_acknowledged, link, query_id, purpose)
+        return Envelope(self._party.name, self.card.name, self._plan, body, *place)
 
     # --- Receiving -------------------------------------------------------------------------------
 
@@ -202,9 +243,10 @@ class Peer:
 
         Returns a parcel once its frame is complete, None for a part of one and for a repetition.
         """
-        if self._link_keys is None or envelope.link != self._link_keys.link:
+        keys = self._link_keys
+        if keys is None or envelope.link != keys.link:
             return None  # an earlier incarnation sent it just before it ended
-        self._on_ack(envelope)
+        self.on_ack(envelope)
         if envelope.sequence <= self._last_received:
             return None  # sent again because our acknowledgement was lost
         if envelope.sequence != self._last_received + 1:
@@ -212,36 +254,23 @@ class Peer:
                 f"expected message {self._last_received + 1} from {self.card.name}, got "
                 f"{envelope.sequence}: something was left out on the way"
             )
-        frame = self._open(envelope)
+        frame = self._open(envelope, keys)
         # Not earlier: a message that does not open counts as not received.
         self._last_received = envelope.sequence
         self._unacknowledged_bytes += size
         return frame
 
-    def on_ack_only(self, envelope: Envelope) -> None:
-        self._on_ack(envelope)
-
     def ack_due(self, limit: int) -> bool:
         """Say whether enough has come in since the last acknowledgement."""
-        new = self._last_received > self._last_acknowledged
+        new = self.synced and self._last_received > self._last_acknowledged
         return new and not self.inbox_full and self._unacknowledged_bytes >= limit
 
-    def ack(self, body: Envelope) -> Envelope:
-        """Put the acknowledgement on an envelope that is not numbered itself."""
-        return replace(body, ack=self._acknowledgement(), link=self._link().link)
+    def ack(self) -> Envelope:
+        """Return an acknowledgement by itself."""
+        return self._envelope(Heartbeat())
 
-    def _acknowledgement(self) -> int:
-        """Return the number up to which this side has everything. It is in every envelope.
-
-        While the caller's inbox is full, the number stays. Each acknowledgement lets the other side
-        send one window more, so a new one with every reconnection would let the inbox grow without
-        end. What the other side then sends again is dropped as a repetition.
-        """
-        if not self.inbox_full:
-            self._last_acknowledged, self._unacknowledged_bytes = self._last_received, 0
-        return self._last_acknowledged
-
-    def _on_ack(self, envelope: Envelope) -> None:
+    def on_ack(self, envelope: Envelope) -> None:
+        """Forget what the other side has received."""
         if self._link_keys is None or envelope.link != self._link_keys.link:
             return
         if envelope.ack > self._last_sent:
@@ -249,45 +278,45 @@ class Peer:
         while self._waiting and self._waiting[0][0] <= envelope.ack:
             self._waiting_bytes -= len(self._waiting.popleft()[1])
 
-    def _open(self, envelope: Envelope) -> Parcel | None:
+    def _open(self, envelope: Envelope, keys: LinkKeys) -> Parcel | None:
         body, header = envelope.body, envelope.header()
         if isinstance(body, Close):
             signed = _close_bytes(header, body.code, body.text)
-            verify_signature(self.card.signing_key, CLOSE_DOMAIN, signed, body.signature)
+            verify_signature(self._signing_key, CLOSE_DOMAIN, signed, body.signature)
             self.closed = body
             return None
         if not isinstance(body, Data):
             raise ProtocolError("a message of this type carries no number")
         if envelope.purpose in SIGNED_PURPOSES:
-            self._check_clear(body)
+            # The relay may take out and add up payloads only where the agreement allows sums.
+            if not body.digest:
+                raise ProtocolError("a payload in the clear must carry its hash and a signature")
+            if (body.summed or body.total) and not self._summing:
+                raise ProtocolError("the relay changed a message of a plan that has no sums")
+            if body.summed and (body.payload or body.chunks != 1):
+                raise ProtocolError("the relay may only take out a payload that is one whole chunk")
             signed = header + body.digest  # the parser has compared the digest with the payload
-            verify_signature(self.card.signing_key, CLEAR_DOMAIN, signed, body.signature)
+            verify_signature(self._signing_key, CLEAR_DOMAIN, signed, body.signature)
             payload = bytes(body.payload)
         else:
-            payload = self._link().open(envelope.sequence, header, body.payload)
-        return self._assemble(replace(envelope, body=replace(body, payload=payload)))
+            payload = keys.open(envelope.sequence, header, body.payload)
+        return self._assemble(envelope, body, payload)
 
-    def _check_clear(self, body: Data) -> None:
-        """The relay may take out and add up payloads only where the agreement allows sums."""
-        if not body.digest:
-            raise ProtocolError("a payload in the clear must carry its hash and a signature")
-        if (body.summed or body.total) and not self._summing:
-            raise ProtocolError("the relay changed a message of a plan that has no sums")
-        if body.summed and (body.payload or body.chunks != 1):
-            raise ProtocolError("the relay may only take out a payload that is one whole chunk")
-
-    def _assemble(self, envelope: Envelope) -> Parcel | None:
-        data = _data(envelope)
+    def _assemble(self, envelope: Envelope, data: Data, piece: bytes) -> Parcel | None:
+        """Add a piece to its frame; returns the frame with its last piece."""
         if data.chunk != len(self._chunks):
             raise OrderViolation(f"expected chunk {len(self._chunks)} of a frame, got {data.chunk}")
-        if self._chunks and _place(self._chunks[0]) != _place(envelope):
+        place = (data.exchange, data.frame, data.last, data.chunks)
+        frame = (*place, envelope.purpose, envelope.query_id)
+        if data.chunk and frame != self._frame:
             raise OrderViolation("the chunks of two frames are mixed")
-        self._chunks.append(envelope)
-        if sum(len(_data(chunk).payload) for chunk in self._chunks) > MAX_FRAME_BYTES:
+        self._frame = frame
+        self._chunks.append(piece)
+        if sum(map(len, self._chunks)) > MAX_FRAME_BYTES:
             raise OversizedMessage(f"a frame has at most {MAX_FRAME_BYTES} bytes")
         if len(self._chunks) < data.chunks:
             return None
-        payload = b"".join(_data(chunk).payload for chunk in self._chunks)
+        payload = b"".join(self._chunks)
         self._chunks.clear()
         return Parcel(
             sender=self.card.name,
@@ -305,27 +334,58 @@ class Peer:
             sequence=envelope.sequence,
         )
 
-    def _link(self) -> LinkKeys:
-        if self._link_keys is None:
-            raise ProtocolError(f"no keys are agreed with {self.card.name} yet")
-        return self._link_keys
-
 
 def chunk_count(size: int) -> int:
     """Return the number of chunks of a frame of that size; an empty frame has one."""
     return max(1, -(-size // CHUNK_BYTES))
 
 
-def _data(envelope: Envelope) -> Data:
-    if not isinstance(envelope.body, Data):
-        raise ProtocolError("expected a chunk of a frame")
-    return envelope.body
+class LinkKeys:
+    """The two keys of a link, one per direction. Makes each nonce once, in rising order."""
+
+    def __init__(self, link: bytes, outgoing: bytes, incoming: bytes) -> None:
+        self.link = link
+        self._outgoing, self._incoming = AESGCM(outgoing), AESGCM(incoming)
+        self._sealed = 0
+
+    def seal(self, sequence: int, header: bytes, payload: bytes | memoryview) -> bytes:
+        # Two payloads under one nonce would reveal both, so a number is never used again, not even
+        # for the same payload: for repetitions the sealed bytes are stored.
+        if sequence <= self._sealed:
+            raise ProtocolError("a sequence number was about to be used twice")
+        self._sealed = sequence
+        return self._outgoing.encrypt(sequence.to_bytes(NONCE_BYTES, "big"), payload, header)
+
+    def open(self, sequence: int, header: bytes, sealed: bytes | memoryview) -> bytes:
+        try:
+            return self._incoming.decrypt(sequence.to_bytes(NONCE_BYTES, "big"), sealed, header)
+        except InvalidTag:
+            raise VerificationError(
+                "a sealed message does not open: it was changed on the way, or it belongs elsewhere"
+            ) from None
 
 
-def _place(envelope: Envelope) -> tuple[object, ...]:
-    data = _data(envelope)
-    frame = (data.exchange, data.frame, data.last, data.chunks)
-    return (*frame, envelope.purpose, envelope.query_id)
+def derive_link(
+    party: PartyKeys, fresh: X25519PrivateKey, peer: Card, peer_fresh: bytes, plan: bytes
+) -> LinkKeys:
+    """Return the keys of a link. Both sides derive the same ones, each from its private halves."""
+    party_fresh = fresh.public_key().public_bytes_raw()
+    link = link_name(plan, (party.name, party_fresh), (peer.name, peer_fresh))
+    secret = shared_secret(party.sealing, peer.sealing_key) + shared_secret(fresh, peer_fresh)
+    salt = hash_bytes("isonomy/seal-salt/v1", *sorted((party_fresh, peer_fresh)))
+
+    def key(sender: str, recipient: str) -> bytes:
+        info = hash_bytes("isonomy/seal/v1", plan, link, sender.encode(), recipient.encode())
+        return HKDF(SHA256(), KEY_BYTES, salt, info).derive(secret)
+
+    return LinkKeys(link, key(party.name, peer.name), key(peer.name, party.name))
+
+
+def link_name(plan: bytes, one: tuple[str, bytes], other: tuple[str, bytes]) -> bytes:
+    """Return the link's name, the same for both sides: parties in the order of their names."""
+    (first, first_key), (second, second_key) = sorted((one, other))
+    parts = (plan, first.encode(), first_key, second.encode(), second_key)
+    return hash_bytes("isonomy/link/v1", *parts)[:LINK_BYTES]
 
 
 def _agreement_bytes(plan: bytes, sender: Card, recipient: str, fresh: bytes) -> bytes:
