@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,7 @@ import typer
 
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.command_line import CommandLine
-from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import read_secret
 from isonomy.common.keys.certificates import (
     NODE,
@@ -26,7 +25,7 @@ from isonomy.common.keys.certificates import (
 from isonomy.common.keys.certificates import renew as renew_certificate
 from isonomy.common.keys.identity import Identity
 from isonomy.server.config import ServerConfig
-from isonomy.server.flower.operator import Operator, RunFailed
+from isonomy.server.flower.operator import ask
 
 app = CommandLine(
     help="The server of Isonomy: company and regulator meet here. It sees ciphertexts, sizes and "
@@ -44,8 +43,6 @@ PassphraseFile = Annotated[
     typer.Option(help="File with the authority's passphrase; without, it is asked for."),
 ]
 _DEFAULT = Path("server.toml")
-_FINISHED = "finished"
-POLL_S = 0.5
 
 
 @app.command()
@@ -163,28 +160,33 @@ def register(
 def run(
     plan: Annotated[Path, typer.Argument(help="The plan's public part (….public.json).")],
     config: Config = _DEFAULT,
-    timeout_s: Annotated[int, typer.Option(help="Give up waiting after this long.")] = 86_400,
 ) -> None:
     """Run a session for a plan and wait for its end; the outcome is JSON on stdout.
 
     The same command resumes a run that broke off: the relay's checkpoints and the parties' records
-    say where to go on.
+    say where to go on. Ctrl-C stops the run; if this command is killed, the run goes on.
     """
     settings = ServerConfig.load(config)
     public = _read_public(plan, settings)
     settings.add_plan(public)
+    typer.echo("waiting for the parties and the end of the session", err=True)
+    try:
+        ask(settings, {"type": "run", "plan": public.hash.hex()})
+    except KeyboardInterrupt:
+        ask(settings, {"type": "stop", "plan": public.hash.hex()})
+        raise
     outcome = settings.state_folder(public) / "outcome.json"
-    outcome.unlink(missing_ok=True)
-    operator = Operator(settings)
-    run_id = operator.run(public.hash.hex())
-    typer.echo(f"run {run_id} started", err=True)
-    status, reason = _wait(operator, run_id, timeout_s)
-    if outcome.exists():
-        typer.echo(json.dumps({"run": run_id, "status": status, **json.loads(outcome.read_text())}))
-    if status != "finished:completed":
-        raise RunFailed(
-            f"run {run_id} ended as {status}: {reason}. Run the same command again to resume"
-        )
+    typer.echo(json.dumps(json.loads(outcome.read_text())))
+
+
+@app.command()
+def stop(
+    plan: Annotated[Path, typer.Argument(help="The plan's public part (….public.json).")],
+    config: Config = _DEFAULT,
+) -> None:
+    """Stop a plan's run. The parties keep their state, and the next run resumes it."""
+    settings = ServerConfig.load(config)
+    ask(settings, {"type": "stop", "plan": _read_public(plan, settings).hash.hex()})
 
 
 @app.command()
@@ -210,8 +212,8 @@ def measure(
     size: Annotated[int, typer.Option(help="Bytes per message.")] = 2_000_000,
 ) -> None:
     """Time one leg of a Flower message to a node that is online; JSON on stdout."""
-    leg_ms = Operator(ServerConfig.load(config)).measure(legs, size)
-    typer.echo(json.dumps({"leg_ms": leg_ms, "bytes": size}))
+    answer = ask(ServerConfig.load(config), {"type": "measure", "legs": legs, "bytes": size})
+    typer.echo(json.dumps({"leg_ms": int(str(answer["leg_us"])) / 1e3, "bytes": size}))
 
 
 def _passphrase(file: Path | None, *, new: bool = False) -> str:
@@ -236,26 +238,3 @@ def _read_public(path: Path, settings: ServerConfig) -> PlanPublic:
             f"the plan names the relay {public.relay_name!r}; this server is {settings.name!r}"
         )
     return public
-
-
-def _wait(operator: Operator, run_id: str, timeout_s: float) -> tuple[str, str]:
-    """Return how the run ended, and why."""
-    deadline, failures = time.monotonic() + timeout_s, 0
-    try:
-        while True:
-            try:
-                (status, reason), failures = operator.status(run_id), 0
-            except IsonomyError:
-                failures += 1  # a server that restarts is no reason to give up
-                status = "unknown"
-                if failures > 30:
-                    raise
-            if status.startswith(_FINISHED):
-                return status, reason
-            if time.monotonic() > deadline:
-                operator.stop(run_id)
-                raise RunFailed(f"run {run_id} did not end within {timeout_s} s and was stopped")
-            time.sleep(POLL_S)
-    except KeyboardInterrupt:
-        operator.stop(run_id)
-        raise

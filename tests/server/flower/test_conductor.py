@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -109,8 +110,8 @@ def clock() -> Clock:
 
 
 def conductor(grid: FakeGrid, clock: Clock, relay: FakeRelay | None = None) -> Conductor:
-    log = logger("test")
-    return Conductor(grid, relay or FakeRelay(), PLAN, join_s=100, log=log, clock=clock)
+    rules = {"join_s": 100, "stop": threading.Event(), "log": logger("test"), "clock": clock}
+    return Conductor(grid, relay or FakeRelay(), PLAN, **rules)
 
 
 BOTH = {"company": 7, "regulator": 8, "stranger": 9}

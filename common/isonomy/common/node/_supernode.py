@@ -10,7 +10,6 @@ free to change what is imported here: it is pinned to 1.41 (docs/adr/0011).
 
 from __future__ import annotations
 
-import os
 import signal
 import ssl
 import threading
@@ -117,7 +116,6 @@ class SuperNode:
                         "(`isonomy-server register tls.pem`), and not replaced by another?"
                     ) from None
             except httpx.TransportError as error:
-                _raise_if_untrusted(error)
                 self._log.warning("no connection", reason=str(error))
             self._stopped.wait(pause_s)
             pause_s = min(2 * pause_s, PAUSES_S[1])
@@ -194,20 +192,3 @@ class SuperNode:
         push_objects(
             get_all_nested_objects(reply), push, object_ids_to_push=set(pushed.objects_to_push)
         )
-
-
-def _raise_if_untrusted(error: BaseException) -> None:
-    """Raise CertificateError where a second try cannot help: the server's certificate is wrong."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            raise CertificateError(
-                f"the server's certificate is refused: {cause.verify_message}"
-            ) from None
-        cause = cause.__cause__ or cause.__context__
-
-
-def run_node(server: str, folder: Path, daemon_socket: Path) -> None:
-    """Run the node whose certificate is in `folder`, until a signal."""
-    os.umask(0o077)
-    SuperNode(server, TlsFiles.of(folder), daemon_socket).run()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.keys.certificates import NODE, Request, make_request
+from isonomy.common.keys.certificates import NODE, Request, TlsFiles, make_request
 
 Folder = Annotated[Path, typer.Option(help="The node's folder: tls.key, tls.pem and ca.pem.")]
 
@@ -46,6 +46,6 @@ def node(
     isonomy-company node --server server.example.org:9093 --folder /srv/node \\\\
         --socket /srv/company/run/company.sock
     """
-    from isonomy.common.node._supernode import run_node  # seconds of imports
+    from isonomy.common.node._supernode import SuperNode  # seconds of imports
 
-    run_node(server, folder, socket)
+    SuperNode(server, TlsFiles.of(folder), socket).run()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -26,78 +25,40 @@ from isonomy.server.flower.server_app import conduct
 from isonomy.server.flower.superlink import SuperLink
 from isonomy.server.relay.connections import reserve_descriptors
 
-STOP_S = 10.0
-
-
-@dataclass
-class _Run:
-    """A run of this process."""
-
-    plan: bytes
-    stopped: threading.Event = field(default_factory=threading.Event)
-    thread: threading.Thread | None = None
-    reason: str = ""
-
 
 class Desk:
-    """Starts runs and answers what becomes of them."""
+    """Does what the operator's commands ask for. A run goes on if its command is killed."""
 
     def __init__(self, config: ServerConfig, link: SuperLink, log: Any) -> None:
         self._config, self._link, self._log = config, link, log
-        self._runs: dict[int, _Run] = {}
+        self._stops: dict[str, threading.Event] = {}  # by plan, of the runs that are on
         self._lock = threading.Lock()
 
     def handle(self, request: Message) -> Message:
-        """Answer one request of the operator's commands."""
+        """Answer one request, in a thread of its own."""
         match request:
             case {"type": "run", "plan": str(plan_hash)}:
-                return {"run": str(self._start(self._config.plan(plan_hash)))}
-            case {"type": "status", "run": str(run)}:
-                known = self._runs.get(int(run))
-                return {
-                    "status": self._link.status(int(run)),
-                    "reason": known.reason if known else "the server was started anew",
-                }
-            case {"type": "stop", "run": str(run)} if int(run) in self._runs:
-                self._runs[int(run)].stopped.set()
+                self._run(self._config.plan(plan_hash))
+                return {}
+            case {"type": "stop", "plan": str(plan_hash)} if plan_hash in self._stops:
+                self._stops[plan_hash].set()
                 return {}
             case {"type": "measure", "legs": int(legs), "bytes": int(size)}:
-                return self._measure(legs, size)
+                seconds = self._link.run(partial(send_and_time, legs=legs, size=size))
+                return {"leg_us": round(1e6 * seconds)}
         raise ProtocolError("the server's desk does not know this request")
 
-    def _start(self, plan: PlanPublic) -> int:
+    def _run(self, plan: PlanPublic) -> None:
+        name, stop = plan.hash.hex(), threading.Event()
         with self._lock:
-            if any(run.plan == plan.hash and run.thread is not None for run in self._runs.values()):
-                raise ConfigError("this plan is running already; stop that run, or let it end")
-            run_id, run = self._link.start(), _Run(plan.hash)
-            self._runs[run_id] = run
-            run.thread = threading.Thread(target=self._conduct, args=(run_id, run, plan))
-        run.thread.start()
-        return run_id
-
-    def _conduct(self, run_id: int, run: _Run, plan: PlanPublic) -> None:
+            if name in self._stops:
+                raise ConfigError("this plan is running already; `isonomy-server stop` ends it")
+            self._stops[name] = stop
         try:
-            work = partial(conduct, config=self._config, plan=plan, stopped=run.stopped)
-            self._link.run(run_id, partial(work, log=self._log))
-        except IsonomyError as error:
-            run.reason = str(error)
-            self._log.warning("run failed", run=run_id, reason=run.reason)
-        except Exception:
-            run.reason = "the server failed; its log shows why"
-            self._log.error("run failed", run=run_id, exc_info=True)
+            work = partial(conduct, config=self._config, plan=plan, stop=stop, log=self._log)
+            self._link.run(work)
         finally:
-            run.thread = None
-
-    def _measure(self, legs: int, size: int) -> Message:
-        seconds = self._link.run(self._link.start(), partial(send_and_time, legs=legs, size=size))
-        return {"leg_us": round(1e6 * seconds)}
-
-    def stop(self) -> None:
-        """End every run; their state stays, and the same command resumes them."""
-        for run in list(self._runs.values()):
-            run.stopped.set()
-            if run.thread is not None:
-                run.thread.join(STOP_S)
+            del self._stops[name]
 
 
 def serve(config: ServerConfig) -> None:
@@ -111,6 +72,13 @@ def serve(config: ServerConfig) -> None:
     desk = Desk(config, link, log)
     config.socket.parent.mkdir(exist_ok=True, mode=0o700)
     door = Door(link.app, config, link.admit, log)
-    with BridgeServer(config.socket, desk.handle):
+
+    def failed(error: Exception) -> None:
+        known = isinstance(error, IsonomyError)
+        log.warning("command failed", reason=str(error), exc_info=not known)
+
+    with BridgeServer(config.socket, desk.handle, on_error=failed):
         DoorServer(door, config, lambda: log.info("ready", port=config.door.port)).run()
-        desk.stop()
+    os._exit(
+        0
+    )  # as after a kill: no party hears that a session ended, so it comes back to the next

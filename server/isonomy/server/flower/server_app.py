@@ -73,12 +73,12 @@ class Conductor:
         *,
         join_s: float,
         log: Any,
-        stopped: threading.Event | None = None,
+        stop: threading.Event,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._grid, self._relay, self._join_s = grid, relay, join_s
         self._log, self._clock = log, clock
-        self._stopped = stopped or threading.Event()
+        self._stop = stop
         self._companies = {card.name for card in plan.companies}
         self._joined: set[str] = set()  # companies that were in the session under this relay
         self.parties = [Party(card.name, "company") for card in plan.companies]
@@ -119,7 +119,7 @@ class Conductor:
 
     def pause(self) -> None:
         """Wait a little; RunFailed once the operator has stopped the run."""
-        if self._stopped.wait(POLL_S):
+        if self._stop.wait(POLL_S):
             raise RunFailed("the run was stopped. Run again to resume")
 
     def completed(self) -> bool:
@@ -204,14 +204,19 @@ def _outcome(reply: Message) -> tuple[int, dict[str, Any]]:
 
 
 def conduct(
-    grid: Any, *, config: ServerConfig, plan: PlanPublic, stopped: threading.Event, log: Any
+    grid: Any,
+    *,
+    config: ServerConfig,
+    plan: PlanPublic,
+    stop: threading.Event,
+    log: Any,
 ) -> None:
     """Run one session to its end; RunFailed if it did not complete (its state stays)."""
     state = config.state_folder(plan)
     began = time.monotonic()
     relay = RelayServer.of(config, plan, log).start()
     try:
-        conductor = Conductor(grid, relay, plan, join_s=config.join_s, stopped=stopped, log=log)
+        conductor = Conductor(grid, relay, plan, join_s=config.join_s, stop=stop, log=log)
         conductor.gather()
         _wait(conductor, relay, began + config.session_s)
     finally:

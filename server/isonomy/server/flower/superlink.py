@@ -59,50 +59,30 @@ class SuperLink:
         owner = (NOOP_FLWR_AID, NOOP_ACCOUNT_NAME)
         self._state.create_node(*owner, public_key, HEARTBEAT_DEFAULT_INTERVAL, name=name)
 
-    def start(self) -> int:
-        """Begin a run; returns Flower's id of it."""
+    def run(self, main: Callable[[Grid], Result]) -> Result:
+        """Run a ServerApp from its start to its end; returns what `main` returns."""
+        app, results = ServerApp(), list[Result]()
+        app.main()(lambda grid, context: results.append(main(grid)))
         run_id = self._state.create_run(
             None, None, None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP
         )
-        task_id = self._run(run_id).primary_task_id
-        self._state.claim_task(task_id)
-        self._state.activate_task(task_id)
-        return int(run_id)
-
-    def run(self, run_id: int, main: Callable[[Grid], Result]) -> Result:
-        """Run the ServerApp of a run that has begun, to its end; returns what `main` does."""
-        app, results = ServerApp(), list[Result]()
-        app.main()(lambda grid, context: results.append(main(grid)))
-        task_id = self._run(run_id).primary_task_id
-        (task,) = self._state.get_tasks(task_ids=[task_id])
-        heartbeat = HeartbeatSender(lambda: self._state.acknowledge_task_heartbeat(task_id))
+        (run,) = self._state.get_run_info(run_ids=[run_id])
+        (task,) = self._state.get_tasks(task_ids=[run.primary_task_id])
+        self._state.claim_task(task.task_id)
+        self._state.activate_task(task.task_id)
+        heartbeat = HeartbeatSender(lambda: self._state.acknowledge_task_heartbeat(task.task_id))
         heartbeat.start()
         try:
             grid = _LocalGrid(self._state, task)
-            grid.set_run(self._run(run_id))
+            grid.set_run(run)
             app(grid, Context(run_id, SUPERLINK_NODE_ID, {}, RecordDict(), {}))
-            self._state.finish_task(task_id, SubStatus.COMPLETED, "")
+            self._state.finish_task(task.task_id, SubStatus.COMPLETED, "")
             return results[0]
         finally:
             if heartbeat.is_running:
                 heartbeat.stop()
-            self._state.finish_task(task_id, SubStatus.FAILED, "")  # nothing if it has ended
+            self._state.finish_task(task.task_id, SubStatus.FAILED, "")  # nothing if it has ended
             self._state.cleanup_run(run_id)
-
-    def stop(self, run_id: int) -> None:
-        """Stop a run: no message of it is passed on any more."""
-        self._state.stop_run(run_id)
-
-    def status(self, run_id: int) -> str:
-        """Return `running` or `finished:…`; `finished:unknown` for a run of another process."""
-        if not self._state.get_run_info(run_ids=[run_id]):
-            return "finished:unknown"
-        status = self._run(run_id).status
-        return f"{status.status}:{status.sub_status}" if status.sub_status else str(status.status)
-
-    def _run(self, run_id: int) -> Any:
-        (run,) = self._state.get_run_info(run_ids=[run_id])
-        return run
 
 
 class _LocalGrid(HttpGrid):
