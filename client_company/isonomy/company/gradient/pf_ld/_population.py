@@ -35,7 +35,6 @@ class _Members:
     target: Tensor  # (b,) on the model's device
     people: NDArray[np.int64]  # (b,)
     even: bool  # does every row weigh 1?
-    ordered: bool  # one row per person, in ascending order?
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,8 @@ class Population:
             target = self.run.target[inside].to(self.run.device)
             mass, people = self.mass[inside, number], self.run.people[inside.numpy()]
             first = next(self.run.model.parameters())
-            even, ordered = bool((mass == 1.0).all()), bool((people[1:] > people[:-1]).all())
-            members = _Members(rows, inside, mass, mass.to(first), target, people, even, ordered)
+            even = bool((mass == 1.0).all())
+            members = _Members(rows, inside, mass, mass.to(first), target, people, even)
             self._members[key] = self._members[id(inside), number] = members
         return self._members[key]
 
@@ -119,11 +118,8 @@ class Population:
             return h * members.weight.to(h)
 
         slope = None if event.slope is None else _weighted(event.slope, members, run.classes)
-        # Ordered people need no sorting; they are set below.
-        people = None if members.ordered else members.people
-        grads = ChunkGradients.of(run.model, scalar, run.inputs_of(inside), people, slope)
-        if members.ordered:
-            grads.people = members.people
+        inputs = run.inputs_of(inside)
+        grads = ChunkGradients.of(run.model, scalar, inputs, members.people, slope)
         return CentredGradients(grads, grads.fold(members.mass), kappa, self._checked(number))
 
     def _checked(self, number: int) -> bool:
