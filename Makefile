@@ -3,18 +3,28 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
-.PHONY: install demo demo-docker test test-slow test-faults matrix check lint types contracts format proto bench build clean help
+.PHONY: install lock sbom licences demo demo-docker test test-slow test-faults matrix check lint types contracts format proto bench build clean help
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
 
 install: $(STAMP) ## make .venv with every role and the development tools
 
+# Only files whose hash stands in constraints.txt. PyTorch's CUDA build needs more than its build for
+# the processor alone, which pip prefers where it finds one (PIP_FIND_LINKS=folder).
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python .ci/requirements dev > $(VENV)/requirements.txt
+	$(PIP) --require-hashes -r $(VENV)/requirements.txt
+	$(BIN)/python -c 'import torch' 2>/dev/null \
+	  || { $(BIN)/python .ci/requirements --cuda dev > $(VENV)/requirements.txt && $(PIP) --require-hashes -r $(VENV)/requirements.txt; }
+	$(PIP) --no-build-isolation -e .
 	touch $@
+
+lock: $(STAMP)   ## write constraints.txt anew, with the hashes of every file
+	.ci/lock
 
 demo: $(STAMP)   ## run the demonstration on this machine
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/isonomy demo
@@ -56,8 +66,15 @@ proto: $(STAMP)  ## generate the wire code again from proto/
 bench: $(STAMP)  ## speed and size of the blind group sum, as ratios in one run
 	$(BIN)/isonomy bench sums
 
-build: $(STAMP)  ## wheel and source archive into dist/
+build: $(STAMP) sbom ## wheel, source archive and list of packages into dist/
 	$(BIN)/python -m build --no-isolation
+
+sbom: $(STAMP)   ## list every package of this environment in dist/sbom.cdx.json (CycloneDX)
+	mkdir -p dist
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json $(BIN)/python
+
+licences: $(STAMP) ## write docs/licences.md
+	$(BIN)/python .ci/licences
 
 clean:           ## remove what was built, not what was written
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
