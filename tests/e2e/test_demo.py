@@ -67,7 +67,21 @@ def test_a_demonstration_from_keys_to_report(tmp_path: Path) -> None:
     the_report_is_verified_by_the_regulators_command(run)
     attributes_lie_in_the_regulators_folder_only(run)
     nothing_stays_behind(run)
+    homes_are_closed_to_others(run)
     a_used_folder_is_not_touched(run)
+
+
+def homes_are_closed_to_others(run: Path) -> None:
+    """After a whole session: what others may read is public, or this demonstration's input."""
+    for home in ("company", "regulator", "server", "operator", "nodes/company", "nodes/regulator"):
+        assert (run / home).stat().st_mode & 0o077 == 0, home
+        for path in (run / home).rglob("*"):
+            name = path.relative_to(run / home).as_posix()
+            public = path.suffix in (".pem", ".csr") or path.name in ("card.json", "server.toml")
+            handed_out = name.startswith(("signed", "plans/", "run", "data", "model"))
+            written_by_us = name in ("plans", "outcome.json", "progress.jsonl", "statement.json")
+            if path.lstat().st_mode & 0o077:
+                assert public or handed_out or written_by_us, path
 
 
 def the_summary_has_what_a_script_needs(run: Path) -> None:

@@ -12,7 +12,7 @@ import typer
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.command_line import CommandLine
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.base.private_files import read_secret
+from isonomy.common.base.private_files import private_folder, read_secret, write_whole
 from isonomy.common.keys.certificates import (
     NODE,
     SERVER,
@@ -68,14 +68,14 @@ def init(
     if (home / "server.toml").exists():
         raise ConfigError(f"{home}/server.toml exists already; a server is set up once")
     signer = Authority.create(authority, _passphrase(passphrase_file, new=True))
-    home.mkdir(parents=True, exist_ok=True)
-    home.chmod(0o700)
+    private_folder(home, home=True)
     issue(signer, home / "tls", name, SERVER, [name], ip or [])
     Identity.generate().save(home / "token.key")
-    (home / "server.toml").write_text(
+    text = (
         f'name = "{name}"\n\n[door]\nhost = "{host}"\nport = {door_port}\n\n'
         f'[relay]\nhost = "{host}"\nport = {relay_port}\nadvertise = "{advertise or name}"\n'
     )
+    write_whole(home / "server.toml", text.encode())
     ServerConfig.load(home / "server.toml")
     typer.echo(f"made {home}/server.toml, and the authority in {authority}")
     typer.echo(f"authority: {authority_fingerprint(authority / 'ca.pem')}")

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.base.private_files import write_private, write_whole
+from isonomy.common.base.private_files import private_folder, write_private, write_whole
 from isonomy.common.keys.certificates import NODE, Holder, TlsFiles, check_issued
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
@@ -93,7 +93,7 @@ class ServerConfig(BaseModel):
 
     def state_folder(self, plan: PlanPublic) -> Path:
         folder = self.home / "state" / plan.hash.hex()
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(folder)
         return folder
 
     # --- Nodes ---------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class ServerConfig(BaseModel):
                 f"{holder.name} has a node with another key. If that key was lost, or the party "
                 "says that this is its new one, register it with --replace"
             )
-        (self.home / "nodes").mkdir(exist_ok=True, mode=0o700)
+        private_folder(self.home / "nodes")
         write_private(self.home / "nodes" / f"{holder.name}.pem", pem)
         return holder.name
 

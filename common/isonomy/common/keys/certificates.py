@@ -38,7 +38,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import CertificateError, ConfigError
-from isonomy.common.base.private_files import create_private, write_whole
+from isonomy.common.base.private_files import create_private, private_folder, write_whole
 from isonomy.common.keys.party import PARTY_NAME
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 397
@@ -88,7 +88,7 @@ class Authority:
         """Make an authority in a folder that has none: ca.key, sealed, and ca.pem."""
         if len(passphrase) < MIN_PASSPHRASE_CHARS:
             raise ConfigError(f"a passphrase has at least {MIN_PASSPHRASE_CHARS} characters")
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(folder, home=True)
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Isonomy authority")])
         certificate = (
@@ -146,7 +146,7 @@ def issue(
         raise ConfigError(
             "an IP address cannot be read; write it as 192.0.2.1 or 2001:db8::1"
         ) from None
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(folder)
     files = TlsFiles.of(folder)
     key = ec.generate_private_key(ec.SECP256R1())
     _write_key(files.key, key)
@@ -213,7 +213,7 @@ def make_request(folder: Path, name: str, role: str) -> Path:
 
     An existing key stays: the request then leads to a renewal.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(folder)
     path = TlsFiles.of(folder).key
     if path.exists():
         key = _load_key(path, _read(path))
