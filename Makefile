@@ -12,13 +12,12 @@ help:            ## list the targets
 
 install: $(STAMP) ## make .venv with every role and the development tools
 
-# Only files whose hash stands in constraints.txt. PyTorch's CUDA build needs more than its build for
-# the processor alone, which pip prefers where it finds one (PIP_FIND_LINKS=folder).
+# Only files whose hash stands in constraints.txt. PyTorch's build for the processor alone, where pip
+# finds one (PIP_FIND_LINKS=folder); else PyPI's, with CUDA.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python .ci/requirements dev > $(VENV)/requirements.txt
-	$(PIP) --require-hashes -r $(VENV)/requirements.txt
-	$(BIN)/python -c 'import torch' 2>/dev/null \
+	$(PIP) --require-hashes -r $(VENV)/requirements.txt \
 	  || { $(BIN)/python .ci/requirements --cuda dev > $(VENV)/requirements.txt && $(PIP) --require-hashes -r $(VENV)/requirements.txt; }
 	$(PIP) --no-build-isolation -e .
 	touch $@

@@ -62,7 +62,7 @@ def test_a_role_gets_what_it_needs_and_no_more(selection: ModuleType, role: str)
 
 def test_the_page_of_licences_lists_what_is_pinned(selection: ModuleType) -> None:
     page = (ROOT / "docs" / "licences.md").read_text()
-    rows = re.findall(r"^\| ([\w.-]+) \| ([\w.]+) \|(?:.*\|)? (.+) \|$", page, re.MULTILINE)
+    rows = re.findall(r"^\| ([\w.-]+) \| ([\w.+]+) \|(?:.*\|)? (.+) \|$", page, re.MULTILINE)
     pinned = re.compile(r"([\w-]+)==(\S+)")
     expected = [pinned.match(text).groups() for text in selection.requirements("dev").values()]
     assert [row[:2] for row in rows[1:]] == expected
