@@ -194,6 +194,16 @@ def test_certificate_of_the_other_party(federation: Federation, relay: RelayServ
         Session(mine, tls, keys, federation.plan, timing=FAST).start()
 
 
+def test_certificate_of_the_partys_node(
+    federation: Federation, relay: RelayServer, tmp_path: Path
+) -> None:
+    """The node sees the ticket, so its certificate must not open the relay."""
+    mine, _ = tickets(relay)
+    tls = issue(authority(federation.folder / "ca"), tmp_path / "node", "company", "node")
+    with pytest.raises(AdmissionRefused, match="not to 'company'"):
+        Session(mine, tls, federation.keys("company"), federation.plan, timing=FAST).start()
+
+
 def test_expired_token(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_module, "TICKET_LIFE_S", -5)
     with federation.relay() as relay:

@@ -7,6 +7,7 @@ starting a run with code in it, unregistering a node, taking over a run, becomin
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import ssl
 import subprocess
@@ -24,7 +25,7 @@ import pytest
 from authority_kit import authority
 from server_kit import certify, make_server, run, signer
 
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.errors import CertificateError, ConfigError
 from isonomy.common.keys.certificates import Holder, TlsFiles, issue, make_request
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.demo.processes import Processes, Running
@@ -44,7 +45,10 @@ with warnings.catch_warnings():
     from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+    from isonomy.common.node import _supernode
+    from isonomy.common.node._supernode import NodeRefused, SuperNode
     from isonomy.server.flower._door import MAX_BODY_BYTES, MAX_CONNECTIONS_OF_ONE, ROUTES
+    from isonomy.server.flower.operator import RunFailed, ask
     from isonomy.server.flower.superlink import SuperLink
 
 PROTOBUF = {"content-type": "application/protobuf"}
@@ -270,6 +274,25 @@ def test_a_node_listens_nowhere(place: Place) -> None:
         )
         processes.until(lambda: node.says('"online"'), "the node", 60.0)
         assert listening(node.process.pid) == set()
+
+
+def test_a_node_that_is_refused_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_supernode, "REFUSED_S", 0.0)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    stranger = TlsFiles.of(place.root / "unregistered")
+    with pytest.raises(NodeRefused, match="isonomy-server register"):
+        SuperNode(place.address, stranger, place.root / "none.sock").run()
+    with pytest.raises(CertificateError, match="certificate of a company"):
+        SuperNode(place.address, TlsFiles.of(place.root / "company" / "tls"), place.root / "none")
+
+
+def test_the_desk_runs_stored_plans_and_nothing_else(place: Place) -> None:
+    settings = ServerConfig.load(place.config)
+    with pytest.raises(RunFailed, match="does not know plan"):
+        ask(settings, {"type": "run", "plan": "0" * 64})
+    for request in ({"type": "start-run", "fab": "x"}, {"type": "stop", "plan": "0" * 64}):
+        with pytest.raises(RunFailed, match="does not know this request"):
+            ask(settings, request)
 
 
 def test_a_party_cannot_ask_for_the_servers_role(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -77,8 +78,8 @@ def serve(config: ServerConfig) -> None:
         known = isinstance(error, IsonomyError)
         log.warning("command failed", reason=str(error), exc_info=not known)
 
-    with BridgeServer(config.socket, desk.handle, on_error=failed):
-        DoorServer(door, config, lambda: log.info("ready", port=config.door.port)).run()
-    os._exit(
-        0
-    )  # as after a kill: no party hears that a session ended, so it comes back to the next
+    server = DoorServer(door, config, lambda: log.info("ready", port=config.door.port))
+    with BridgeServer(config.socket, desk.handle, on_error=failed), suppress(KeyboardInterrupt):
+        server.run()
+    # As after a kill: no party hears that its session ended, so it comes back to the next process.
+    os._exit(0 if server.started else 1)
