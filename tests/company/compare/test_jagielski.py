@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from isonomy.common.agreements.decision_rule import DecisionRule
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.local import LocalOracle
 from isonomy.common.sums.oracle import GroupOracle
@@ -219,52 +218,6 @@ def test_the_game_finds_the_fair_mixture_without_noise(lending, tmp_path) -> Non
             for v in (0, 1)
         )
     assert gaps[2.0] < 0.5 * gaps[1e-6]
-
-
-class TestRuleAsAFile:
-    def test_round_trip(self, lending, oracle: GroupOracle) -> None:
-        x, y, _, ids = lending
-        model = PostprocessedClassifier(estimator=LogisticRegression(), oracle=oracle).fit(
-            x, y, ids=ids
-        )
-        rule = model.export_rule()
-        assert DecisionRule.from_json(rule.to_json()) == rule
-        assert (rule.attribute, rule.groups) == ("sex", ("m", "f"))
-        chances = np.array([rule.if_zero, rule.if_one]) / 1e6
-        np.testing.assert_allclose(chances, model.rule_, atol=5.1e-7)
-
-    def test_apply_is_exact(self) -> None:
-        rule = DecisionRule(
-            attribute="sex", groups=("m", "f"), notion="equal_fpr",
-            if_zero=(0, 250_000), if_one=(1_000_000, 999_999),
-        )  # fmt: skip
-        base, groups = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 1, 1, 0, 1, 1])
-        draws = np.array([0, 249_999, 250_000, 999_999, 999_998, 999_999])
-        assert rule.apply(base, groups, draws).tolist() == [0, 1, 0, 1, 1, 0]
-        assert rule.largest_difference == 250_000
-        with pytest.raises(DataError, match="0 or 1"):
-            rule.apply(base * 2, groups, draws)
-
-    @pytest.mark.parametrize(
-        ("old", "new"),
-        [
-            (b"1000000", b"1000001"),
-            (b"1000000", b"0.5"),
-            (b"[0,250000]", b"[0]"),
-            (b'["m","f"]', b'["m","m"]'),
-            (b"rule/v1", b"rule/v9"),
-            (b'"notion"', b'"notion2"'),
-        ],
-    )
-    def test_what_is_no_rule(self, old: bytes, new: bytes) -> None:
-        rule = DecisionRule(
-            attribute="sex", groups=("m", "f"), notion="equal_fpr",
-            if_zero=(0, 250_000), if_one=(1_000_000, 999_999),
-        )  # fmt: skip
-        raw = rule.to_json()
-        assert old in raw
-        with pytest.raises(ConfigError, match="decision rule"):
-            DecisionRule.from_json(raw.replace(old, new))
 
 
 class TestBadInput:

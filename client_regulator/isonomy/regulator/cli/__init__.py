@@ -13,7 +13,6 @@ from isonomy.regulator.cli import (
     inspect,
     plans,
     report,
-    rules,
     serving,
     setup,
     tasks,
@@ -42,7 +41,6 @@ app.command()(report.verify)
 app.command()(inspect.inspect)
 app.command()(inspect.verdict)
 app.command()(inspect.auditor_key)
-app.command("apply-rule")(rules.apply_rule)
 app.command()(books.forget)
 app.command()(upkeep.doctor)
 app.command()(upkeep.backup)

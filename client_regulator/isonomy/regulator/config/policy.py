@@ -77,7 +77,6 @@ class Policy(BaseModel):
     screening_ratio: Share = "0.8"
     inspection_rate: Share = "0"
     auditor: Auditor = ""
-    apply_rules: bool = False
 
     def check_query(
         self, query: Query, units: int, *, people: int, answered: int, delta: str

@@ -1,5 +1,5 @@
-"""A run's report for people: report.html and the three signed files, and decisions by a rule.
+"""A run's report for people: report.html and the three signed files.
 
 The numbers come from common/report; this room only words, draws and writes them. The commands enter
-through `reporting.write_report` and `rule_application`.
+through `reporting.write_report`.
 """

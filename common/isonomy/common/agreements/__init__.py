@@ -7,5 +7,4 @@ server in part. Public modules:
     plan            the run plan
     notions         names of the fairness notions that a plan can name
     approvals       approved agreements on disk
-    decision_rule   a randomised rule that the company hands to the regulator
 """

@@ -33,8 +33,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linprog
 from sklearn.base import clone
 
-from isonomy.common.agreements.decision_rule import DecisionRule
-from isonomy.common.agreements.plan import MILLION
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.privacy.accounting import laplace_scale_for
 from isonomy.common.privacy.queries import cost_of
@@ -134,20 +132,6 @@ class PostprocessedClassifier:
         """(n,) class numbers from the base decisions and group numbers."""
         draws = np.random.default_rng(self.random_state).random(len(groups))
         return np.asarray(draws < self.rule_[self._base(X), groups], dtype=np.int64)
-
-    def export_rule(self) -> DecisionRule:
-        """The rule for the regulator, who has the attributes: `isonomy-regulator apply-rule`.
-
-        It holds released numbers only; the company sends its base decisions along.
-        """
-        millionths = np.rint(self.rule_ * MILLION).astype(int).tolist()
-        return DecisionRule(
-            attribute=self.attribute or next(iter(self.oracle.groups)),
-            groups=tuple(self.groups_),
-            notion=self.notion,
-            if_zero=tuple(millionths[0]),
-            if_one=tuple(millionths[1]),
-        )
 
     def _base(self, X: Any) -> NDArray[np.int64]:
         return np.asarray(self.estimator_.predict(X) == self.classes_[1], dtype=np.int64)
