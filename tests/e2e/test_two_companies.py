@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federation import CountedNoise
+from federation import CountedNoise, custodian_with_noise
 from server_kit import certify, make_server, run, start_node
 
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.sums.local import LocalChannel
-from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.demo.processes import Processes, Running
@@ -51,12 +50,11 @@ with join(root / "plan.json", home=root / name, wait_s=120) as oracle:
 REGULATOR = """
 import sys
 sys.path[:0] = sys.argv[2].split(":")
-from federation import CountedNoise
-from isonomy.common.sums.noise_and_budget import Custodian
+from federation import CountedNoise, custodian_with_noise
 from isonomy.regulator.serving import _plan_desks as plan_desks
 from isonomy.regulator.cli import app
 def counted(*given, **options):
-    return Custodian._with_noise(*given, **options, source=CountedNoise(1))
+    return custodian_with_noise(*given, **options, source=CountedNoise(1))
 plan_desks.Custodian = counted
 sys.argv[1:] = ["serve", "--home", sys.argv[1]]
 app()
@@ -94,7 +92,7 @@ def alone(folder: Path) -> list[list[str]]:
     table = AttributeTable(Cohort.of(PEOPLE), {"sex": VALUES}, GROUPS)
     cap, plan = units_for(float(EPSILON), float(DELTA)), bytes(32)
     with Ledger.create(folder / "alone.jsonl", cap_units=cap, delta=float(DELTA)) as ledger:
-        custodian = Custodian._with_noise(
+        custodian = custodian_with_noise(
             table, ledger, plan=plan, member_key=b"k" * 32, source=CountedNoise(1)
         )
         custodian.reserve(cap)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,13 @@ class CountedNoise:
     def random_bytes(self, n: int) -> bytes:
         self.calls += 1
         return hashlib.shake_256(f"{self.seed}/{self.calls}".encode()).digest(n)
+
+
+def custodian_with_noise(*arguments: Any, source: Any, **options: Any) -> Custodian:
+    """A custodian with another source of noise. No config, plan or command reaches this."""
+    custodian = Custodian(*arguments, **options)
+    custodian.source = source
+    return custodian
 
 
 @dataclass
@@ -136,7 +144,7 @@ def federation(
     if seed is None:
         custodian = Custodian(table, ledger, plan=PLAN, member_key=MEMBER_KEY)
     else:
-        custodian = Custodian._with_noise(
+        custodian = custodian_with_noise(
             table, ledger, plan=PLAN, member_key=MEMBER_KEY, source=CountedNoise(seed)
         )
     custodian.reserve(cap_units)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from federation import CountedNoise
+from federation import CountedNoise, custodian_with_noise
 from session_kit import FAST, Federation, attributes, split
 
 from isonomy.common.ledger.ledger import Ledger
@@ -24,7 +24,6 @@ from isonomy.common.pooled.store import PooledStore
 from isonomy.common.session.connection import Session
 from isonomy.common.session.stream import Timing
 from isonomy.common.sums.local import LocalChannel
-from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.openings import OpeningStore
 from isonomy.common.sums.oracle import GroupOracle, Release
 from isonomy.server.relay.relay import RelayServer
@@ -54,7 +53,7 @@ class Table:
             if opened
             else Ledger.create(path, cap_units=plan.cap_units, delta=plan.delta_value)
         )
-        custodian = Custodian._with_noise(
+        custodian = custodian_with_noise(
             self.attributes or attributes(self.federation.cohort),
             ledger,
             plan=plan.hash,
@@ -118,7 +117,7 @@ def alone(folder: Path, federation: Federation, script: Script) -> list[Release]
     plan = federation.plan
     with Ledger.create(folder / "alone.jsonl", cap_units=plan.cap_units, delta=1e-6) as ledger:
         attribute_table = attributes(federation.cohort)
-        custodian = Custodian._with_noise(
+        custodian = custodian_with_noise(
             attribute_table,
             ledger,
             plan=plan.hash,

@@ -26,7 +26,7 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 import torch
-from federation import CountedNoise
+from federation import CountedNoise, custodian_with_noise
 from pooled_kit import Table
 from session_kit import Federation
 from sklearn.linear_model import LogisticRegression
@@ -41,7 +41,6 @@ from isonomy.common.privacy.accounting import units_for
 from isonomy.common.sums.channel import Channel, Wrapper
 from isonomy.common.sums.company_half import EncryptedChannel
 from isonomy.common.sums.local import LocalChannel
-from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.oracle import FilteredOracle, GroupOracle
 from isonomy.common.sums.question import Prepared, Released, Terms
 from isonomy.common.sums.regulator_half import DirectPort, RegulatorHalf
@@ -181,7 +180,7 @@ def oracle_of(cell: Cell, people: People, trace: Trace) -> Iterator[tuple[GroupO
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         path = Path(folder) / "ledger.jsonl"
         with Ledger.create(path, cap_units=cap_units, delta=DELTA) as ledger:
-            custodian = Custodian._with_noise(
+            custodian = custodian_with_noise(
                 table,
                 ledger,
                 plan=PLAN,

@@ -20,7 +20,6 @@ from isonomy.common.privacy import accounting
 from isonomy.common.privacy.accounting import (
     UNITS_PER_MU2,
     Split,
-    delta_of,
     epsilon_of,
     gaussian_units,
     laplace_scale_for,
@@ -32,6 +31,17 @@ from isonomy.common.privacy.filters import IndividualFilter
 
 quick = settings(deadline=None, max_examples=200, database=None)
 NORM = 2**20  # a row norm of 1 in fixed point
+
+
+def delta_of(units: int, epsilon: float) -> float:
+    """The bound on δ that `epsilon_of` inverts, rounded up: above even if it underflows."""
+    epsilon_of(units, 0.5)  # the same checks of the units
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise ConfigError("ε is a finite number of at least 0")
+    if not 0 < units <= 10**30:
+        return float(units > 0)
+    mu = math.sqrt(units / UNITS_PER_MU2)
+    return math.nextafter(math.exp(accounting._log_delta(mu, epsilon)), 1.0)
 
 
 def true_delta(units: int, epsilon: float) -> mpf:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federation import CountedNoise
+from federation import CountedNoise, custodian_with_noise
 from pooled_kit import ROWS, SHARE, SIZE, Table, alone, table
 from regulator_kit import fill_vault
 from session_kit import GROUPS, attributes
@@ -89,7 +89,7 @@ def company(joint: Table, name: str) -> list[Release]:
 
 def test_same_group_sums_as_one_company(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def custodian(*args: Any, **options: Any) -> Custodian:
-        return Custodian._with_noise(*args, **options, source=CountedNoise(1))
+        return custodian_with_noise(*args, **options, source=CountedNoise(1))
 
     monkeypatch.setattr(plan_desks, "Custodian", custodian)
     with table(tmp_path, "first", "second") as joint:

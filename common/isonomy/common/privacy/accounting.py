@@ -16,7 +16,7 @@ Formal guarantees (tests/common/privacy/test_accounting.py has one test of each 
   units_round_up         a debit is never below the true μ², and above it by less than one unit
                          (Gaussian), or less than one unit plus 2^-39 of itself (Laplace, ε <= 1000)
   laplace_covers         the Laplace debit, composed with anything, covers the exact (ε, δ) curve
-  delta_never_below      delta_of is never below the true δ
+  delta_never_below      the bound on δ is never below the true δ
   epsilon_never_below    epsilon_of is never below the true ε, and for δ <= 1/2 above it by at
                          most 10^-12·(1 + ε)
   units_for_is_largest   epsilon_of(units_for(ε, δ), δ) <= ε < epsilon_of(units_for(ε, δ) + 1, δ)
@@ -143,22 +143,6 @@ def _check_delta(delta: float) -> None:
             f"delta must lie strictly between 0 and 1, got {delta!r}; "
             "take it well below one over the number of people"
         )
-
-
-def delta_of(units: int, epsilon: float) -> float:
-    """The δ of `units` at ε: Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2), μ² = units·10^-12.
-
-    Never below the true value; above it by a relative η (see `_log_delta`), which for δ >= 10^-300
-    is at most 10^-9 for 0.1 <= μ <= 1000 and 10^-6 for smaller μ. Zero units give 0.0.
-    """
-    units = checked_integer("units", units, 0)
-    _check_epsilon(epsilon)
-    if units == 0:
-        return 0.0
-    if units > _MAX_UNITS:
-        return 1.0
-    mu = math.sqrt(units / UNITS_PER_MU2)
-    return math.nextafter(math.exp(_log_delta(mu, epsilon)), 1.0)  # above even if it underflows
 
 
 def epsilon_of(units: int, delta: float) -> float:

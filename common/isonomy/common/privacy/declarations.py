@@ -116,7 +116,7 @@ class Unknowns:
 
 
 Content = Plain | DualCounts | DualStep | ConstraintGradient | Audit | Unknowns
-_KINDS: dict[str, type[Content]] = {
+CONTENT_KINDS: dict[str, type[Content]] = {
     "plain": Plain,
     "dual_counts": DualCounts,
     "dual_step": DualStep,
@@ -124,7 +124,7 @@ _KINDS: dict[str, type[Content]] = {
     "audit": Audit,
     "unknowns": Unknowns,
 }
-_NAMES = {kind: name for name, kind in _KINDS.items()}
+CONTENT_NAMES = {kind: name for name, kind in CONTENT_KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Declaration:
             for name, value in content.items()
         }
         text = {
-            "kind": _NAMES[type(self.content)],
+            "kind": CONTENT_NAMES[type(self.content)],
             "strategy": self.strategy,
             "notion": self.notion,
             **({"content": lists} if lists else {}),
@@ -163,7 +163,7 @@ class Declaration:
         """What `to_text` wrote; ProtocolError for anything else."""
         try:
             parts: Any = parse_canonical(text.encode(), max_bytes=MAX_TEXT_BYTES)
-            kind: Any = _KINDS[parts["kind"]]
+            kind: Any = CONTENT_KINDS[parts["kind"]]
             content = {
                 name: tuple(value) if isinstance(value, list) else value
                 for name, value in parts.get("content", {}).items()
@@ -177,17 +177,3 @@ class Declaration:
 
 
 PLAIN = Declaration()
-
-__all__ = [
-    "CELL_NAMES",
-    "PLAIN",
-    "Audit",
-    "Cells",
-    "ConstraintGradient",
-    "Content",
-    "Declaration",
-    "DualCounts",
-    "DualStep",
-    "Plain",
-    "Unknowns",
-]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +73,7 @@ class Custodian:
         self._record_private = record_private
         ledger.bind_key(hash_bytes("isonomy/member-key/v1", member_key))
         self._root = ledger.add_people(table.cohort.member_hashes(member_key))
-        self.source: NoiseSource = SystemNoise()
+        self.source: NoiseSource = SystemNoise()  # only tests put another in its place
         self.dual = DualKeeper(required=dual_required)
         self._subsets: dict[bytes, bytes] = {}  # hash of positions -> root, of those written
         self._prefix, self._people = query_id_prefix(plan), len(table.cohort)
@@ -83,15 +82,6 @@ class Custodian:
         self._codes: dict[str, NDArray[np.int64]] = {}
         self.limits: Limits | None = None  # the owner's policy, beyond what the plan allows
         self._replay()
-
-    @classmethod
-    def _with_noise(
-        cls, table: AttributeTable, ledger: Ledger, *, source: NoiseSource, **terms: Any
-    ) -> Custodian:
-        """For tests only: another source of noise. No config, plan or command reaches this."""
-        custodian = cls(table, ledger, **terms)
-        custodian.source = source
-        return custodian
 
     @property
     def root(self) -> bytes:

@@ -207,11 +207,6 @@ class FolderOpenings:
         except (OSError, struct.error):
             raise _no_columns(query_id) from None
 
-    def query_ids(self) -> list[str]:
-        """All queries whose opening is here."""
-        heads = (json.loads(self._read(path)[0]) for path in self._folder.glob("*.opening"))
-        return sorted(str(head["query_id"]) for head in heads)
-
     def _read_opening(self, query_id: str) -> Opening:
         head, seeds, rows = self._read(self._path(query_id, "opening"))
         meta = json.loads(head)

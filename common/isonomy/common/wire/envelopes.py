@@ -8,7 +8,6 @@ sealed or signed is `Envelope.header()`, built here from checked fields, never t
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Any, Literal, cast, get_args
@@ -237,8 +236,18 @@ def _body(name: str, message: Any) -> Body:
             f"the other side speaks session protocol {values['protocol']}, this is "
             f"{SESSION_PROTOCOL}; install matching versions of isonomy on all machines"
         )
-    checked = {key: _CHECKS[key](value) for key, value in values.items() if key in _CHECKS}
-    return kind(**{**values, **checked})
+    for key, value in values.items():
+        if key in _SIZES:
+            fixed_field(value, _SIZES[key], key)
+        elif key in _LIMITS:
+            text_field(value, key, limit=_LIMITS[key], empty=key == "text")
+        elif key == "token":
+            _check_size(value, MAX_TOKEN, "a token")
+        elif key == "present":
+            if len(value) > MAX_PARTIES:
+                raise OversizedMessage("a list of more parties than a plan can have")
+            values[key] = tuple(text_field(name, "party", limit=MAX_NAME) for name in value)
+    return kind(**values)
 
 
 def _check_size(value: bytes | memoryview, limit: int, what: str) -> None:
@@ -246,27 +255,8 @@ def _check_size(value: bytes | memoryview, limit: int, what: str) -> None:
         raise OversizedMessage(f"{what} has at most {limit} bytes; got {len(value)}")
 
 
-def _token(value: bytes) -> bytes:
-    _check_size(value, MAX_TOKEN, "a token")
-    return value
-
-
-def _parties(values: Sequence[str]) -> tuple[str, ...]:
-    if len(values) > MAX_PARTIES:
-        raise OversizedMessage("a list of more parties than a plan can have")
-    return tuple(text_field(value, "party", limit=MAX_NAME) for value in values)
-
-
-_CHECKS: dict[str, Callable[[Any], Any]] = {
-    "role": lambda value: text_field(value, "role", limit=MAX_NAME),
-    "token": _token,
-    "resume_secret": lambda value: fixed_field(value, SECRET_BYTES, "resume_secret"),
-    "present": _parties,
-    "ephemeral": lambda value: fixed_field(value, KEY_BYTES, "ephemeral"),
-    "signature": lambda value: fixed_field(value, SIGNATURE_BYTES, "signature"),
-    "code": lambda value: text_field(value, "code", limit=MAX_NAME),
-    "text": lambda value: text_field(value, "text", limit=MAX_NOTE_CHARS, empty=True),
-}
+_SIZES = {"resume_secret": SECRET_BYTES, "ephemeral": KEY_BYTES, "signature": SIGNATURE_BYTES}
+_LIMITS = {"role": MAX_NAME, "code": MAX_NAME, "text": MAX_NOTE_CHARS}
 _KINDS: dict[str, type[Body]] = {
     "hello": Hello,
     "hello_reply": HelloReply,

@@ -31,13 +31,10 @@ from isonomy.common.base.errors import (
 from isonomy.common.crypto.params import PARAMETER_SETS, Seeded
 from isonomy.common.people.cohort import MAX_GROUPS
 from isonomy.common.privacy.declarations import (
+    CONTENT_KINDS,
+    CONTENT_NAMES,
     PLAIN,
-    Audit,
-    ConstraintGradient,
-    Content,
     Declaration,
-    DualCounts,
-    DualStep,
     Plain,
     Unknowns,
 )
@@ -256,26 +253,16 @@ def _query_fields(query: Query) -> dict[str, Any]:
     bits = np.array([content.pop("norm"), *content.pop("weights")], "<f8").view("<u8").tolist()
     everybody = query.positions is None
     positions = b"" if everybody else query.position_array(0).astype("<u4").tobytes()
-    declaration = None if query.declaration == PLAIN else _build_declaration(query.declaration)
+    declaration: dict[str, Any] | None = None
+    if query.declaration != PLAIN:
+        declared = query.declaration
+        declaration = {"strategy": declared.strategy, "notion": declared.notion}
+        if isinstance(declared.content, Unknowns):
+            raise ConfigError("the release of unknowns is the regulator's own; no query asks it")
+        if not isinstance(declared.content, Plain):
+            declaration[CONTENT_NAMES[type(declared.content)]] = vars(declared.content)
     content |= {"protocol": PROTOCOL_VERSION, "norm_bits": bits[0], "weight_bits": bits[1:]}
     return {**content, "positions": positions, "declaration": declaration}
-
-
-def _build_declaration(declaration: Declaration) -> wire.Declaration:
-    message = wire.Declaration(strategy=declaration.strategy, notion=declaration.notion)
-    match declaration.content:
-        case DualCounts() as counts:
-            message.dual_counts.CopyFrom(wire.DualCounts(**vars(counts)))
-        case DualStep():
-            message.dual_step.SetInParent()
-        case ConstraintGradient(attribute, event):
-            place = wire.ConstraintGradient(attribute=attribute, event=event)
-            message.constraint_gradient.CopyFrom(place)
-        case Audit() as audit:
-            message.audit.CopyFrom(wire.Audit(**vars(audit)))
-        case Unknowns():
-            raise ConfigError("the release of unknowns is the regulator's own; no query asks it")
-    return message
 
 
 # --- Bytes -> checked ----------------------------------------------------------------------------
@@ -386,22 +373,12 @@ def _positions(raw: bytes) -> tuple[int, ...]:
 
 def _declaration(body: Any) -> Declaration:
     """The declaration of a query; ProtocolError if its fields do not hold."""
-    content: Content = Plain()
+    name = body.WhichOneof("content") or "plain"
+    content: dict[str, Any] = {}
+    for field in fields(CONTENT_KINDS[name]):
+        value = getattr(getattr(body, name), field.name)
+        content[field.name] = tuple(value) if field.name == "totals" else value
     try:
-        match body.WhichOneof("content"):
-            case "dual_counts":
-                rule = body.dual_counts
-                totals = tuple(rule.totals)
-                numbers = (rule.step, rule.bound, rule.damping)
-                content = DualCounts(*numbers, rule.signed, rule.least, totals)
-            case "dual_step":
-                content = DualStep()
-            case "constraint_gradient":
-                place = body.constraint_gradient
-                content = ConstraintGradient(place.attribute, place.event)
-            case "audit":
-                audit = body.audit
-                content = Audit(audit.name, audit.cells, tuple(audit.totals), audit.selected)
-        return Declaration(content, body.strategy, body.notion)
+        return Declaration(CONTENT_KINDS[name](**content), body.strategy, body.notion)
     except ConfigError as error:
         raise ProtocolError(f"the query's declaration does not hold: {error}") from None

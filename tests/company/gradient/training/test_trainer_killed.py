@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from federation import DELTA, MEMBER_KEY, PLAN, CountedNoise
+from federation import DELTA, MEMBER_KEY, PLAN, CountedNoise, custodian_with_noise
 from gradient_kit import regulator, same, toy, trainer
 from torch import nn
 
 from isonomy.common.ledger.ledger import Ledger
-from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.oracle import FilteredOracle, GroupOracle
 from isonomy.company.gradient.fermi.fermi import DpFermi
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD
@@ -74,7 +73,7 @@ def test_killed_in_the_middle_of_a_round(tmp_path: Path, case: str, last: bool) 
         home = regulator(tmp_path, data.group, epsilon=20.0, name=name)
         if filtered:  # a plan that reserves the cap for everybody once
             ledger = Ledger.create(tmp_path / f"{name}-2", cap_units=home.cap_units, delta=DELTA)
-            home.custodian = Custodian._with_noise(
+            home.custodian = custodian_with_noise(
                 home.table, ledger, plan=PLAN, member_key=MEMBER_KEY, source=CountedNoise()
             )
             home.custodian.reserve(home.cap_units, individual=True)
