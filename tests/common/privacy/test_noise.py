@@ -150,10 +150,10 @@ def test_128_bits_of_u_would_not_do() -> None:
 
 def test_no_modulo_bias() -> None:
     """Words beyond the last full multiple are redrawn; a plain remainder would be 2:1:1 here."""
-    draws = noise._uniform_below(3, 3, Script([2**64 - 1, 7, 2**64 - 2], [2**64 - 1], [5]))
+    draws = noise.uniform_below(3, 3, Script([2**64 - 1, 7, 2**64 - 2], [2**64 - 1], [5]))
     assert draws.tolist() == [2, 1, (2**64 - 2) % 3]
-    assert noise._uniform_below(1, 1, Script([2**64 - 1])).tolist() == [0]
-    thirds = noise._uniform_below(3 * 2**62, 90_000, Stream(1)) >> np.uint64(62)
+    assert noise.uniform_below(1, 1, Script([2**64 - 1])).tolist() == [0]
+    thirds = noise.uniform_below(3 * 2**62, 90_000, Stream(1)) >> np.uint64(62)
     assert chi_square(np.bincount(thirds.astype(np.int64)), np.full(3, 30_000.0)) > WORST_P
 
 
@@ -310,7 +310,7 @@ def test_laplace_is_exact(
 
         if numerator == 0 and successes > 0:
             break
-        monkeypatch.setattr(noise, "_uniform_below", scripted)
+        monkeypatch.setattr(noise, "uniform_below", scripted)
         outcome = noise._bernoulli_exp(np.array([numerator], np.uint64), denominator, Stream(0))
         with mp.workprec(300):
             total += mpf(weight.numerator) / weight.denominator if outcome[0] else 0

@@ -244,7 +244,8 @@ class DualKeeper:
         self._required = required
         self._multipliers: Multipliers | None = None
         self._attributes: tuple[str, ...] = ()
-        self._after: dict[str, tuple[float, ...]] = {}  # query id -> λ after its dual step
+        # By query id: the number of its dual step, from 1, and λ after it.
+        self._after: dict[str, tuple[int, tuple[float, ...]]] = {}
 
     def check(self, query: Query, sizes: tuple[int, ...]) -> None:
         """Raise ProtocolError for weights that are not those of λ, or a step out of turn.
@@ -279,15 +280,12 @@ class DualKeeper:
         else:
             self._multipliers = self._started().advance(released, query.norm)
             applied = self._multipliers.values()
-            self._after[query.query_id] = tuple(value for row in applied for value in row)
+            values = tuple(value for row in applied for value in row)
+            self._after[query.query_id] = (len(self._after) + 1, values)
 
-    def after(self, query_id: str) -> tuple[float, ...] | None:
-        """λ after the dual step of that query; None if it was not one."""
+    def after(self, query_id: str) -> tuple[int, tuple[float, ...]] | None:
+        """The number of the dual step that this query was, and λ after it; None if it was none."""
         return self._after.get(query_id)
-
-    def round_of(self, query_id: str) -> int:
-        """The number of the dual step that this query was, from 1."""
-        return 1 + list(self._after).index(query_id)
 
     def _started(self) -> Multipliers:
         if self._multipliers is None:

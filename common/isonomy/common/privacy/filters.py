@@ -60,7 +60,6 @@ class IndividualFilter:
         if self._cap > _MAX_CAP:
             raise ConfigError(f"cap_units must be at most 2^62, got {cap_units}")
         self._spent = np.zeros(self._people, np.int64)
-        self._refused = np.zeros(self._people, np.bool_)
 
     @property
     def cap(self) -> int:
@@ -70,11 +69,6 @@ class IndividualFilter:
     def spent(self) -> NDArray[np.int64]:
         """Units debited so far, per person (a copy)."""
         return self._spent.copy()
-
-    @property
-    def dropped(self) -> int:
-        """How many people were refused at least once by `charge`."""
-        return int(self._refused.sum())
 
     def restore(self, spent: NDArray[np.int64]) -> None:
         """Go on from a checkpoint's `spent`."""
@@ -115,7 +109,6 @@ class IndividualFilter:
         cost = self._cost(norms_squared, factor_squared, sigma)
         mask = np.asarray(cost <= self._cap - self._spent[where])
         self._spent[where[mask]] += cost[mask]
-        self._refused[where[~mask]] = True
         return mask
 
     def _cost(

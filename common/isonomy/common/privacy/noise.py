@@ -79,7 +79,7 @@ def rounded_gaussian(sigma: int, size: int, source: NoiseSource) -> NDArray[np.i
     draws, filled = np.empty(size, np.int64), 0
     while filled < size:
         count = min(_CHUNK, 4 * (size - filled) // 3 + 32)  # 0.787 of them are accepted
-        k, step = stairs.places(_uniform_below(stairs.area, count, source).view(np.int64))
+        k, step = stairs.places(uniform_below(stairs.area, count, source).view(np.int64))
         lowered = _threshold(k, sigma) - step * _LN2
         accepted = k[_exponential(count, source) >= lowered][: size - filled]
         draws[filled : filled + accepted.size] = accepted
@@ -135,10 +135,10 @@ def discrete_laplace(scale: int, size: int, source: NoiseSource) -> NDArray[np.i
     draws, filled = np.empty(size, np.int64), 0
     while filled < size:
         count = min(_CHUNK, 2 * (size - filled) + 16)
-        u = _uniform_below(scale, count, source)
+        u = uniform_below(scale, count, source)
         u = u[_bernoulli_exp(u, scale, source)]
         magnitude = (u + np.uint64(scale) * _geometric(u.size, source)).astype(np.int64)
-        negative = _uniform_below(2, u.size, source) == 1
+        negative = uniform_below(2, u.size, source) == 1
         proper = ~(negative & (magnitude == 0))
         accepted = np.where(negative, -magnitude, magnitude)[proper][: size - filled]
         draws[filled : filled + accepted.size] = accepted
@@ -164,8 +164,11 @@ def _exponential(size: int, source: NoiseSource) -> NDArray[np.float64]:
     return np.asarray(-np.log(u))
 
 
-def _uniform_below(bound: int, size: int, source: NoiseSource) -> NDArray[np.uint64]:
-    """Integers uniform on 0..bound−1: words at or above the last multiple of bound are redrawn."""
+def uniform_below(bound: int, size: int, source: NoiseSource) -> NDArray[np.uint64]:
+    """`size` integers, exactly uniform on 0..bound−1, for 1 <= bound <= 2^63.
+
+    Words at or above the last multiple of `bound` are redrawn.
+    """
     last = np.uint64((2**64 // bound) * bound - 1)
     words = _words(size, source)
     while (words > last).any():
@@ -173,12 +176,6 @@ def _uniform_below(bound: int, size: int, source: NoiseSource) -> NDArray[np.uin
         words = words.copy()
         words[late] = _words(late.size, source)
     return words % np.uint64(bound)
-
-
-def uniform_below(bound: int, size: int, source: NoiseSource) -> NDArray[np.uint64]:
-    """`size` integers, exactly uniform on 0..bound−1, for 1 <= bound <= 2^63."""
-    size = _checked("size", size, 0, 2**63)
-    return _uniform_below(_checked("bound", bound, 1, 2**63), size, source)
 
 
 def _bernoulli_exp(
@@ -194,7 +191,7 @@ def _bernoulli_exp(
     alive, j = np.arange(numerators.size), 0
     while alive.size:
         j += 1  # j·denominator < 2^64 unless j > 2^24, which has a chance of 1/(2^24)!
-        success = _uniform_below(j * denominator, alive.size, source) < numerators[alive]
+        success = uniform_below(j * denominator, alive.size, source) < numerators[alive]
         result[alive[~success]] = j % 2 == 1
         alive = alive[success]
     return result

@@ -172,9 +172,7 @@ class RegulatorHalf:
 
     def multipliers(self, query_id: str) -> tuple[int, tuple[float, ...]] | None:
         """Round and λ after the dual step of that query; None if it was not one."""
-        dual = self._custodian.dual
-        values = dual.after(query_id)
-        return None if values is None else (dual.round_of(query_id), values)
+        return self._custodian.dual.after(query_id)
 
     # --- The first call ------------------------------------------------------------------------
 
