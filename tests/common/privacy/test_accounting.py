@@ -36,8 +36,7 @@ NORM = 2**20  # a row norm of 1 in fixed point
 def delta_of(units: int, epsilon: float) -> float:
     """The bound on δ that `epsilon_of` inverts, rounded up: above even if it underflows."""
     epsilon_of(units, 0.5)  # the same checks of the units
-    if not (math.isfinite(epsilon) and epsilon >= 0):
-        raise ConfigError("ε is a finite number of at least 0")
+    accounting._check_epsilon(epsilon)
     if not 0 < units <= 10**30:
         return float(units > 0)
     mu = math.sqrt(units / UNITS_PER_MU2)

@@ -153,12 +153,12 @@ def _shapes(
     cost = cost_of(shape, group_counts, params)
     if mechanism == "gaussian":
         units, deviation = gaussian_units(cost.squared_l2, level), float(level)
-        reach = 12 * level  # the sampler's support
+        tail = 12 * level  # the sampler's support
     else:
         # P(|noise| > 64·scale) < 10^-27; the deviation is right to within 1/(24·scale²).
-        units, reach = laplace_units(cost.l1, level), 64 * level
+        units, tail = laplace_units(cost.l1, level), 64 * level
         deviation = math.sqrt(2.0) * level
-    params.check_capacity(people, columns, reach)
+    params.check_capacity(people, columns, tail)
     indicators = sum(group_counts) - len(group_counts)
     sums = indicators if shape == "groups" else 1
     layout = choose_layout(params, people, columns, indicators=indicators, answers=sums)
