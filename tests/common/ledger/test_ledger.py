@@ -841,3 +841,21 @@ def test_the_state_machine_checks_without_changing(rich):
     with pytest.raises(IsonomyError, match="expected"):
         state.replay(Sealed(3, state.head, 0, bytes(32), Reserve(PLAN_C, PLAN_A, 1, False)))
     assert (state.head, state.records, state.plans()) == before
+
+
+@pytest.mark.parametrize("clock", [-1, -(10**9), 2**53])
+def test_a_clock_that_no_record_can_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: int
+) -> None:
+    """Nothing is written that could not be read again."""
+    path = tmp_path / "ledger.jsonl"
+    with Ledger.create(path, cap_units=10, delta=1e-6) as ledger:
+        before = path.read_bytes()
+        monkeypatch.setattr("time.time", lambda: float(clock))
+        with pytest.raises(ConfigError):
+            ledger.accept_clock()
+        assert path.read_bytes() == before
+    with pytest.raises(ConfigError, match="time of the clock"):
+        Ledger.create(tmp_path / "other.jsonl", cap_units=10, delta=1e-6)
+    assert sorted(tmp_path.iterdir()) == [path]
+    assert verify_ledger(path).records == 1

@@ -330,6 +330,17 @@ def test_numbers_must_follow_from_counts(
     assert found[5] == "failed"
 
 
+@pytest.mark.parametrize("change", [list.pop, list.clear, lambda counts: counts.append(1)])
+def test_every_group_has_a_count_per_cell(
+    run: Audited, audits: dict[str, AuditResult], tmp_path: Path, change: Any
+) -> None:
+    """A foreign report is refused by a check, not by a traceback."""
+    ragged = resigned(
+        run, tmp_path, lambda raw: change(raw["audits"][0]["tables"][0]["groups"][0]["counts"])
+    )
+    assert states(ragged)[5] == "failed"
+
+
 def test_counts_must_be_those_of_the_ledger(
     run: Audited, audits: dict[str, AuditResult], tmp_path: Path
 ) -> None:

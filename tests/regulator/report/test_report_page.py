@@ -134,6 +134,21 @@ def test_an_appendix_is_data_and_nothing_else(report: ReportFile, tmp_path: Path
         Appendix.load(tmp_path / "absent.json")
 
 
+@pytest.mark.parametrize("limits", [(0, 1e5), (-1e12, 1e12), (1e12, 1e12), (1e12, -1e12)])
+def test_an_appendix_is_no_bomb(
+    report: ReportFile, tmp_path: Path, limits: tuple[float, float]
+) -> None:
+    path = tmp_path / "appendix.json"
+    points = [[x, *limits, y] for x in (-1e12, 0, 1e12) for y in (-1e12, 1e12)]
+    bars = [["x", value, ""] for value in (-1e12, 1e-300, 1e12)]
+    parts = [
+        {"kind": "curve", "x": "x", "y": "y", "points": points, "special": -7},
+        {"kind": "bars", "rows": bars, "limit": -1e12},
+    ]
+    path.write_text(json.dumps({"title": "", "parts": parts}))
+    assert len(render(report, Appendix.load(path))) < len(render(report)) + 20_000
+
+
 def test_an_axis_shows_every_mark_and_never_more_than_all() -> None:
     rng = np.random.default_rng(1)
     for _ in range(200):

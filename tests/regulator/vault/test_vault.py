@@ -97,9 +97,10 @@ def test_the_schema_of_a_vault_cannot_be_changed_by_hand(tmp_path: Path) -> None
         open_sealed(path, "vault", 2, SECRET)
 
 
-def test_a_derivation_that_would_cost_gigabytes_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log_n", [b"11", b"18", b"20", b"40", b"-1", b"true", b'"10"', b"[]"])
+def test_a_file_does_not_choose_what_its_key_costs(tmp_path: Path, log_n: bytes) -> None:
     path = sealed(tmp_path / "v", b"attributes")
-    path.write_bytes(path.read_bytes().replace(b'"log_n":10', b'"log_n":40'))
+    path.write_bytes(path.read_bytes().replace(b'"log_n":10', b'"log_n":' + log_n))
     with pytest.raises(VaultTampered):
         open_sealed(path, "vault", 1, SECRET)
 

@@ -130,13 +130,13 @@ def _axis(marks: Sequence[Mark]) -> tuple[float, float, float]:
     low, high = min(mark.low for mark in marks), max(mark.high for mark in marks)
     if low < 0.5 * high or low < 0.15:
         low = min(low, 0.0)
-    spread = max(high - low, 0.01)
+    spread = max(high - low, 0.01, 1e-6 * abs(high))  # an axis has a length, whatever the numbers
     top = 1.0 if high <= 1.0 else high
-    step = next(
-        (s for s in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2) if spread / s <= 6), 0.25
-    )
+    steps = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+    step = next((s for s in steps if spread / s <= 6), max(0.25, spread / 8))  # never many lines
     last = math.ceil(high / step - 1e-9) * step
-    return math.floor(low / step + 1e-9) * step, min(last, max(top, low + step)), step
+    first = math.floor(low / step + 1e-9) * step
+    return first, max(min(last, max(top, low + step)), first + step), step
 
 
 def _grid(low: float, high: float, step: float, x: Callable[[float], float], height: float) -> str:

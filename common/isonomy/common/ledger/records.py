@@ -294,6 +294,7 @@ _TYPES: dict[object, type[Body]] = {record.TYPE: record for record in get_args(B
 
 def seal(body: Body, *, seq: int, prev: bytes, time: int) -> tuple[Sealed, bytes]:
     """Put `body` into the chain; returns the record and its line, newline included."""
+    need_units("the time of the clock", time)  # what is written can be read
     record: dict[str, Any] = dict(vars(body))
     for name in record.keys() & _HASHES:
         record[name] = record[name].hex()
