@@ -99,6 +99,12 @@ def test_oversize_is_refused_before_parsing() -> None:
         decode_any(bytes(MAX_FRAME_BYTES + 1))
 
 
+@pytest.mark.parametrize("frame", ["1a00", "1a021a00", "1200", "0a00", ""])
+def test_a_frame_without_content_is_refused(frame: str) -> None:
+    with pytest.raises(ProtocolError):
+        decode_any(bytes.fromhex(frame))
+
+
 def test_unknown_fields_are_not_canonical() -> None:
     inner = encode(SumPart(1, b"x"))
     foreign = inner + b"\x98\x06\x01"  # field 99 of the frame

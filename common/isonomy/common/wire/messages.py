@@ -306,6 +306,8 @@ def decode_any(frame: bytes) -> Message:
             limit = MAX_REFUSAL_TEXT if field == "text" else MAX_TEXT
             text_field(value, field, limit=limit, empty=kind is Refusal and field == "query_id")
         elif field in ("zero", "column"):
+            if not value.body or not value.seed:  # the sizes are checked against the parameters
+                raise ProtocolError(f"{field} has no content")
             content[field] = Seeded(value.body, value.seed)
     if kind is Answer:
         if len(body.values) % 8 or not body.values:
