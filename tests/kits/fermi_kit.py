@@ -12,18 +12,27 @@ from gradient_kit import Toy, regulator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from isonomy.common.privacy.queries import Query
+from isonomy.common.privacy.noise import NoiseSource, SystemNoise, rounded_gaussian
+from isonomy.common.sums import noise_and_budget
 from isonomy.company.gradient.run.chunks import make_chunks
 from isonomy.company.gradient.run.strategy import Run
 
 
+class _Silence(SystemNoise):
+    """A source from which no noise is drawn."""
+
+
+def _noise(sigma: int, size: int, source: NoiseSource) -> NDArray[np.int64]:
+    quiet = isinstance(source, _Silence)
+    return np.zeros(size, np.int64) if quiet else rounded_gaussian(sigma, size, source)
+
+
+noise_and_budget.rounded_gaussian = _noise
+
+
 def silent(home: Federation) -> Federation:
     """The same regulator, adding no noise: for comparing with exact formulas only."""
-
-    def nothing(query: Query, size: int) -> NDArray[np.int64]:
-        return np.zeros(size, np.int64)
-
-    home.custodian._noise = nothing  # type: ignore[method-assign]
+    home.custodian.source = _Silence()
     return home
 
 
