@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from session_kit import plan_fields
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.canonical import canonical_json
 from isonomy.common.base.errors import (
+    ConfigError,
     OrderViolation,
     PlanMismatch,
     ProtocolError,
@@ -319,6 +321,22 @@ class TestChain:
         thief = replace(bench.hellos["company"], resume_secret=bytes(32))
         with pytest.raises(TokenRefused):
             again.admit(2, bench.hello("company", body=thief), "company", NOW)
+
+    def test_a_damaged_checkpoint_is_refused_by_name(self, bench: Bench) -> None:
+        bench.send("company", bench.pack("company", "regulator", b"x"))
+        whole = bench.state.checkpoint()
+        damages: list[dict[str, object]] = [{}]
+        for key, value in whole.items():
+            damages.append({name: whole[name] for name in whole if name != key})
+            for junk in (None, True, -1, "x", "ab", [], [1], {}, {"a": 1}, {"a": []}):
+                damages.append({**whole, key: junk})
+                if isinstance(value, dict):
+                    damages.append({**whole, key: {**value, "company": junk}})
+        for damage in damages:
+            with suppress(ConfigError, PlanMismatch):  # nothing but these two
+                again = RelayState(PLAN.public(), TOKEN_KEY.public, RELAY_KEY)
+                again.restore(damage)
+                canonical_json(again.checkpoint())
 
     def test_checkpoint_of_another_plan(self, bench: Bench) -> None:
         with pytest.raises(PlanMismatch):

@@ -33,6 +33,7 @@ from typing import Any
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import (
+    ConfigError,
     OrderViolation,
     PlanMismatch,
     ProtocolError,
@@ -278,10 +279,21 @@ class RelayState:
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Go on from a checkpoint. The streams have ended; parties come back by themselves."""
-        if saved["plan"] != self.plan.hash.hex():
+        try:
+            plan, used = saved["plan"], {_hex(token) for token in saved["used"]}
+            sessions = {
+                p: [_hex(token), _hex(key)] for p, (token, key) in saved["sessions"].items()
+            }
+            purposes = {name: int(size) for name, size in saved["by_purpose"].items()}
+            head, closed = bytes.fromhex(saved["head"]), saved["closed"]
+            passed = Passed(head, int(saved["envelopes"]), int(saved["bytes"]), purposes)
+            codes = {party: str(code) for party, code in closed.items()}
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise ConfigError("the relay's checkpoint is damaged; move it away") from None
+        if plan != self.plan.hash.hex():
             raise PlanMismatch("the relay's checkpoint belongs to another plan; use another folder")
-        self._used, self._sessions = set(saved["used"]), dict(saved["sessions"])
-        self.passed = Passed(
-            bytes.fromhex(saved["head"]), saved["envelopes"], saved["bytes"], saved["by_purpose"]
-        )
-        self.closed = dict(saved["closed"])
+        self._used, self._sessions, self.passed, self.closed = used, sessions, passed, codes
+
+
+def _hex(text: str) -> str:
+    return bytes.fromhex(text).hex()
