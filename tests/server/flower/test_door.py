@@ -7,6 +7,7 @@ starting a run with code in it, unregistering a node, taking over a run, becomin
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -26,7 +27,14 @@ from authority_kit import authority
 from server_kit import certify, make_server, run, signer
 
 from isonomy.common.base.errors import CertificateError, ConfigError
-from isonomy.common.keys.certificates import Holder, TlsFiles, issue, make_request
+from isonomy.common.keys.certificates import (
+    Holder,
+    Request,
+    TlsFiles,
+    issue,
+    make_request,
+    sign_request,
+)
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.demo.processes import Processes, Running
 from isonomy.regulator.cli import app as regulator_app
@@ -83,9 +91,11 @@ class Place:
     def caller(self, tls: TlsFiles | None) -> httpx.Client:
         return httpx.Client(base_url=f"https://{self.address}", verify=self.context(tls))
 
-    def fleet(self, name: str, key: Path | None = None) -> FleetHttpClient:
+    def fleet(
+        self, name: str, key: Path | None = None, tls: TlsFiles | None = None
+    ) -> FleetHttpClient:
         """Flower's own client, with the certificate of a party's node and any key for Flower."""
-        tls = self.node(name)
+        tls = tls or self.node(name)
         private = load_pem_private_key((key or tls.key).read_bytes(), None)
         signed = NodeAuthHttpInterceptor(private, private.public_key())  # type: ignore[arg-type,union-attr]
         client = FleetHttpClient(
@@ -198,6 +208,17 @@ def test_a_node_is_nobody_but_itself(place: Place) -> None:
     stolen = ActivateNodeRequest(public_key=place.public_key("regulator"), heartbeat_interval=30)
     with pytest.raises(httpx.HTTPStatusError, match="401"):
         fleet.ActivateNode(stolen)
+
+
+def test_the_role_counts_even_with_the_nodes_key(place: Place, tmp_path: Path) -> None:
+    tls = TlsFiles.of(tmp_path)
+    shutil.copy(place.node("company").key, tls.key)
+    request = Request.load(make_request(tmp_path, "company", "company"))
+    sign_request(authority(place.root / "authority"), request, tmp_path)
+    own = PullMessagesRequest(node=Node(node_id=place.activate("company")))
+    place.fleet("company").PullMessages(own)
+    with pytest.raises(httpx.HTTPStatusError, match="403"):
+        place.fleet("company", tls=tls).PullMessages(own)
 
 
 def test_large_slow_and_many(place: Place) -> None:
