@@ -117,7 +117,7 @@ def test_the_ledger_is_made_on_first_use_and_then_opened(config: RegulatorConfig
 def test_a_home_is_made_once_and_completely(tmp_path: Path) -> None:
     made = Regulator.create(tmp_path, people=0)
     names = {path.name for path in made.home.iterdir()}
-    assert names >= {"keys", "node", "run", "regulator.toml", "vault.bin"}
+    assert names >= {"keys", "run", "regulator.toml", "vault.bin"}
     for path in (*made.home.glob("keys/*.key"), made.config.vault_path, tmp_path / "secret/unlock"):
         assert path.stat().st_mode & 0o077 == 0, path
     with pytest.raises(ConfigError, match="not an empty folder"):
