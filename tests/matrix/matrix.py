@@ -63,6 +63,7 @@ NOTIONS = (
     "accuracy_parity",
 )
 GRADIENT = tuple(GRADIENT_STRATEGIES)
+PLANNED = ("tilt", "pf_ld", "dp_fermi", "dp_sgda")
 COMPARISONS = tuple(name for name in STRATEGIES if name not in ("tilt", "unconstrained", *GRADIENT))
 DIRECT = ("sums", "audit")  # what a company asks without a strategy
 SIZES = (2, 4, 8)
@@ -186,7 +187,9 @@ def oracle_of(cell: Cell, people: People, trace: Trace) -> Iterator[tuple[GroupO
                 plan=PLAN,
                 member_key=MEMBER_KEY,
                 source=CountedNoise(3),
-                dual_required=cell.strategy == "pf_ld",
+                # As the daemon has it from the plan; what asks without a strategy says nothing.
+                strategy=cell.strategy if cell.strategy in PLANNED else "",
+                notion=cell.notion,
             )
             custodian.reserve(cap_units, individual=cell.filtered)
             settings = {"record_private": cell.records, "individual": cell.filtered}

@@ -239,6 +239,16 @@ def scratch_root(scratch: Audited, run: Audited) -> bytes:
     return root
 
 
+def test_what_was_asked_is_told_from_the_ledger(tmp_path: Path) -> None:
+    run = audited_run(tmp_path, groups=1)
+    with run.oracle.declared("pf_ld", "equalized_odds"):  # whatever the plan hoped
+        run.oracle.counts(share=0.01, purpose="counts")
+    lines = {(line.strategy, line.notion) for line in built(run).privacy.questions}
+    assert lines == {("pf_ld", "equalized_odds")}
+    assert b"pf_ld: equalized odds" in render(built(run))
+    run.ledger.close()
+
+
 def test_inspections_are_counted_by_how_far_they_came(tmp_path: Path) -> None:
     run = audited_run(tmp_path, groups=1)
     prefix = f"{run.plan.hash.hex()[:16]}-"

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from federation import federation
 
-from isonomy.common.base.errors import ConfigError, DataError, VerificationError
+from isonomy.common.base.errors import ConfigError, DataError, PolicyRefused, VerificationError
 from isonomy.common.keys.identity import Identity, verify_signature
 from isonomy.common.people.cohort import AttributeTable, Cohort, group_labels
+from isonomy.common.privacy.declarations import Audit, Declaration
 from isonomy.common.sums.local import LocalOracle
 from isonomy.common.sums.oracle import GroupOracle
 
@@ -18,7 +20,12 @@ def test_public_calls_of_the_oracle() -> None:
     calls = {name for name in dir(GroupOracle) if not name.startswith("_")}
     expected = {"blind_sum", "counts", "open_sum", "weighted_sum"}
     expected |= {"budget", "capabilities", "cohort", "groups", "labels", "log", "params", "plan"}
-    expected |= {"confirm_multipliers", "go_on_from", "position"}  # for strategies in rounds
+    expected |= {
+        "declared",
+        "confirm_multipliers",
+        "go_on_from",
+        "position",
+    }  # for strategies
     assert calls == expected | {"close"}
 
 
@@ -109,3 +116,26 @@ def test_a_rehearsal_spends_what_it_says() -> None:
     assert np.abs(release.values[:, 0] - 100).max() < 8 * release.deviation.max()
     oracle.blind_sum(np.ones((200, 2)), norm=2.0, share=0.75)
     assert oracle.budget.spent_epsilon <= 1.0
+
+
+# --- What a question is declared for -------------------------------------------------------------
+
+
+def test_only_what_the_plan_names_is_answered(tmp_path: Path) -> None:
+    fed = federation(tmp_path, {"sex": list("fm" * 20)}, {"sex": "fm"})
+    fed.custodian._strategy, fed.custodian._notion = "tilt", "demographic_parity"
+    oracle = fed.local()
+    for strategy, notion in (
+        ("pf_ld", "demographic_parity"),
+        ("tilt", "equalized_odds"),
+        ("", ""),
+    ):
+        refused = pytest.raises(PolicyRefused, match="for tilt and demographic_parity")
+        with refused, oracle.declared(strategy, notion):
+            oracle.counts(share=0.1)
+    assert fed.ledger.answers(fed.ledger.plans()[0].plan) == 0, "nothing was spent"
+    with oracle.declared("tilt", ["equalized_odds", "demographic_parity"]):  # policy looks at both
+        oracle.counts(share=0.1)
+    audit = Declaration(Audit("after", "d", (20_000, 20_000), "1"))
+    oracle.open_sum(np.eye(2)[[0, 1] * 20], norm=1.0, share=0.1, declaration=audit)
+    assert fed.ledger.answers(fed.ledger.plans()[0].plan) == 2

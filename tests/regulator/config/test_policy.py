@@ -14,6 +14,7 @@ from isonomy.common.base.errors import BudgetExceeded, DataError, PolicyRefused
 from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.privacy.accounting import units_for
+from isonomy.common.privacy.declarations import Declaration
 from isonomy.common.privacy.queries import Query
 from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.wire.messages import Refusal
@@ -185,6 +186,7 @@ def query(plan: bytes, **changes: object) -> Query:
         mechanism="gaussian",
         noise=1 << 26,
         norm=1.0,
+        declaration=Declaration(strategy="tilt", notion="demographic_parity"),
     )
     return replace(asked, **changes)
 
@@ -245,6 +247,18 @@ class TestQueries:
         policy = Policy(kinds=("blind",))
         with pytest.raises(PolicyRefused, match="no open queries"):
             policy.check_query(query(bytes(32)), 1, people=100, answered=0, delta="1e-6")
+
+    @pytest.mark.parametrize(
+        ("strategy", "notion", "word"),
+        [("pf_ld", "equal_fpr", "no pf_ld"), ("tilt", "equal_fpr+accuracy_parity", "accuracy")],
+    )
+    def test_a_strategy_or_notion_that_it_does_not_name(
+        self, strategy: str, notion: str, word: str
+    ) -> None:
+        policy = Policy(strategies=("tilt",), notions=("equal_fpr",))
+        asked = query(bytes(32), declaration=Declaration(strategy=strategy, notion=notion))
+        with pytest.raises(PolicyRefused, match=word):
+            policy.check_query(asked, 1, people=100, answered=0, delta="1e-6")
 
     def test_the_plans_budget_stands_behind_it(self, daemon: Daemon, regulator: Regulator) -> None:
         with daemon:

@@ -213,17 +213,18 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         """Ask the regulator: counts, moments, audits (strategy.py)."""
         score = _score(problem.proba)
         features = fit_features(task.X, score, _generator(self.random_state))
-        return run(
-            task.oracle,
-            problem,
-            task.X,
-            features,
-            score,
-            attributes=task.attributes,
-            prices=prices,
-            audits=self.audits,
-            retrain=self._retrainer(task.X, task.y, problem) if self.in_training else None,
-        )
+        with task.oracle.declared("tilt", self.notion):
+            return run(
+                task.oracle,
+                problem,
+                task.X,
+                features,
+                score,
+                attributes=task.attributes,
+                prices=prices,
+                audits=self.audits,
+                retrain=self._retrainer(task.X, task.y, problem) if self.in_training else None,
+            )
 
     def _retrainer(self, X: Any, y: Any, problem: Problem) -> Any:
         from isonomy.company.fair.tilt.torch_twin import retrain

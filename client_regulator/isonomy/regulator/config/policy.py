@@ -5,7 +5,8 @@ that was tightened after an approval takes effect when the daemon next starts.
 
 | rule | checked on |
 |---|---|
-| who may ask, strategies, notions, δ, inspection and auditor | the plan |
+| who may ask, δ, inspection and auditor | the plan |
+| strategies, notions | the plan, and what each query declares itself to be for |
 | ε per run | the plan's reservation |
 | ε over all runs, by cohort | the plan's reservation, with everything else set aside |
 | ε per query, queries per run, kinds of queries | each query |
@@ -84,6 +85,12 @@ class Policy(BaseModel):
         """Raise PolicyRefused unless a query of this cost about so many people may be answered."""
         if query.kind not in self.kinds:
             raise PolicyRefused(f"the regulator's policy allows no {query.kind} queries")
+        declared = query.declaration
+        strangers = {declared.strategy} - {"", *self.strategies} if self.strategies else set()
+        if self.notions:
+            strangers |= set(declared.notion.split("+")) - {"", *self.notions}
+        if strangers:
+            raise PolicyRefused(f"the regulator's policy allows no {', '.join(sorted(strangers))}")
         if answered >= self.queries_per_run:
             raise PolicyRefused(f"the regulator answers {self.queries_per_run} queries per run")
         if self.epsilon_per_query is not None and units > self._units(

@@ -53,8 +53,8 @@ class PlanDesks:
                     self._ledger,
                     plan=plan_hash,
                     member_key=key,
-                    # Otherwise the company could send multipliers λ that no answer led to.
-                    dual_required=plan.strategy == "pf_ld",
+                    strategy=plan.strategy,
+                    notion=plan.notion,
                     record_private=plan.record_privacy,
                 )
                 custodian.limits = self._limits(plan)

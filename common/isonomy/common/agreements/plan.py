@@ -25,6 +25,7 @@ from isonomy.common.base.canonical import MAX_INTEGER
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.keys.party import Hex32
 from isonomy.common.privacy.accounting import units_for
+from isonomy.common.privacy.declarations import Declaration
 
 SCHEMA: Literal[1] = 1
 MILLION = 1_000_000
@@ -144,6 +145,11 @@ class Plan(Agreement):
     def regulator_audits(self) -> bool:
         """Do openings go to the regulator itself? Then it sees the rows of inspected queries."""
         return self.auditor == self.regulator.x25519
+
+    @property
+    def declaration(self) -> Declaration:
+        """What a company's question is for, if it does not say otherwise."""
+        return Declaration(strategy=self.strategy, notion=self.notion)
 
     def inspections_over(self, day: date) -> bool:
         """Is the last day gone on which a request may be opened?"""

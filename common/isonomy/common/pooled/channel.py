@@ -49,7 +49,14 @@ class PooledChannel:
         share = plan.shares[self._place]
         if (cohort.root.hex(), len(cohort)) != (share.cohort_root, share.people):
             raise ConfigError("these people, in this order, are not this company's in the plan")
-        self.terms = Terms(cohort, plan.groups, plan.hash, plan.cap_units, plan.delta_value)
+        self.terms = Terms(
+            cohort,
+            plan.groups,
+            plan.hash,
+            plan.cap_units,
+            plan.delta_value,
+            declaration=plan.declaration,
+        )
         self.capabilities = Capabilities("pooled", plan.record_privacy, plan.individual_filter)
         self._port = RemoteRegulator(session)
         store = openings if openings is not None else MemoryOpenings()

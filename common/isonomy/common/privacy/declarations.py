@@ -5,7 +5,8 @@ nothing in particular (`Plain`). The regulator acts on the declaration and on no
 λ from the answers to dual steps, refuses weights that do not follow from λ, and builds the report's
 audits. The query's `purpose` is a label for people; no program reads it.
 
-`strategy` and `notion` are what the company says it trains; empty if it does not say.
+`strategy` and `notion` (several joined by "+") are what the company says it trains. In a session
+what plan or policy do not name is refused (sums.noise_and_budget); elsewhere both may be empty.
 
 In the ledger a declaration is one string of canonical JSON (`to_text`, `from_text`). On the wire it
 is a message of its own (wire.messages). `Unknowns` is the regulator's own release: no message of a
@@ -31,6 +32,7 @@ MAX_EVENTS = 4096  # totals that one count query declares
 MAX_TEXT_BYTES = 1 << 17  # a declaration in the ledger: 4096 totals of 16 digits, and some names
 _NAME = re.compile(r"[a-z0-9][a-z0-9 ._-]{0,23}")
 _WORD = re.compile(r"[a-z0-9_]{0,32}")
+_WORDS = re.compile(r"[a-z0-9_]{0,32}(\+[a-z0-9_]{1,32}){0,7}")  # several notions at once
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ class Declaration:
     notion: str = ""
 
     def __post_init__(self) -> None:
-        if not (_WORD.fullmatch(self.strategy) and _WORD.fullmatch(self.notion)):
+        if not (_WORD.fullmatch(self.strategy) and _WORDS.fullmatch(self.notion)):
             raise ConfigError(
                 "the names of a strategy and a notion have at most 32 lower-case letters, digits "
                 f"or underscores; got {self.strategy!r} and {self.notion!r}"

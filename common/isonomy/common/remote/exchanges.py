@@ -167,7 +167,14 @@ def remote_channel(
     plan = session.plan
     if (cohort.root.hex(), len(cohort)) != (plan.cohort_root, plan.cohort_size):
         raise ConfigError("these people, in this order, are not the cohort that the plan binds")
-    terms = Terms(cohort, plan.groups, plan.hash, plan.cap_units, plan.delta_value)
+    terms = Terms(
+        cohort,
+        plan.groups,
+        plan.hash,
+        plan.cap_units,
+        plan.delta_value,
+        declaration=plan.declaration,
+    )
     channel = EncryptedChannel(
         RemoteRegulator(session),
         terms,

@@ -18,7 +18,7 @@ from isonomy.common.report._audit_rates import GroupCounts, findings_of
 from isonomy.common.report.audit import NoisedCounts, noise_covariance
 from isonomy.common.report.audit_cells import CELL_NAMES, Cells
 from isonomy.common.report.audit_intervals import Estimate, NoisedRate, rate_interval
-from isonomy.common.report.audit_unknowns import declared, released_attribute
+from isonomy.common.report.audit_unknowns import declaration_of, released_attribute
 from isonomy.common.report.schema import (
     Group,
     Limits,
@@ -46,7 +46,7 @@ def audit_of(
     several companies, whose declaration cannot carry them.
     """
     event = debit.event
-    declaration = declared(debit)
+    declaration = declaration_of(debit).content
     if not isinstance(declaration, Audit):
         return None
     totals = tuple(1000 * total for total in declaration.totals)  # thousandths to millionths

@@ -23,15 +23,15 @@ from isonomy.common.crypto.params import parameter_set
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.ledger.records import Debit, DebitRecord
 from isonomy.common.privacy.accounting import gaussian_units
-from isonomy.common.privacy.declarations import Content, Declaration, Plain, Unknowns
+from isonomy.common.privacy.declarations import PLAIN, Declaration, Unknowns
 from isonomy.common.privacy.noise import MIN_SIGMA, SystemNoise, rounded_gaussian
 from isonomy.common.privacy.queries import cost_of, query_id_prefix
 
 
-def declared(debit: Debit | DebitRecord) -> Content:
+def declaration_of(debit: Debit | DebitRecord) -> Declaration:
     """What a ledger record declares itself to be; a plain sum if it does not say."""
     text = debit.event.get("declaration")
-    return Plain() if text is None else Declaration.from_text(str(text)).content
+    return PLAIN if text is None else Declaration.from_text(str(text))
 
 
 def released_attribute(debit: Debit | DebitRecord) -> str | None:
@@ -41,16 +41,22 @@ def released_attribute(debit: Debit | DebitRecord) -> str | None:
     company's ids end in digits, and its request hashes are made under another domain.
     """
     event = debit.event
-    content = declared(debit)
+    content = declaration_of(debit).content
     if not isinstance(content, Unknowns):
         return None
     attribute = content.attribute
-    own = {"mechanism": "gaussian", "kind": "open", "shape": "groups", "columns": 1, "norm": "1.0"}
+    expected = {
+        "mechanism": "gaussian",
+        "kind": "open",
+        "shape": "groups",
+        "columns": 1,
+        "norm": "1.0",
+    }
     genuine = (
         debit.query_id == _query_id(debit.plan, attribute)
         and debit.request_hash == _request_hash(debit.plan, attribute)
         and event.get("attributes") == attribute
-        and all(event.get(name) == value for name, value in own.items())
+        and all(event.get(name) == value for name, value in expected.items())
         and len(debit.answer) == 8
     )
     return attribute if genuine else None

@@ -17,7 +17,9 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.privacy.accounting import epsilon_of
+from isonomy.common.privacy.declarations import Audit
 from isonomy.common.report._tables import audit_of, unknowns_of
+from isonomy.common.report.audit_unknowns import declaration_of
 from isonomy.common.report.from_ledger import PlanHistory
 from isonomy.common.report.schema import (
     MAX_LINES,
@@ -76,24 +78,25 @@ def build_report(
 
 def privacy_of(plan: Plan, history: PlanHistory) -> Privacy:
     """What was spent, and on which questions."""
-    lines: dict[tuple[str, str, str], list[DebitRecord]] = {}
+    lines: dict[tuple[str, ...], list[DebitRecord]] = {}
     for debit in history.answers:
-        event = debit.event
-        key = (str(event["purpose"]), str(event["kind"]), str(event["attributes"]))
+        event, declaration = debit.event, declaration_of(debit)
+        strategy = "audit" if isinstance(declaration.content, Audit) else declaration.strategy
+        names = (str(event[name]) for name in ("purpose", "kind", "attributes"))
+        key = (*names, strategy, declaration.notion)
         if key not in lines and len(lines) >= MAX_LINES - 1:
-            key = ("other purposes", "", "")
+            key = ("other purposes", "", "", "", "")
         lines.setdefault(key, []).append(debit)
+    fields = ("purpose", "kind", "attributes", "strategy", "notion")
     questions = tuple(
         Questions(
-            purpose=purpose,
-            kind=kind,
-            attributes=attributes,
+            **dict(zip(fields, key, strict=True)),
             queries=len(debits),
             units=sum(debit.units for debit in debits),
             first=min(debit.time for debit in debits),
             last=max(debit.time for debit in debits),
         )
-        for (purpose, kind, attributes), debits in lines.items()
+        for key, debits in lines.items()
     )
     return Privacy(
         spent_units=history.spent_units,

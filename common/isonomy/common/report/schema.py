@@ -48,6 +48,8 @@ class Questions(_Part):
     purpose: str
     kind: str
     attributes: str
+    strategy: str  # as the company declared them, within what plan and policy allow
+    notion: str
     queries: Whole
     units: Whole
     first: Whole

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.base.canonical import hash_bytes
-from isonomy.common.base.errors import ConfigError, ProtocolError, ReplayRefused
+from isonomy.common.base.errors import ConfigError, PolicyRefused, ProtocolError, ReplayRefused
 from isonomy.common.crypto.params import centre
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.ledger.records import DebitRecord, Inspection
@@ -66,15 +66,18 @@ class Custodian:
         *,
         plan: bytes,
         member_key: bytes,
-        dual_required: bool = False,
+        strategy: str = "",
+        notion: str = "",
         record_private: bool = False,
     ) -> None:
         self._table, self._ledger, self._plan = table, ledger, plan
+        self._strategy, self._notion = strategy, notion
         self._record_private = record_private
         ledger.bind_key(hash_bytes("isonomy/member-key/v1", member_key))
         self._root = ledger.add_people(table.cohort.member_hashes(member_key))
         self.source: NoiseSource = SystemNoise()  # only tests put another in its place
-        self.dual = DualKeeper(required=dual_required)
+        # Else the company could send multipliers λ that no answer led to.
+        self.dual = DualKeeper(required=strategy == "pf_ld")
         self._subsets: dict[bytes, bytes] = {}  # hash of positions -> root, of those written
         self._prefix, self._people = query_id_prefix(plan), len(table.cohort)
         # Of each attribute and intersection, worked out once, not per query.
@@ -110,6 +113,7 @@ class Custodian:
             shapes = shapes_of(query, counts, self._people)
         except ConfigError as error:
             raise ProtocolError(str(error)) from None
+        self._check_declared(query.declaration)
         if self._record_private and isinstance(query.declaration.content, Audit):
             # Its declared totals are exact: one record blanked would change them.
             raise ProtocolError("the plan protects whole records, so it takes no audits")
@@ -132,6 +136,18 @@ class Custodian:
                 self._codes[name] = self._table.codes(name)
             codes.append(self._codes[name][people])
         return Authorised(query, shapes, codes)
+
+    def _check_declared(self, declaration: Declaration) -> None:
+        """Raise PolicyRefused for another strategy or notion than was approved; audits may be."""
+        if not self._strategy or isinstance(declaration.content, Audit):
+            return
+        notions = declaration.notion.split("+")
+        if declaration.strategy != self._strategy or self._notion not in notions:
+            raise PolicyRefused(
+                f"the approved plan is for {self._strategy} and {self._notion}; this question is "
+                f"declared for {declaration.strategy or 'no strategy'} and "
+                f"{' and '.join(notions) or 'no notion'}. Ask for a plan that names it"
+            )
 
     def stored(self, query_id: str, request_hash: bytes) -> DebitRecord | None:
         """What was answered under this id; another request under it is refused, for ever."""

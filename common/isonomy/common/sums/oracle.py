@@ -29,7 +29,8 @@ Keywords of every call:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
@@ -41,7 +42,7 @@ from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.crypto.params import ParameterSet
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.privacy.accounting import epsilon_of
-from isonomy.common.privacy.declarations import PLAIN, Declaration
+from isonomy.common.privacy.declarations import Declaration
 from isonomy.common.privacy.quantise import checked_norm, checked_rows, sum_by_person
 from isonomy.common.privacy.queries import Kind, QueryLog
 from isonomy.common.sums.accounts import Accounts, IndividualAccounts, PlanAccount
@@ -121,6 +122,18 @@ class GroupOracle:
         self._log = QueryLog(self.terms.people)
         self.accounts: Accounts = accounts or PlanAccount(self.terms)
         self._number = number  # of the next query
+        self._declaration = self.terms.declaration
+
+    @contextmanager
+    def declared(self, strategy: str, notion: str | Sequence[str]) -> Iterator[None]:
+        """Say what the questions of this block are for. A plan that names other things refuses."""
+        names = (notion,) if isinstance(notion, str) else notion
+        before, words = self._declaration, "+".join(sorted(names))
+        self._declaration = Declaration(strategy=strategy, notion=words)
+        try:
+            yield
+        finally:
+            self._declaration = before
 
     # --- What the oracle is --------------------------------------------------------------------
 
@@ -264,7 +277,7 @@ class GroupOracle:
             expressions=expressions,
             noise=Noise(ask.get("sigma"), ask.get("share"), ask.get("epsilon")),
             purpose=ask.get("purpose", ""),
-            declaration=ask.get("declaration", PLAIN),
+            declaration=ask.get("declaration", self._declaration),
             weights=checked,
         )
 

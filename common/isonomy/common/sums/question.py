@@ -60,6 +60,7 @@ class Terms:
     cap_units: int
     delta: float
     params: ParameterSet = DEFAULT_PARAMETERS
+    declaration: Declaration = PLAIN  # of a question that does not say what it is for
 
     def labels(self, expression: str) -> tuple[str, ...]:
         """The groups of an attribute or an intersection ("sex*race")."""

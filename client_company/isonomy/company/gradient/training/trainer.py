@@ -192,7 +192,10 @@ class Trainer:
         optimiser = checked_optimiser(self, self.model)
         self.history = History()
         self._log = logger("company", least="warning").bind(strategy=self.strategy.name)
-        with torch.random.fork_rng(devices=[]):
+        notion = getattr(self.strategy, "notion", "")
+        notion = notion if isinstance(notion, str) else "custom"
+        declared = run.oracle.declared(self.strategy.name, notion)
+        with declared, torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             averaged = _Average(self.rounds - math.ceil(self.average * self.rounds))
             if resume is not None:
