@@ -24,6 +24,7 @@ def node_request(
     \\b
     Examples:
     isonomy-company node-request --folder /srv/node --name company
+    isonomy-regulator node-request --folder /srv/node --name regulator
     """
     request = make_request(folder, name, NODE)
     typer.echo(f"made {request}; fingerprint {Request.load(request).fingerprint}")
