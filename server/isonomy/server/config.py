@@ -108,8 +108,8 @@ class ServerConfig(BaseModel):
         holder = Holder.of(pem)
         if holder.role != NODE:
             raise ConfigError(f"{certificate} is a certificate of a {holder.role}, not of a node")
-        known = self.node_key(holder.name)
-        if known not in (None, holder.public_key) and not replace:
+        current = self.node_key(holder.name)
+        if current not in (None, holder.public_key) and not replace:
             raise ConfigError(
                 f"{holder.name} has a node with another key. If that key was lost, or the party "
                 "says that this is its new one, register it with --replace"

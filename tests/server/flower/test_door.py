@@ -31,6 +31,7 @@ from isonomy.common.keys.certificates import (
     Holder,
     Request,
     TlsFiles,
+    install,
     issue,
     make_request,
     sign_request,
@@ -254,7 +255,11 @@ def test_a_lost_key_is_replaced_and_then_refused(place: Place) -> None:
     try:
         with pytest.raises(httpx.HTTPStatusError, match="403"):
             lost.PullMessages(PullMessagesRequest(node=Node(node_id=first)))
-    finally:
+        tls = install(new, pem, pem.with_name("ca.pem"))
+        key = Holder.of(pem.read_bytes()).public_key
+        request = ActivateNodeRequest(public_key=key, heartbeat_interval=30)
+        assert place.fleet("company", tls=tls).ActivateNode(request).node_id != first
+    finally:  # and back again: no key is spoilt for ever
         run(server_app, "register", str(old.cert), "--replace", "-c", str(place.config))
     assert place.activate("company")
 

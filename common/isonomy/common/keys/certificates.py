@@ -183,11 +183,11 @@ class Holder:
         try:
             pem = certificate.startswith(b"-----")
             load = x509.load_pem_x509_certificate if pem else x509.load_der_x509_certificate
-            found = load(certificate)
+            loaded = load(certificate)
         except ValueError:
             raise CertificateError(f"{path} cannot be read") from None
-        name, role = _name_and_role(found.subject, path)
-        public = found.public_key().public_bytes(
+        name, role = _name_and_role(loaded.subject, path)
+        public = loaded.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
         return cls(name, role, public)

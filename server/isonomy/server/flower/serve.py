@@ -75,8 +75,8 @@ def serve(config: ServerConfig) -> None:
     door = Door(link.app, config, link.admit, log)
 
     def failed(error: Exception) -> None:
-        known = isinstance(error, IsonomyError)
-        log.warning("command failed", reason=str(error), exc_info=not known)
+        typed = isinstance(error, IsonomyError)
+        log.warning("command failed", reason=str(error), exc_info=not typed)
 
     server = DoorServer(door, config, lambda: log.info("ready", port=config.door.port))
     with BridgeServer(config.socket, desk.handle, on_error=failed), suppress(KeyboardInterrupt):

@@ -48,16 +48,13 @@ class SuperLink:
         self._state = self.app.state.linkstate_factory.state()
 
     def admit(self, name: str, public_key: bytes) -> None:
-        """Let the party's node in under this key, and no other node of that name."""
-        known = self._state.get_node_id_by_public_key(public_key)
+        """Make the party's node known under this key; any other node of that name goes offline."""
         for node in self._state.get_node_info(owner_aids=[NOOP_FLWR_AID]):
-            if node.name == name and node.node_id != known and not node.unregistered_at:
-                self._state.delete_node(NOOP_FLWR_AID, node.node_id)
-        if known is not None:
-            self._state.deactivate_node(known)  # else a node that crashed waits for a minute
-            return
-        owner = (NOOP_FLWR_AID, NOOP_ACCOUNT_NAME)
-        self._state.create_node(*owner, public_key, HEARTBEAT_DEFAULT_INTERVAL, name=name)
+            if node.name == name:  # also the same node: after a crash it would wait for a minute
+                self._state.deactivate_node(node.node_id)
+        if self._state.get_node_id_by_public_key(public_key) is None:
+            owner = (NOOP_FLWR_AID, NOOP_ACCOUNT_NAME)
+            self._state.create_node(*owner, public_key, HEARTBEAT_DEFAULT_INTERVAL, name=name)
 
     def run(self, main: Callable[[Grid], Result]) -> Result:
         """Run a ServerApp from its start to its end; returns what `main` returns."""
