@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ Folder = Annotated[Path, typer.Option(help="The node's folder: tls.key, tls.pem 
 def node_request(
     folder: Folder,
     name: Annotated[str, typer.Option(help="This party's name, as on its card.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Make the node's key and a request for the server's operator, as the node's user.
 
@@ -27,7 +29,12 @@ def node_request(
     isonomy-regulator node-request --folder /srv/node --name regulator
     """
     request = make_request(folder, name, NODE)
-    typer.echo(f"made {request}; fingerprint {Request.load(request).fingerprint}")
+    fingerprint = Request.load(request).fingerprint
+    if as_json:
+        fields = {"schema": "isonomy/node-request/v1", "request": str(request)}
+        typer.echo(json.dumps({**fields, "fingerprint": fingerprint}))
+    else:
+        typer.echo(f"made {request}; fingerprint {fingerprint}")
 
 
 def node(
