@@ -21,7 +21,7 @@ def read_status(config: RegulatorConfig) -> dict[str, Any]:
     ledger = verify_ledger(config.ledger_path) if config.ledger_path.exists() else None
     delta, vault = float(config.ledger.delta), config.vault_path
     cap = min(config.ledger.cap_units, ledger.cap_units) if ledger else config.ledger.cap_units
-    left = cap - (ledger.max_held_units if ledger else 0)
+    unspent = cap - (ledger.max_held_units if ledger else 0)
     plans = [plan_status(config, entry, delta) for entry in ledger.plans()] if ledger else []
     return {
         "name": config.name,
@@ -29,7 +29,7 @@ def read_status(config: RegulatorConfig) -> dict[str, Any]:
         # Of the largest open plan: alignments of one cohort overlap.
         "aligned": max((plan["people"] for plan in plans if plan["is_open"]), default=0),
         "epsilon_cap": epsilon_of(cap, delta),
-        "epsilon_left": epsilon_of(left, delta) if left > 0 else 0.0,
+        "epsilon_left": epsilon_of(unspent, delta) if unspent > 0 else 0.0,
         "delta": config.ledger.delta,
         "daemon": daemon_status(config),
         "plans": plans,

@@ -50,11 +50,11 @@ class Charge:
     price: NDArray[np.int64]
 
     @classmethod
-    def of(cls, plan: Plan, shown: Shown) -> Charge:
+    def of(cls, plan: Plan, contents: Shown) -> Charge:
         """From an opening that went through checks (0) to (6)."""
-        query = decode(shown.opening.query_frame, Query)
+        query = decode(contents.opening.query_frame, Query)
         # For weighted sums the largest change that replacing the person's attribute can make.
-        norms = np.stack([integer_norms(each) for each in differences(shown.opening.rows)])
+        norms = np.stack([integer_norms(each) for each in differences(contents.opening.rows)])
         counts = tuple(group_count(name, plan.groups) for name in query.attributes)
         factor_squared = cost_of(query.shape, counts, query.params).squared_l2
         price = np.array([factor_squared // query.params.row_bound**2, query.noise])
@@ -86,16 +86,16 @@ class PeopleAccounts:
         if len(self._charged) != self._custodian.answers():
             raise StorageError("an answer of this plan was not inspected; nothing more is answered")
 
-    def check(self, shown: Shown) -> None:
+    def check(self, contents: Shown) -> None:
         """(7), for a request that is not answered yet."""
-        if not Charge.of(self._plan, shown).apply(self._filter.admit).all():
+        if not Charge.of(self._plan, contents).apply(self._filter.admit).all():
             raise VerificationError("(7) a person's own rows cost more than the plan's budget")
 
-    def keep(self, query_id: str, shown: Shown) -> None:
+    def keep(self, query_id: str, contents: Shown) -> None:
         """On disk when this returns: the request may now count as passed."""
         private_folder(self._folder)
-        path, buffer = self._path(query_id, frame_hash(shown.header_frame)), io.BytesIO()
-        arrays = {**vars(Charge.of(self._plan, shown)), "name": np.array(path.name)}
+        path, buffer = self._path(query_id, frame_hash(contents.header_frame)), io.BytesIO()
+        arrays = {**vars(Charge.of(self._plan, contents)), "name": np.array(path.name)}
         np.savez(buffer, allow_pickle=False, **arrays)
         write_private(path, buffer.getvalue())
 

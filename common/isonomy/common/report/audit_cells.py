@@ -52,8 +52,8 @@ NOTION_RATES: dict[str, tuple[str, ...]] = {
 
 def notions_of(cells: Cells) -> dict[str, tuple[str, ...]]:
     """The notions that these cells can tell about."""
-    known = {measure.name for measure in MEASURES[cells]}
-    return {notion: names for notion, names in NOTION_RATES.items() if known.issuperset(names)}
+    rates = {measure.name for measure in MEASURES[cells]}
+    return {notion: names for notion, names in NOTION_RATES.items() if rates.issuperset(names)}
 
 
 __all__ = ["CELL_NAMES", "MEASURES", "NOTION_RATES", "Cells", "Measure", "notions_of"]
