@@ -41,7 +41,7 @@ def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
     last = usable[-1] if usable else None
     page = template.render(
         report=report,
-        headline=words.headline(report),
+        headline=words.headline(report, usable),
         notion=words.main_notion(report),
         summary=_summary(report, usable),
         figures=_figures(usable),
@@ -61,8 +61,8 @@ def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
 
 
 def _summary(report: ReportFile, usable: Sequence[ReportedAudit]) -> list[dict[str, Any]]:
-    """Return a line per audit and attribute: largest difference and smallest impact ratio."""
-    notion, lines = words.main_notion(report), []
+    """Return a line per audit and attribute: largest difference, smallest ratio, verdicts."""
+    notion, limit, lines = words.main_notion(report), report.settings.four_fifths, []
     for audit in usable:
         for table in words.single_tables(audit):
             ratios = [ratio for ratio in table.impact_ratios if ratio is not None]
@@ -72,11 +72,20 @@ def _summary(report: ReportFile, usable: Sequence[ReportedAudit]) -> list[dict[s
                     "by": table.attribute,
                     "people": audit.people,
                     "difference": table.differences.get(notion),
+                    "target": _target(report, table),
                     "ratio": min(ratios) if ratios else None,
+                    "screen": words.screen_verdict([table], limit)[0] if limit else "",
                     "accuracy": _overall_accuracy(audit),
                 }
             )
     return lines
+
+
+def _target(report: ReportFile, table: ShownTable) -> str:
+    if report.plan.notion not in words.NOTION_WORDS:
+        return ""
+    most = report.plan.tolerance_millionths
+    return words.target_verdict([table], report.plan.notion, most)[0]
 
 
 def _overall_accuracy(audit: ReportedAudit) -> int | None:

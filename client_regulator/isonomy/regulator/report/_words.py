@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Literal
 
+from isonomy.common.report.audit_cells import NOTION_RATES, notions_of
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
 
+Verdict = Literal["met", "not met", "inconclusive"]
+UNMEASURED = "cannot be measured at this budget"
+_TOO_SMALL = "Too few people, or too much noise to measure them at this budget"
 NOTION_WORDS = {
     "demographic_parity": "shares of people selected",
     "equal_opportunity": "shares selected among people with label 1",
@@ -52,67 +58,215 @@ def single_tables(audit: ReportedAudit) -> list[ShownTable]:
     return [table for table in audit.tables if "*" not in table.attribute]
 
 
-def headline(report: ReportFile) -> list[str]:
-    """Return the result in a few sentences: one per attribute, and one about the plan's aim."""
-    notion = main_notion(report)
-    differences: dict[str, list[tuple[str, Limits]]] = {}
-    for audit in report.audits:
-        for table in single_tables(audit):
-            limits = table.differences.get(notion)
-            if limits is not None:
-                differences.setdefault(table.attribute, []).append((audit.name, limits))
-    if not differences:
+def headline(report: ReportFile, usable: Sequence[ReportedAudit]) -> list[str]:
+    """Return the result in a few sentences, about the audits that could be evaluated.
+
+    Differences by attribute, the two verdicts, what got worse, and the worst intersection.
+    """
+    if not usable:
         return [
             "No audit in this run could be evaluated, so this report makes no statement about the "
             "model's decisions. What was asked and what it cost is below."
         ]
-    sentences = [_attribute_sentence(name, by, notion) for name, by in differences.items()]
-    worst = max((by[-1][1], name, by[-1][0]) for name, by in differences.items())
-    return [*sentences, _tolerance_sentence(report.plan.tolerance_millionths, *worst)]
+    notion, last = main_notion(report), usable[-1]
+    names = dict.fromkeys(table.attribute for audit in usable for table in single_tables(audit))
+    sentences = [_attribute_sentence(name, usable, notion) for name in names]
+    if report.plan.notion == notion:
+        sentences.append(_target_sentence(report.plan.tolerance_millionths, last, notion))
+    if report.settings.four_fifths:
+        word, why = screen_verdict(last.tables, report.settings.four_fifths)
+        sentences.append(
+            f"Four-fifths screen at {report.settings.four_fifths / 1e6:.2f}, audit “{last.name}”: "
+            f"{word}. {why}".rstrip()
+        )
+    return [*sentences, *_worse(usable), *_intersection(last, notion, report)]
 
 
-def _attribute_sentence(attribute: str, audits: list[tuple[str, Limits]], notion: str) -> str:
-    parts = [
-        f"{points(value)} points in audit “{name}” (95 % interval {points(low)} to {points(high)})"
-        for name, (value, low, high) in audits
+def verdict(limits: Limits | None, most: int) -> Verdict:
+    """Return whether something is at most `most`, by its interval alone."""
+    if limits is None:
+        return "inconclusive"
+    _, low, high = limits
+    return "met" if high <= most else "not met" if low > most else "inconclusive"
+
+
+def target_verdict(tables: Sequence[ShownTable], notion: str, most: int) -> tuple[Verdict, str]:
+    """Return the verdict on the largest differences of some tables, and why.
+
+    It is met only if every group could be measured: one that was not may differ by more.
+    """
+    gaps = [(table, table.differences.get(notion)) for table in tables]
+    words = [verdict(limits, most) for _, limits in gaps]
+    lines = []
+    for (table, limits), word in zip(gaps, words, strict=True):
+        by = f"By {attribute_words(table.attribute)}"
+        if limits is None:
+            lines.append(f"{by} the difference {UNMEASURED}.")
+        elif word == "inconclusive":
+            lines.append(
+                f"{by} the true difference may be {points(limits[1])} to {points(limits[2])} "
+                f"points; the target is {points(most)}."
+            )
+    unmeasured = _unmeasured(tables, NOTION_RATES[notion])
+    if unmeasured:
+        lines.append(f"{_TOO_SMALL}: {', '.join(unmeasured)}.")
+    return _joint(words, unmeasured), " ".join(lines)
+
+
+def screen_verdict(tables: Sequence[ShownTable], limit: int) -> tuple[Verdict, str]:
+    """Return the verdict of the four-fifths screen over some tables, and which groups decide it."""
+    of_groups = [
+        (group.label, screened(ratio, limit))
+        for table in tables
+        for group, ratio in zip(table.groups, table.impact_ratios, strict=True)
     ]
-    return (
-        f"Between groups by {attribute_words(attribute)}, the {NOTION_WORDS[notion]} differ by "
-        f"{', and by '.join(parts)}."
-    )
+    below = [label for label, word in of_groups if word == "not met"]
+    open_ones = [label for label, word in of_groups if word == "inconclusive"]
+    unmeasured = _unmeasured(tables, ["selection_rate"])
+    unmeasured += [label for label, word in of_groups if word is None and label not in unmeasured]
+    lines = [
+        f"{words}: {', '.join(labels)}."
+        for words, labels in (
+            ("Below it", below),
+            ("May lie on either side", open_ones),
+            (_TOO_SMALL, unmeasured),
+        )
+        if labels
+    ]
+    words = [word for _, word in of_groups if word is not None]
+    return _joint(words, unmeasured), " ".join(lines)
 
 
-def _tolerance_sentence(tolerance: int, limits: Limits, attribute: str, name: str) -> str:
-    value, low, high = limits
-    aim = f"The plan aimed at no more than {points(tolerance)} percentage points. "
-    last = f"audit “{name}”, by {attribute_words(attribute)},"
-    if high <= tolerance:
-        return aim + f"The last {last} shows that this is met."
-    if low > tolerance:
-        return aim + f"The last {last} shows that this is not met."
-    side = "within" if value <= tolerance else "above"
-    return (
-        aim + f"The estimate of the last {last} lies {side} that; with this many people and this "
-        "privacy budget the interval reaches across it, so the audit alone cannot decide."
-    )
+def screened(ratio: Limits | None, limit: int) -> Verdict | None:
+    """Return whether an impact ratio is at least `limit`, by its interval; None without one."""
+    if ratio is None:
+        return None
+    _, low, high = ratio
+    return "met" if low >= limit else "not met" if high < limit else "inconclusive"
 
 
 def four_fifths(report: ReportFile, audit: ReportedAudit) -> list[str]:
-    """Return what the screening signal says of each group."""
+    """Return the screen's verdict on each group."""
     limit = report.settings.four_fifths
     if not limit:
         return ["The screening signal is switched off in this report."]
     sentences = []
     for table in audit.tables:
         for group, ratio in zip(table.groups, table.impact_ratios, strict=True):
-            if ratio is None or ratio[0] >= limit:
+            if ratio is None:
+                sentences.append(f"{group.label}: {UNMEASURED}.")
                 continue
-            certain = "clearly below" if ratio[2] < limit else "below, within the error"
+            value, low, high = (part / 1e6 for part in ratio)
             sentences.append(
-                f"{group.label}: impact ratio {ratio[0] / 1e6:.2f} "
-                f"({ratio[1] / 1e6:.2f} to {ratio[2] / 1e6:.2f}), {certain} {limit / 1e6:.2f}."
+                f"{group.label}: impact ratio {value:.2f} ({low:.2f} to {high:.2f}), at least "
+                f"{limit / 1e6:.2f}: {screened(ratio, limit)}."
             )
-    return sentences or [f"No shown group has an impact ratio below {limit / 1e6:.2f}."]
+        sentences += [f"{label}: {UNMEASURED}, too few people." for label in table.withheld]
+    return sentences
+
+
+def _joint(words: Sequence[Verdict], unmeasured: Sequence[str]) -> Verdict:
+    if "not met" in words:
+        return "not met"
+    return "met" if words and set(words) == {"met"} and not unmeasured else "inconclusive"
+
+
+def _unmeasured(tables: Sequence[ShownTable], rates: Sequence[str]) -> list[str]:
+    """Return the groups that are withheld, or of which one of these rates cannot be told."""
+    labels = []
+    for table in tables:
+        for place, group in enumerate(table.groups):
+            if any(table.rates[name][place] is None for name in rates if name in table.rates):
+                labels.append(group.label)
+        labels += table.withheld
+    return labels
+
+
+def _attribute_sentence(attribute: str, usable: Sequence[ReportedAudit], notion: str) -> str:
+    parts = []
+    for audit in usable:
+        for table in audit.tables:
+            if table.attribute == attribute:
+                parts.append(f"{_gap(table.differences.get(notion))} in audit “{audit.name}”")
+    return (
+        f"Largest difference between groups by {attribute_words(attribute)} in the "
+        f"{NOTION_WORDS[notion]}: {', '.join(parts)}."
+    )
+
+
+def _gap(limits: Limits | None) -> str:
+    if limits is None:
+        return UNMEASURED
+    value, low, high = map(points, limits)
+    return f"{value} points (95 % interval {low} to {high})"
+
+
+def _target_sentence(tolerance: int, last: ReportedAudit, notion: str) -> str:
+    word, why = target_verdict(single_tables(last), notion, tolerance)
+    aim = f"Target of at most {points(tolerance)} points, audit “{last.name}”"
+    if notion not in notions_of(last.cells):
+        return f"{aim}: inconclusive. Without labels the audit tells nothing about it."
+    return f"{aim}: {word}. {why}".rstrip()
+
+
+def _worse(usable: Sequence[ReportedAudit]) -> list[str]:
+    """Return a sentence that names every notion that got worse from the first audit to the last.
+
+    Only audits of the same decision are compared: each class of several is a question of its own.
+    """
+    last = usable[-1]
+    first = next(audit for audit in usable if audit.selected == last.selected)
+    if first is last:
+        return []
+    before = {table.attribute: table.differences for table in first.tables}
+    lines = []
+    for table in last.tables:
+        for notion in NOTION_RATES:  # a mapping of the report has another order once it was read
+            limits = table.differences.get(notion)
+            old = before.get(table.attribute, {}).get(notion)
+            if old is None or limits is None or float(points(limits[0])) <= float(points(old[0])):
+                continue
+            sure = "" if limits[1] > old[2] else ", within the error"
+            lines.append(
+                f"{notion.replace('_', ' ')} by {attribute_words(table.attribute)} "
+                f"({points(old[0])} to {points(limits[0])} points{sure})"
+            )
+    between = f"from audit “{first.name}” to “{last.name}”"
+    if not lines:
+        return [f"No measured difference got larger {between}."]
+    return [f"Larger differences {between}: {'; '.join(lines)}."]
+
+
+def _intersection(last: ReportedAudit, notion: str, report: ReportFile) -> list[str]:
+    """Return a sentence about the intersection that differs most, if attributes were crossed."""
+    crossed = [table for table in last.tables if "*" in table.attribute]
+    if not crossed or notion not in notions_of(last.cells):
+        return []
+    gaps = [(limits, table) for table in crossed if (limits := table.differences.get(notion))]
+    if not gaps:
+        return [f"The differences between intersections: {UNMEASURED}."]
+    limits, table = max(gaps, key=lambda pair: pair[0])
+    word, _ = target_verdict([table], notion, report.plan.tolerance_millionths)
+    low, high = _extremes(table, notion)
+    return [
+        f"Worst intersection, by {attribute_words(table.attribute)}: {_gap(limits)}, between {low} "
+        f"and {high}. Measured against the same target: {word}."
+    ]
+
+
+def _extremes(table: ShownTable, notion: str) -> tuple[str, str]:
+    """Return the two groups whose rates lie farthest apart, each with its rate."""
+    pairs = []
+    for name in NOTION_RATES[notion]:
+        rates = [
+            (limits[0], group.label)
+            for group, limits in zip(table.groups, table.rates[name], strict=True)
+            if limits is not None
+        ]
+        if rates:
+            pairs.append((max(rates)[0] - min(rates)[0], min(rates), max(rates)))
+    _, low, high = max(pairs)
+    return f"{low[1]} ({percent(low[0])})", f"{high[1]} ({percent(high[0])})"
 
 
 def privacy_meaning(report: ReportFile) -> str:

@@ -1,0 +1,122 @@
+"""The verdicts of a report: three words, from intervals, and never "met" where one is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from report_kit import audited_run
+
+from isonomy.common.report.from_ledger import plan_history
+from isonomy.common.report.report import build_report
+from isonomy.common.report.schema import Group, Limits, ReportedAudit, ReportFile, ShownTable
+from isonomy.regulator.report import _words as words
+
+M = 10_000  # millionths of a percentage point
+
+
+def table(
+    gaps: Mapping[str, Limits | None],
+    ratios: Sequence[Limits | None],
+    *,
+    attribute: str = "sex",
+    withheld: tuple[str, ...] = (),
+) -> ShownTable:
+    labels = ("female", "male") if attribute == "sex" else ("female × blue", "male × green")
+    return ShownTable(
+        attribute=attribute,
+        groups=tuple(
+            Group(label=label, members=(number,), counts=(1, 1))
+            for number, label in enumerate(labels)
+        ),
+        withheld=withheld,
+        rates={
+            "selection_rate": tuple(
+                None if ratio is None else (part, part, part)
+                for ratio, part in zip(ratios, (20 * M, 40 * M), strict=True)
+            )
+        },
+        impact_ratios=tuple(ratios),
+        differences=gaps,
+    )
+
+
+def audited(name: str, *tables: ShownTable) -> ReportedAudit:
+    return ReportedAudit(
+        name=name, selected="1", cells="d", attribute="sex", query_id=name, sequence=1, time=1,
+        request_hash="0" * 64, units=1, noise=1, people=100, totals=(1, 1), problem="",
+        tables=tables,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> ReportFile:
+    run = audited_run(tmp_path_factory.mktemp("words"), people=100)
+    run.ledger.close()
+    history = plan_history(Path(run.ledger_path), run.plan.hash)
+    return build_report(run.plan, history, created=0, software="test")
+
+
+FAIR, LOW, WIDE = (1_000_000, 900_000, 1_000_000), (500_000, 400_000, 600_000), (
+    900_000, 640_000, 1_000_000,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gap", "word"),
+    [
+        ((M, M // 2, M), "met"),
+        ((5 * M, 4 * M, 6 * M), "not met"),
+        ((M // 2, 0, 2 * M), "inconclusive"),  # the estimate is within, the interval is not
+        (None, "inconclusive"),
+    ],
+)
+def test_the_target_is_judged_by_the_interval(gap: Limits | None, word: str) -> None:
+    shown = table({"demographic_parity": gap}, [FAIR, FAIR])
+    found, why = words.target_verdict([shown], "demographic_parity", M)
+    assert found == word
+    assert (words.UNMEASURED in why) == (gap is None)
+
+
+def test_a_group_that_was_not_measured_keeps_the_target_open() -> None:
+    small = (M // 2, 0, M)
+    for shown in (
+        table({"demographic_parity": small}, [FAIR, FAIR], withheld=("other",)),
+        table({"demographic_parity": small}, [FAIR, None]),
+    ):
+        assert words.target_verdict([shown], "demographic_parity", M)[0] == "inconclusive"
+        assert words.screen_verdict([shown], 800_000)[0] == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "word"), [(FAIR, "met"), (LOW, "not met"), (WIDE, "inconclusive"), (None, None)]
+)
+def test_the_screen_gives_no_all_clear_that_its_interval_does_not(
+    empty: ReportFile, ratio: Limits | None, word: str | None
+) -> None:
+    shown = table({}, [ratio, FAIR])
+    assert words.screened(ratio, 800_000) == word
+    assert words.screen_verdict([shown], 800_000)[0] == (word or "inconclusive")
+    (line, _) = words.four_fifths(empty, audited("after", shown))
+    assert line.endswith(f": {word}." if word else f"{words.UNMEASURED}.")
+
+
+def test_the_summary_names_what_got_worse_and_the_worst_intersection(empty: ReportFile) -> None:
+    def gaps(parity: int, accuracy: int) -> dict[str, Limits | None]:
+        pairs = (("demographic_parity", parity), ("accuracy_parity", accuracy))
+        return {name: (10 * M * n, 10 * M * n - M, 10 * M * n + M) for name, n in pairs}
+
+    before = audited("before", table(gaps(2, 1), [FAIR, LOW]))
+    crossed = table(gaps(4, 1), [LOW, FAIR], attribute="sex*race")
+    after = audited("after", table(gaps(1, 3), [FAIR, FAIR]), crossed)
+    text = " ".join(words.headline(empty, [before, after]))
+    assert "“before” to “after”: accuracy parity by sex (10.0 to 30.0 points)." in text
+    assert "Target of at most 1.0 points, audit “after”: not met." in text
+    assert "Four-fifths screen at 0.80, audit “after”: not met. Below it: female × blue." in text
+    assert "Worst intersection, by sex and race: 40.0 points" in text
+    assert "between female × blue (20.0 %) and male × green (40.0 %)" in text
+    better = " ".join(
+        words.headline(empty, [before, audited("after", table(gaps(1, 1), [FAIR] * 2))])
+    )
+    assert "No measured difference got larger" in better
