@@ -12,6 +12,7 @@ from scipy.stats import binomtest
 
 from isonomy.common.base.errors import DataError
 from isonomy.common.report._audit_rates import GroupCounts, Rates, findings_of, largest_difference
+from isonomy.common.report._tables import shown_table
 from isonomy.common.report.audit import NoisedCounts, noise_covariance
 from isonomy.common.report.audit_cells import MEASURES
 from isonomy.common.report.audit_intervals import (
@@ -22,6 +23,7 @@ from isonomy.common.report.audit_intervals import (
     rate_interval,
     ratio,
 )
+from isonomy.common.report.schema import Group
 
 COUNT = st.floats(1.0, 1e6)
 SHARE = st.floats(0.0, 1.0)
@@ -131,6 +133,21 @@ def test_a_rate_that_noise_drowns_is_not_told() -> None:
     assert found.rates["true_positive_rate"][0] is None  # 8 people, noise of ± 4
     assert found.differences["equalized_odds"] is None  # half of it is not it
     assert found.differences["equal_fpr"] is not None
+
+
+def test_a_group_whose_size_noise_drowns_has_no_number_at_all() -> None:
+    # 33 people with noise of ± 6: the 33 with label 1 alone would pass, with noise of ± 4.
+    counts = np.array([[0.0, 0.0, 25.0, 8.0], [400.0, 300.0, 300.0, 500.0]])
+    drowned = GroupCounts("yd", counts, np.array([[1.0, -1.0], [-1.0, 1.0]]), 3.0)
+    assert Rates(MEASURES["yd"][1], drowned).estimates()[0] is not None
+    assert all(rates[0] is None for rates in findings_of(drowned).rates.values())
+    assert drowned.people() == [None, 1500.0]
+    groups = [Group(label=name, members=(n,), counts=tuple(int(1e6 * c) for c in counts[n]))
+              for n, name in enumerate("fm")]  # fmt: skip
+    table = shown_table("sex", groups, (), cells="yd", released=2, sigma=3.0)
+    assert [group.counts is None for group in table.groups] == [True, False]
+    again = shown_table("sex", table.groups, (), cells="yd", released=2, sigma=3.0)
+    assert again == table  # a verifier gets the same from what is left
 
 
 def test_the_correlation_is_the_noises() -> None:

@@ -258,8 +258,11 @@ def _table_lines(table: AuditTable) -> list[str]:
     for number, group in enumerate(table.groups):
         parts = [f"{_words(name)} {_show(of[number])}" for name, of in findings.rates.items()]
         parts.append(f"impact ratio {_show(findings.impact_ratios[number])}")
-        size = float(people[number])
-        lines.append(f"  {group.label} (about {size:,.0f} people): " + "; ".join(parts))
+        size = people[number]
+        if size is None:
+            lines.append(f"  {group.label}: hidden by noise")
+        else:
+            lines.append(f"  {group.label} (about {size:,.0f} people): " + "; ".join(parts))
     for label in table.withheld:
         lines.append(f"  {label}: withheld, too few people")
     for notion, difference in findings.differences.items():
@@ -276,7 +279,7 @@ def _table_fields(table: AuditTable) -> dict[str, object]:
         "groups": [
             {
                 "label": group.label,
-                "people": float(people[number]),
+                "people": people[number],
                 **{name: _triple(rates[number]) for name, rates in findings.rates.items()},
                 "impact_ratio": _triple(findings.impact_ratios[number]),
             }

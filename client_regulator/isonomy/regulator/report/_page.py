@@ -143,8 +143,8 @@ def _law144(audit: ReportedAudit) -> list[dict[str, Any]]:
             "rows": [
                 {
                     "label": group.label,
-                    "people": sum(group.counts),
-                    "selected": sum(group.counts[cell] for cell in selected),
+                    "people": group.counts and sum(group.counts),
+                    "selected": group.counts and sum(group.counts[cell] for cell in selected),
                     "rate": rate,
                     "ratio": ratio,
                 }
@@ -167,6 +167,8 @@ def _limits(limits: Limits | None, kind: str = "percent") -> Markup:
     return Markup(f'{value}{unit} <span class="ci">{low}–{high}</span>')  # noqa: S704  (numbers)
 
 
-def _people(count: int) -> str:
+def _people(count: int | None) -> str:
     """Return millionths of people as a whole number: the noise is larger than one person."""
+    if count is None:
+        return "–"
     return f"{round(count / 1e6):,}"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 import numpy as np
@@ -55,9 +55,11 @@ class GroupCounts:
     covariance: Floats
     sigma: float
 
-    def people(self) -> Floats:
-        """(groups,) noised group sizes."""
-        return np.asarray(self.counts.sum(axis=1))
+    def people(self) -> list[float | None]:
+        """Noised group sizes; None where the noise drowns them."""
+        rates = Rates(MEASURES[self.cells][0], self).estimates()  # among everybody
+        sizes = self.counts.sum(axis=1).tolist()
+        return [None if rate is None else size for rate, size in zip(rates, sizes, strict=True)]
 
 
 class Rates:
@@ -184,7 +186,13 @@ class Findings:
 
 
 def findings_of(groups: GroupCounts) -> Findings:
-    """All rates, impact ratios and the largest difference per notion."""
+    """All rates, impact ratios and the largest difference per notion.
+
+    A group whose size the noise drowns has none of them, so that its row shows no number at all.
+    """
+    counts = groups.counts.copy()
+    counts[[size is None for size in groups.people()]] = 0.0  # a rate of nobody is None
+    groups = replace(groups, counts=counts)
     rates = {measure.name: Rates(measure, groups) for measure in MEASURES[groups.cells]}
     return Findings(
         rates={name: rate.estimates() for name, rate in rates.items()},

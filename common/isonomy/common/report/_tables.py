@@ -87,8 +87,12 @@ def shown_table(
     released: int,
     sigma: float,
 ) -> ShownTable:
-    """Everything that follows from a table's counts; a pure function of them."""
-    counts = np.array([group.counts for group in groups], dtype=np.float64) / 1e6
+    """Everything that follows from a table's counts; a pure function of them.
+
+    Counts of a group whose size the noise drowns are left out of what it returns.
+    """
+    nobody = (0,) * len(CELL_NAMES[cells])
+    counts = np.array([group.counts or nobody for group in groups], dtype=np.float64) / 1e6
     findings = findings_of(
         GroupCounts(
             cells,
@@ -97,9 +101,13 @@ def shown_table(
             sigma,
         )
     )
+    sizes = findings.rates["selection_rate"]
     return ShownTable(
         attribute=attribute,
-        groups=tuple(groups),
+        groups=tuple(
+            group.model_copy(update={"counts": None}) if size is None else group
+            for group, size in zip(groups, sizes, strict=True)
+        ),
         withheld=tuple(withheld),
         rates={name: tuple(map(_limits, rates)) for name, rates in findings.rates.items()},
         impact_ratios=tuple(map(_limits, findings.impact_ratios)),

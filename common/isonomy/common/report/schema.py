@@ -84,11 +84,14 @@ class Inspections(_Part):
 
 
 class Group(_Part):
-    """Noised people per cell of one shown group; `members` number the released groups in it."""
+    """Noised people per cell of one shown group; `members` number the released groups in it.
+
+    `counts` is null where the noise drowns the group's size: who divides noise gets a false rate.
+    """
 
     label: str
     members: tuple[Whole, ...]
-    counts: tuple[Signed, ...]
+    counts: tuple[Signed, ...] | None
 
 
 class ShownTable(_Part):
