@@ -36,7 +36,8 @@ def people(n: int, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray, list[str]]:
 
 def fit(base: Any, X: Any, y: Any, sex: list[str], **settings: Any) -> FairClassifier:
     oracle = LocalOracle.rehearse(range(len(y)), {"sex": sex}, epsilon=20, delta=1e-5)
-    return FairClassifier(base, oracle=oracle, random_state=0, cv=2, **settings).fit(X, y)
+    settings = {"oracle": oracle, "random_state": 0, "cv": 2, "pos_label": max(y), **settings}
+    return FairClassifier(base, **settings).fit(X, y)
 
 
 def run(path: Path, feeds: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -246,7 +246,14 @@ def _train(cell: Cell, people: People, oracle: GroupOracle) -> bytes:
     torch.manual_seed(0)
     if cell.strategy == "tilt":
         base = LogisticRegression()
-        model = FairClassifier(base, notion=cell.notion, oracle=oracle, cv=2, random_state=0)
+        model = FairClassifier(
+            base,
+            notion=cell.notion,
+            oracle=oracle,
+            pos_label=people.labels.max(),
+            cv=2,
+            random_state=0,
+        )
         model.fit(people.features, people.labels, ids=people.ids)
         return np.asarray(model.predict(people.features)).tobytes()
     if cell.strategy in GRADIENT:
@@ -282,6 +289,7 @@ def _gradient(cell: Cell, people: People, oracle: GroupOracle) -> bytes:
         strategy=cell.strategy,
         notion=cell.notion,
         oracle=oracle,
+        pos_label=people.labels.max(),
         encoder="passthrough",
         record_privacy=RecordPrivacy(epsilon=40000.0) if cell.records else None,
         strategy_options=options,

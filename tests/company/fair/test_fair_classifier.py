@@ -218,7 +218,11 @@ def test_three_classes() -> None:
     y = np.digitize(X["skill"] - 1.2 * (a == "f"), [-0.8, 0.3])
     names = np.array(["low", "mid", "high"])
     clf = FairClassifier(
-        LogisticRegression(), tolerance=0.05, oracle=oracle_for(a, epsilon=20.0), random_state=0
+        LogisticRegression(),
+        tolerance=0.05,
+        oracle=oracle_for(a, epsilon=20.0),
+        pos_label="high",
+        random_state=0,
     ).fit(X, names[y])
     assert set(clf.classes_) == set(names)
     assert clf.report_.violation < 0.5 * clf.report_.base_violation

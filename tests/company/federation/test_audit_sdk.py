@@ -95,14 +95,14 @@ def test_more_groups_than_anybody_compares_are_refused(run: Audited) -> None:
 
 def test_several_classes_are_refused_until_one_is_named(run: Audited) -> None:
     three = np.arange(len(run.cohort)) % 3
-    with pytest.raises(ConfigError, match="selected"):
+    with pytest.raises(ConfigError, match="pos_label"):
         audit(run.oracle, three, share=0.1)
-    found = audit(run.oracle, three, three, share=0.1, selected=2)
+    found = audit(run.oracle, three, three, share=0.1, pos_label=2)
     rates = found.table().findings().rates
     assert rates["selection_rate"][0] is not None
     assert rates["selection_rate"][0].value == pytest.approx(1 / 3, abs=0.05)
     words = np.where(run.before == 1, "granted", "refused")
-    assert audit(run.oracle, words, share=0.1, selected="granted").selected == "granted"
+    assert audit(run.oracle, words, share=0.1, pos_label="granted").selected == "granted"
 
 
 def test_people_with_several_rows_count_once() -> None:

@@ -22,7 +22,10 @@ def audit(
         list[str] | None, typer.Option(help="Attributes to cross; without: all of the plan.")
     ] = None,
     share: Annotated[float, typer.Option(help="Part of the plan's budget to spend.")] = 0.05,
-    selected: Annotated[str, typer.Option(help="The decision that counts as selected.")] = "1",
+    pos_label: Annotated[
+        str | None,
+        typer.Option(help="The favourable decision; 1 where they are 0/1 or -1/1."),
+    ] = None,
     smallest_group: Annotated[int, typer.Option(help="Smaller groups are not shown.")] = 50,
     statement: Annotated[
         Path | None, typer.Option(help="Write (or add to) the statement for the regulator.")
@@ -71,7 +74,7 @@ def audit(
             name=name,
             attribute=crossed,
             share=share,
-            selected=selected,
+            pos_label=pos_label,
             smallest_group=smallest_group,
         )
         budget = oracle.budget

@@ -79,7 +79,6 @@ def train(
                     ids=ids,
                     name=name,
                     share=AUDIT_SHARE / 2,
-                    selected=1,
                 )
             )
         except BudgetExceeded as error:  # so few people, or so small a budget: the report says so

@@ -10,9 +10,10 @@ from isonomy.company.fair.tilt.report import Report
 def card_json(report: Report, state: dict[str, Any], model_sha256: str) -> dict[str, Any]:
     """The card's facts. Fingerprints tie it to the files beside it."""
     return {
-        "schema": 1,
+        "schema": 2,
         "strategy": "tilt",
         "notion": report.notion,
+        "pos_label": report.pos_label,
         "tolerance": report.tolerance,
         "attributes": list(report.attributes),
         "groups": list(report.groups),
@@ -49,6 +50,7 @@ def card_markdown(report: Report, card: dict[str, Any]) -> str:
         ("Base model", card["base_model"]["type"]),
         ("Kept at", card["base_model"]["reference"] or "beside this card, or with its owner"),
         ("Notion", f"{report.notion}, tolerance {report.tolerance:g}"),
+        ("Selected means", f"decision = {report.pos_label}"),
         ("Attributes", ", ".join(report.attributes)),
         ("Groups", ", ".join(report.groups)),
         ("Violation of the base model", _pm(report.base_violation, report.base_deviation)),

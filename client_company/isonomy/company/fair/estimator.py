@@ -45,6 +45,7 @@ from isonomy.company.fair.tilt.releases import AUDITS, Prices, Releases
 from isonomy.company.fair.tilt.report import (
     Point,
     Seconds,
+    Terms,
     measure,
     report_of,
     report_of_exactly_fair,
@@ -88,13 +89,15 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     | oracle | the handle to the regulator's attributes |
     | epsilon | how much of the plan to spend; None: all that it has left |
     | attribute | an attribute, an intersection "sex*race", or several; None: the only one |
+    | pos_label | the favourable decision; None: 1, for classes 0/1, -1/1 and booleans |
     | keep_selection_rate | keep the base model's share of positives (two classes) |
     | in_training | also retrain a `TorchClassifier` with the proxy's weights in its loss |
     | releases | reuse these, spend nothing |
     | cv | folds of the out-of-fold scores |
     | audits | number of audits that share 40 % of the budget |
 
-    After `fit`: `base_estimator_` (fitted), `report_`, `releases_` (keep them), `classes_`.
+    After `fit`: `base_estimator_` (fitted), `report_`, `releases_` (keep them), `classes_`,
+    `pos_label_`.
     """
 
     def __init__(
@@ -106,6 +109,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         oracle: GroupOracle | None = None,
         epsilon: float | None = None,
         attribute: str | Sequence[str] | None = None,
+        pos_label: Any = None,
         keep_selection_rate: bool = False,
         in_training: bool = False,
         releases: Releases | None = None,
@@ -119,6 +123,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self.oracle = oracle
         self.epsilon = epsilon
         self.attribute = attribute
+        self.pos_label = pos_label
         self.keep_selection_rate = keep_selection_rate
         self.in_training = in_training
         self.releases = releases
@@ -157,6 +162,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         )
         self.fair_estimator_ = self.base_estimator_
         self.schema_ = Schema.of(task.X)
+        proba = proba[:, self.class_order_]
         problem = Problem(task.people, task.labels, proba, task.events, self.keep_selection_rate)
 
         started = time.perf_counter()
@@ -176,7 +182,9 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         rows = _num_samples(X)
         y = _one_column(y)
         check_classification_targets(y)
-        self.classes_, labels = checks.class_numbers(y, rows)
+        classes = checks.class_numbers(y, rows, self.pos_label)
+        self.classes_, labels = classes.listed, classes.numbers
+        self.class_order_, self.pos_label_ = classes.order, classes.pos_label
         events = events_of(self.notion, self.tolerance, len(self.classes_))
         base = self._checked_base(labels)
         positions = checks.positions_of(oracle, ids, rows)
@@ -230,7 +238,9 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         from isonomy.company.fair.tilt.torch_twin import retrain
 
         def retrained(view: View) -> Problem:
-            self.fair_estimator_, proba = retrain(self.base_estimator_, X, y, view, self.cv)
+            self.fair_estimator_, proba = retrain(
+                self.base_estimator_, X, y, view, self.cv, self.class_order_
+            )
             return replace(problem, proba=proba)
 
         return retrained
@@ -242,11 +252,15 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             outcome.features, outcome.proxy, outcome.tilt, events, outcome.retrained
         )
         budget = checks.checked_oracle(self.oracle, NEEDS).budget
-        self.report_ = report_of(outcome, _joined(self.notion), budget, seconds)
+        self.report_ = report_of(outcome, self._terms(), budget, seconds)
         self._outcome: Outcome | None = outcome
         self._seconds = seconds
         self.releases_: Releases | None = outcome.releases
         return self
+
+    def _terms(self) -> Terms:
+        names = (self.notion,) if isinstance(self.notion, str) else tuple(self.notion)
+        return Terms(" + ".join(names), str(self.pos_label_))
 
     def _keep_base(self, problem: Problem, task: _Task, seconds: Seconds) -> FairClassifier:
         """Decisions that never differ within an event are exactly fair: nothing to buy."""
@@ -254,7 +268,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         none = Tilt.none(len(groups), len(problem.events))
         self.model_ = TiltedModel(None, None, none, problem.events, retrained=False)
         self.report_ = report_of_exactly_fair(
-            problem, _joined(self.notion), task.attributes, groups, task.oracle.budget, seconds
+            problem, self._terms(), task.attributes, groups, task.oracle.budget, seconds
         )
         self.releases_, self._outcome = None, None  # `frontier` and `at` have nothing to go by
         return self
@@ -266,21 +280,24 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         check_is_fitted(self, "model_")
         validate_data(self, X, skip_check_array=True, reset=False)
         fair, base = self._scores(X)
-        return self.model_.probabilities(X, fair, base)
+        return checks.in_listed_order(self.model_.probabilities(X, fair, base), self.class_order_)
 
     def predict(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "model_")
         validate_data(self, X, skip_check_array=True, reset=False)
         fair, base = self._scores(X)
-        return np.asarray(self.classes_[self.model_.decide(X, fair, base)])
+        return np.asarray(self.classes_[self.class_order_[self.model_.decide(X, fair, base)]])
 
     def _scores(self, X: Any) -> tuple[Floats, Floats]:
         """(n, classes) of the model that decides, and (n,) base score that φ knows."""
-        base = np.asarray(self.base_estimator_.predict_proba(X), dtype=np.float64)
+        base = self._proba(self.base_estimator_, X)
         if not self.model_.retrained:
             return base, _score(base)
-        fair = np.asarray(self.fair_estimator_.predict_proba(X), dtype=np.float64)
-        return fair, _score(base)
+        return self._proba(self.fair_estimator_, X), _score(base)
+
+    def _proba(self, model: Any, X: Any) -> Floats:
+        """(n, classes) in the order of the class numbers."""
+        return np.asarray(model.predict_proba(X), dtype=np.float64)[:, self.class_order_]
 
     def to_onnx(self, path: str | Path, X: Any = None) -> Path:
         """Write the whole decision as one ONNX file (onnx_export); X: rows to check it on.
@@ -336,7 +353,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
 
 
 def _score(proba: Floats) -> Floats:
-    """(n,) what φ's bins see of the base model: the probability of the last class."""
+    """(n,) what φ's bins see of the base model: the favourable class's probability."""
     return np.asarray(proba[:, -1])
 
 
@@ -355,7 +372,3 @@ def _never_differs(problem: Problem) -> bool:
 
 def _generator(random_state: Any) -> np.random.Generator:
     return np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
-
-
-def _joined(notion: str | Sequence[str]) -> str:
-    return notion if isinstance(notion, str) else " + ".join(notion)

@@ -30,12 +30,13 @@ from isonomy.common.base.errors import ConfigError, DataError, VerificationError
 from isonomy.common.base.private_files import write_private, write_whole
 from isonomy.company.fair._model_card import card_json, card_markdown
 from isonomy.company.fair.estimator import FairClassifier
+from isonomy.company.fair.inputs.checks import class_numbers
 from isonomy.company.fair.inputs.state import Arrays, pack, unpack
 from isonomy.company.fair.onnx_export import Schema, onnx_bytes
 from isonomy.company.fair.tilt.model import TiltedModel
 from isonomy.company.fair.tilt.report import Report
 
-SCHEMA = 2
+SCHEMA = 3
 MODEL, ARRAYS, BASE = "model.json", "arrays.safetensors", "base.joblib"
 ONNX = "model.onnx"
 
@@ -84,6 +85,7 @@ def save_model(
         "schema": SCHEMA,
         "model": model,
         "classes": _plain_classes(classifier.classes_),
+        "pos_label": _plain_classes(np.array([classifier.pos_label_]))[0],
         "columns": int(classifier.n_features_in_),
         "column_names": [str(n) for n in getattr(classifier, "feature_names_in_", [])],
         "base": base,
@@ -123,7 +125,9 @@ def load_model(folder: str | Path, *, estimator: Any = None, trust: bool = False
     try:
         classifier.model_ = unpack(TiltedModel, state["model"], arrays)
         classifier.report_ = unpack(Report, state["report"], arrays)
-        classifier.classes_ = np.array(state["classes"])
+        classes = class_numbers(state["classes"], len(state["classes"]), state["pos_label"])
+        classifier.pos_label, classifier.pos_label_ = state["pos_label"], classes.pos_label
+        classifier.classes_, classifier.class_order_ = classes.listed, classes.order
         classifier.n_features_in_ = int(state["columns"])
         if state["column_names"]:
             classifier.feature_names_in_ = np.array(state["column_names"], dtype=object)

@@ -27,6 +27,7 @@ from isonomy.common.report.audit import SMALLEST_GROUP, AuditTable, NoisedCounts
 from isonomy.common.report.audit_intervals import Estimate
 from isonomy.common.sums.channel import Needs, check_needs
 from isonomy.common.sums.oracle import Budget, GroupOracle, Receipt
+from isonomy.company.federation.decisions import favourable
 
 SHARE = 0.05
 MAX_NOISE = 0.1  # an audit is useless if the noise of an average group's size is a larger part
@@ -129,7 +130,7 @@ def audit(
     name: str = "decisions",
     attribute: str | Sequence[str] | None = None,
     share: float = SHARE,
-    selected: Any = None,
+    pos_label: Any = None,
     smallest_group: float = SMALLEST_GROUP,
 ) -> AuditResult:
     """Have hard decisions audited; spends `share` of the plan's budget, once. Returns the rates.
@@ -140,13 +141,13 @@ def audit(
     | ids | whose row it is; None: the rows are the cohort in order |
     | name | how report and ledger call it: "before", "after", … |
     | attribute | an attribute, or several to be crossed (all coarser tables come free) |
-    | selected | the class that counts as selected; None: 1, for decisions that are 0 or 1 |
+    | pos_label | the class that counts as selected; None: 1, for 0/1, -1/1 and booleans |
     | smallest_group | smaller groups (by noised size) are pooled or withheld |
     """
     check_needs(Needs("an audit", pooled=True), oracle.capabilities)
     expression = _expression(oracle, attribute)
     check_shown(expression, oracle.groups)
-    cells, rows, selected_class = _rows(decisions, target, selected)
+    cells, rows, selected_class = _rows(decisions, target, pos_label)
     positions = np.arange(len(oracle.cohort)) if ids is None else oracle.cohort.positions(ids)
     if len(positions) != len(rows):
         raise DataError(f"{len(rows)} decisions for {len(positions)} people")
@@ -203,25 +204,18 @@ def _expression(oracle: GroupOracle, attribute: str | Sequence[str] | None) -> s
 
 
 def _rows(
-    decisions: ArrayLike, target: ArrayLike | None, selected: Any
+    decisions: ArrayLike, target: ArrayLike | None, pos_label: Any
 ) -> tuple[Cells, NDArray[np.float64], str]:
-    """One-hot rows of (label, decision) cells; `selected` counts as 1, everything else as 0."""
+    """One-hot rows of (label, decision) cells: the favourable class counts as 1, others as 0."""
     decided = np.asarray(decisions)
     if decided.ndim != 1 or not decided.size:
         raise DataError("decisions must be one hard decision per row")
     labels = None if target is None else np.asarray(target)
     if labels is not None and labels.shape != decided.shape:
         raise DataError(f"{len(decided)} decisions, but labels of shape {labels.shape}")
-    if selected is None:
-        values = set(np.unique(decided).tolist()) | (
-            set() if labels is None else set(np.unique(labels).tolist())
-        )
-        if not values <= {0, 1}:
-            raise ConfigError(
-                "the decisions are not 0 or 1: say which class counts as selected "
-                "(selected=…). Several classes are audited one at a time, each on its own share."
-            )
-        selected = 1
+    values = set(np.unique(decided).tolist())
+    values |= set() if labels is None else set(np.unique(labels).tolist())
+    selected = favourable(sorted(values, key=str), pos_label)
     d = (decided == selected).astype(np.int64)
     if labels is None:
         return "d", np.eye(2)[d], str(selected)

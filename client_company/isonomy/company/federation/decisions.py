@@ -1,15 +1,45 @@
-"""Decisions from a file: a CSV with the columns id, decision and perhaps label."""
+"""Decisions: which of them is the favourable one, and decisions from a file.
+
+A file is a CSV with the columns id, decision and perhaps label.
+"""
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import ConfigError, DataError
+
+_USUAL = ({0, 1, "0", "1"}, {-1, 1, "-1", "1"})  # False and True equal 0 and 1
+
+
+def favourable(classes: Sequence[Any], pos_label: Any) -> Any:
+    """The class that counts as selected: `pos_label`, or 1 where classes are 0/1, ±1 or booleans.
+
+    Nobody can guess that "approve" is good and "deny" is not, so other classes need the name.
+    """
+    names = ", ".join(repr(each) for each in classes[:8])
+    if pos_label is None:
+        for usual in _USUAL:
+            if set(classes) <= usual:
+                return next((each for each in classes if str(each) in ("1", "1.0", "True")), 1)
+        raise ConfigError(
+            f"say which class is the favourable decision: pos_label=…, one of {names}. Only for "
+            "0/1, -1/1 and booleans it is 1 (True) by itself. Nothing was asked."
+        )
+    if np.ndim(pos_label) == 0:
+        same = [each for each in classes if each == pos_label]
+        if same or len(classes) == 1:  # decisions that select nobody hold one class only
+            return same[0] if same else pos_label
+    raise ConfigError(
+        f"pos_label is {pos_label!r}, but the classes are {names}. Nothing was asked."
+    )
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,12 @@ def test_many_groups_and_attributes(tmp_path: Path) -> None:
     race = np.random.default_rng(5).choice(["a", "b", "c"], 1500).tolist()
     oracle = LocalOracle.rehearse(range(1500), {"sex": sex, "race": race}, epsilon=20, delta=1e-5)
     clf = FairClassifier(
-        base_model("logistic", 0), oracle=oracle, attribute=["sex", "race"], cv=2, random_state=0
+        base_model("logistic", 0),
+        oracle=oracle,
+        attribute=["sex", "race"],
+        pos_label="yes",
+        cv=2,
+        random_state=0,
     ).fit(X, y)
     assert agrees(clf, clf.to_onnx(tmp_path / "m.onnx"), people(2000, 1)[0]) > 10
 

@@ -39,7 +39,7 @@ def test_a_table_with_text_goes_in_and_labels_come_out(tmp_path: Path) -> None:
     )
     y = np.where(data.y == 1, "yes", "no")
     home = regulator(tmp_path, data.group, epsilon=20.0)
-    model = GradientFairClassifier(oracle=home.local(), trainer_options=SHORT)
+    model = GradientFairClassifier(oracle=home.local(), pos_label="yes", trainer_options=SHORT)
     model.fit(frame, y, ids=[f"person-{i}" for i in range(300)])
     assert set(model.predict(frame)) <= {"no", "yes"}
     proba = model.predict_proba(frame)
@@ -388,7 +388,8 @@ def test_rows_without_a_label_and_text_among_numbers_are_refused(
         with pytest.raises(DataError, match=text):
             model.fit(X, y)
     with pytest.raises(ConfigError, match="cannot be made"):
-        GradientFairClassifier(oracle=oracle, learning_rate=-1.0).fit(table, labels)
+        bad = GradientFairClassifier(oracle=oracle, pos_label="yes", learning_rate=-1.0)
+        bad.fit(table, labels)
     assert oracle.budget.spent_units == 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from isonomy.common.privacy.accounting import UNITS_PER_MU2, epsilon_of, units_f
 from isonomy.common.sums.channel import Needs, check_needs
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.fair.tilt.releases import Prices
+from isonomy.company.federation.decisions import favourable
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SPENT = 1e-4  # a rest below this part of a plan is rounding, not budget
@@ -131,8 +134,28 @@ def check_useful(
     return prices
 
 
-def class_numbers(y: Any, rows: int) -> tuple[NDArray[Any], Ints]:
-    """Classes in order and each row's class number."""
+@dataclass(frozen=True)
+class Classes:
+    """Classes as scikit-learn lists them, and as rules number them: the favourable one last."""
+
+    listed: NDArray[Any]  # sorted
+    order: Ints  # listed[order] is in the order of the numbers
+    numbers: Ints  # (rows,)
+
+    @property
+    def pos_label(self) -> Any:
+        return self.listed[self.order[-1]]
+
+
+def in_listed_order(proba: Floats, order: Ints) -> Floats:
+    """(n, classes) by number -> as scikit-learn lists the classes."""
+    listed = np.empty_like(proba)
+    listed[:, order] = proba
+    return listed
+
+
+def class_numbers(y: Any, rows: int, pos_label: Any) -> Classes:
+    """Classes and each row's class number; refuses classes of which none is known to be good."""
     target = np.asarray(y)
     if target.ndim != 1 or len(target) != rows:
         raise DataError(f"y must be one label per row of X ({rows}); got shape {target.shape}")
@@ -145,4 +168,7 @@ def class_numbers(y: Any, rows: int) -> tuple[NDArray[Any], Ints]:
         raise DataError("labels of different kinds cannot be put in order; use one kind") from None
     if len(classes) < 2:
         raise DataError("y holds one class only; there is nothing to decide")
-    return classes, numbers.astype(np.int64)
+    good = favourable(classes.tolist(), pos_label)
+    chosen = int(np.flatnonzero([each == good for each in classes.tolist()])[0])
+    order = np.append(np.delete(np.arange(len(classes)), chosen), chosen)
+    return Classes(classes, order, np.argsort(order)[numbers].astype(np.int64))

@@ -101,14 +101,20 @@ def _build(classifier: FairClassifier, schema: Schema) -> Any:
             )
         )
     rule, classes = classifier.model_, len(classifier.classes_)
-    base = class_probabilities(graph, classifier.base_estimator_, value)
+    order = classifier.class_order_  # rules number the favourable class last
+
+    def by_number(model: Any) -> str:
+        return graph.pick(class_probabilities(graph, model, value), order.tolist())
+
+    base = by_number(classifier.base_estimator_)
     score = graph.pick(base, [classes - 1])
     fair = base
     if rule.retrained:
-        fair = class_probabilities(graph, classifier.fair_estimator_, value)
+        fair = by_number(classifier.fair_estimator_)
     margin = tilted_margins(graph, rule, value, fair, score, classes)
     proba = tilted_probabilities(graph, fair, margin, classes) if rule.tilt.size else fair
-    names, element = _class_names(classifier.classes_)
+    proba = graph.pick(proba, np.argsort(order).tolist())
+    names, element = _class_names(classifier.classes_[order])
     decision = graph.op("Gather", graph.constant(names), decided(graph, margin, classes), axis=0)
     return graph.model(
         [
@@ -117,6 +123,7 @@ def _build(classifier: FairClassifier, schema: Schema) -> Any:
         ],
         {
             "isonomy.notion": classifier.report_.notion,
+            "isonomy.pos_label": classifier.report_.pos_label,
             "isonomy.tolerance": repr(classifier.report_.tolerance),
             "isonomy.returned": classifier.report_.returned,
         },

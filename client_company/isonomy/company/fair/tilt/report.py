@@ -29,6 +29,7 @@ class Report:
     """
 
     notion: str
+    pos_label: str  # the favourable decision: what "selected" means
     tolerance: float
     attributes: tuple[str, ...]
     groups: tuple[str, ...]
@@ -45,7 +46,7 @@ class Report:
     unmeasured: tuple[str, ...]  # groups that are too small for this budget
     base_error: float
     error: float
-    base_selection_rate: float  # share of people given a class other than the first
+    base_selection_rate: float  # share of people given `pos_label`
     selection_rate: float
     epsilon_spent: float  # by the releases behind this model
     epsilon_cap: float  # approved for the plan: what is certified
@@ -72,8 +73,8 @@ class Report:
         lines = [
             self._before(),
             self._what_was_done(),
-            f"Selection rate {self.base_selection_rate:.1%} before, {self.selection_rate:.1%} "
-            "after.",
+            f"Selected means decision = {self.pos_label}: {self.base_selection_rate:.1%} of the "
+            f"people before, {self.selection_rate:.1%} after.",
             f"Privacy: ε = {self.epsilon_spent:.3g} spent on this model at δ = {self.delta:g}; "
             f"the plan certifies ε = {self.epsilon_cap:.3g}.",
             f"Time: {self.seconds_base:.2f} s for one fit of the base model, "
@@ -161,7 +162,8 @@ def measure(view: View, tilt: Tilt) -> Measures:
     """The measures of one tilt."""
     land = view.land
     decided, _ = land.decide(tilt)
-    rate = float(land.weight @ (decided != 0) / land.weight.sum())
+    favourable = land.proba.shape[1] - 1
+    rate = float(land.weight @ (decided == favourable) / land.weight.sum())
     gap = view.gap(decided)
     if gap is None:
         return Measures(land.error(decided), rate, None, None, None)
@@ -180,13 +182,21 @@ class Seconds:
     fairness: float = 0.0
 
 
-def report_of(outcome: Outcome, notion: str, budget: Budget, seconds: Seconds) -> Report:
+@dataclass(frozen=True)
+class Terms:
+    """What was asked for, in words."""
+
+    notion: str
+    pos_label: str
+
+
+def report_of(outcome: Outcome, terms: Terms, budget: Budget, seconds: Seconds) -> Report:
     """The account of an outcome."""
     before = measure(outcome.base_view, Tilt.none(*outcome.view.land.shape))
     final = outcome.base_view if outcome.returned == "base" else outcome.view
     after = measure(final, outcome.tilt)
     return Report(
-        notion=notion,
+        **asdict(terms),
         attributes=outcome.releases.attributes,
         groups=outcome.releases.groups,
         returned=outcome.returned,
@@ -200,7 +210,7 @@ def report_of(outcome: Outcome, notion: str, budget: Budget, seconds: Seconds) -
 
 def report_of_exactly_fair(
     problem: Problem,
-    notion: str,
+    terms: Terms,
     attributes: tuple[str, ...],
     groups: tuple[str, ...],
     budget: Budget,
@@ -208,13 +218,15 @@ def report_of_exactly_fair(
 ) -> Report:
     """Decisions that never differ within an event are fair whatever the groups are."""
     decided = decide(problem.proba[:, 1:] - problem.proba[:, :1])
-    error, rate = float(np.mean(decided != problem.y)), float(np.mean(decided != 0))
+    favourable = problem.proba.shape[1] - 1
+    error = float(np.mean(decided != problem.y))
+    rate = float(np.mean(decided == favourable))
     fair = Measures(
         error=error, selection_rate=rate, violation=0.0, deviation=0.0, interval=(0.0, 0.0)
     )
     none = Tilt.none(len(groups), len(problem.events))
     return Report(
-        notion=notion,
+        **asdict(terms),
         attributes=attributes,
         groups=groups,
         returned="base",

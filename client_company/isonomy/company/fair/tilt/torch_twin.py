@@ -34,8 +34,8 @@ STEP = 2.0  # λ moves by this times the gap, per epoch
 class Lagrangian:
     """Multipliers and penalty for some rows of a landscape."""
 
-    def __init__(self, land: Landscape, rows: Ints) -> None:
-        self.events, self.blocks = land.events, land.blocks
+    def __init__(self, land: Landscape, rows: Ints, order: Ints) -> None:
+        self.events, self.blocks, self.order = land.events, land.blocks, order
         self.y = land.y[rows]
         self.lam = np.zeros(land.shape)
         share = len(rows) / len(land.y)
@@ -48,7 +48,7 @@ class Lagrangian:
 
     def penalty(self, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Σ λ_ae · (batch estimate of the soft rate r_ae)."""
-        chances = torch.softmax(logits, dim=1)
+        chances = torch.softmax(logits, dim=1)[:, self.order]
         lam = torch.tensor(self.lam, dtype=torch.float32)
         total = torch.zeros(())
         for e, event in enumerate(self.events):
@@ -78,15 +78,17 @@ def train_fairly(
     X: Any,
     y: Any,
     land: Landscape,
+    order: Ints,
     rows: Ints | None = None,
     path: list[Floats] | None = None,
 ) -> tuple[TorchClassifier, list[Floats]]:
     """A fresh copy of `model`, trained with the Lagrangian, and λ after each epoch.
 
-    rows: which rows of `land` X is. path: follow these multipliers instead of ascending, so that
-    the folds of one training are models of the same kind as the whole.
+    order: the module's outputs in the order in which `land` numbers the classes. rows: which rows
+    of `land` X is. path: follow these multipliers instead of ascending, so that the folds of one
+    training are models of the same kind as the whole.
     """
-    lagrangian = Lagrangian(land, np.arange(len(land.y)) if rows is None else rows)
+    lagrangian = Lagrangian(land, np.arange(len(land.y)) if rows is None else rows, order)
     fresh: TorchClassifier = clone(model)
     multipliers: list[Floats] = []
 
@@ -94,7 +96,7 @@ def train_fairly(
         if path is not None:
             lagrangian.lam = path[len(multipliers)]
         else:
-            proba = current.predict_proba(X)
+            proba = current.predict_proba(X)[:, order]
             lagrangian.ascend(decide(proba[:, 1:] - proba[:, :1]), len(multipliers) + 1)
         multipliers.append(lagrangian.lam.copy())
 
@@ -110,15 +112,17 @@ def check_trainable(base: object) -> None:
         )
 
 
-def retrain(base: Any, X: Any, y: Any, view: View, cv: int) -> tuple[TorchClassifier, Floats]:
+def retrain(
+    base: Any, X: Any, y: Any, view: View, cv: int, order: Ints
+) -> tuple[TorchClassifier, Floats]:
     """The fairly trained model and its out-of-fold probabilities."""
     land, target = view.land, np.asarray(y)
-    whole, path = train_fairly(base, X, target, land)
+    whole, path = train_fairly(base, X, target, land, order)
     proba = np.empty((len(target), land.proba.shape[1]))
     folds = StratifiedKFold(cv, shuffle=True, random_state=0)
     for train, test in folds.split(np.zeros(len(target)), target):
-        fold, _ = train_fairly(base, _take(X, train), target[train], land, train, path)
-        proba[test] = fold.predict_proba(_take(X, test))
+        fold, _ = train_fairly(base, _take(X, train), target[train], land, order, train, path)
+        proba[test] = fold.predict_proba(_take(X, test))[:, order]
     return whole, proba
 
 

@@ -11,6 +11,8 @@
 | a function (inputs, outputs) -> nn.Module | yours, built anew at each fit |
 | an nn.Module | a copy of it is trained; its outputs are logits |
 
+Outputs are in the order of `classes_`, but `pos_label` comes last; one logit alone is its own.
+
 Tables are coded by `ColumnCoder` (text and gaps are fine), or by `encoder`, any transformer of
 scikit-learn. Arrays with more than two axes (images) and torch tensors go to the module as they
 are.
@@ -38,7 +40,12 @@ from torch import Tensor, nn
 
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.oracle import GroupOracle
-from isonomy.company.fair.inputs.checks import checked_oracle, class_numbers, warn_of_attributes
+from isonomy.company.fair.inputs.checks import (
+    checked_oracle,
+    class_numbers,
+    in_listed_order,
+    warn_of_attributes,
+)
 from isonomy.company.fair.inputs.columns import ColumnCoder
 from isonomy.company.gradient.fermi.fermi import DpFermi, DpSgda
 from isonomy.company.gradient.pf_ld.f_ld import FLD
@@ -122,6 +129,7 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     | strategy | a name (GRADIENT_STRATEGIES), or a `Strategy` |
     | notion | a name of notions.NAMES, or your own `Notion` |
     | oracle, attribute | the handle to the regulator's attributes, and which |
+    | pos_label | the favourable decision; None: 1, for classes 0/1, -1/1 and booleans |
     | learning_rate, weight_decay | of Adam (dp_sgda: of SGD); None: by module |
     | class_weight | what a row of a class counts in the loss, {class: weight}; others count 1 |
     | encoder | None: `ColumnCoder`; "passthrough"; a ready `ColumnCoder`; or a transformer |
@@ -130,7 +138,7 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     | trainer_options | further arguments of `Trainer` (rounds, chunk_size, checkpoint, …) |
 
     After `fit`: `module_`, `history_`, `stopped_` ("rounds", "budget" or "callback"), `classes_`,
-    `epsilons_` (cap, spent, as in the papers).
+    `pos_label_`, `epsilons_` (cap, spent, as in the papers).
     """
 
     def __init__(
@@ -141,6 +149,7 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         notion: str | Notion = "demographic_parity",
         oracle: GroupOracle | None = None,
         attribute: str | Sequence[str] | None = None,
+        pos_label: Any = None,
         learning_rate: float | None = None,
         weight_decay: float = 0.0,
         class_weight: Mapping[Any, float] | None = None,
@@ -155,6 +164,7 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.notion = notion
         self.oracle = oracle
         self.attribute = attribute
+        self.pos_label = pos_label
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.class_weight = class_weight
@@ -187,7 +197,9 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         warn_of_attributes(oracle, list(getattr(X, "columns", ())))
         self.coder_ = self._fitted_coder(X)
         inputs = self._inputs(X)
-        self.classes_, labels = class_numbers(y, len(inputs))
+        classes = class_numbers(y, len(inputs), self.pos_label)
+        self.classes_, labels = classes.listed, classes.numbers
+        self.class_order_, self.pos_label_ = classes.order, classes.pos_label
         self.n_features_in_ = int(np.prod(inputs.shape[1:]))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
@@ -206,7 +218,9 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             "optimiser", partial(optimiser, lr=rate, weight_decay=self.weight_decay)
         )
         if self.class_weight is not None:
-            settings.setdefault("loss", WeightedLoss.of(self.class_weight, self.classes_))
+            settings.setdefault(
+                "loss", WeightedLoss.of(self.class_weight, self.classes_[self.class_order_])
+            )
         settings["record_privacy"] = self.record_privacy
         trainer = Trainer(self.module_, strategy, oracle, self.attribute, **settings)
         result = trainer.fit(inputs, torch.from_numpy(labels), ids=ids, resume=resume)
@@ -215,7 +229,7 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return self
 
     def predict_proba(self, X: Any) -> Floats:
-        """(n, classes) softmax of the logits."""
+        """(n, classes) softmax of the logits, in the order of `classes_`."""
         check_is_fitted(self, "module_")
         inputs = self._inputs(X)
         device = next(self.module_.parameters()).device
@@ -225,7 +239,8 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 logits_of(self.module_(part.to(device)), len(self.classes_)).double().cpu()
                 for part in torch.split(inputs, 65_536)
             ]
-        return np.asarray(torch.softmax(torch.cat(parts), dim=1).numpy())
+        proba = np.asarray(torch.softmax(torch.cat(parts), dim=1).numpy())
+        return in_listed_order(proba, self.class_order_)
 
     def predict(self, X: Any) -> NDArray[Any]:
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
