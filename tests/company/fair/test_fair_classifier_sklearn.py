@@ -55,8 +55,9 @@ class Rehearsed(FairClassifier):
         self.oracle = LocalOracle.rehearse(
             range(rows), {"half": groups}, epsilon=1000, delta=1e-5, groups={"half": ("u", "v")}
         ) if rows else None  # fmt: skip
-        if np.ndim(y) == 1:  # the last class, or the only one: checks want to hear of that
-            self.pos_label = np.unique(np.asarray(y))[-1]
+        labels = np.asarray(y)
+        if labels.ndim == 1 and labels.size:
+            self.pos_label = np.unique(labels)[-1]
         try:
             super().fit(X, y)
         except IsonomyError as error:  # scikit-learn's checks look for ValueError
