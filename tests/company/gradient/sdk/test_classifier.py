@@ -387,8 +387,8 @@ def test_rows_without_a_label_and_text_among_numbers_are_refused(
         model = GradientFairClassifier(oracle=oracle, strategy=strategy, encoder=encoder)
         with pytest.raises(DataError, match=text):
             model.fit(X, y)
+    bad = GradientFairClassifier(oracle=oracle, pos_label="yes", learning_rate=-1.0)
     with pytest.raises(ConfigError, match="cannot be made"):
-        bad = GradientFairClassifier(oracle=oracle, pos_label="yes", learning_rate=-1.0)
         bad.fit(table, labels)
     assert oracle.budget.spent_units == 0
 
