@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report
 from isonomy.common.report.schema import Group, Limits, ReportedAudit, ReportFile, ShownTable
 from isonomy.regulator.report import _words as words
+from isonomy.regulator.report._page import render
 
 M = 10_000  # millionths of a percentage point
 
@@ -120,3 +122,20 @@ def test_the_summary_names_what_got_worse_and_the_worst_intersection(empty: Repo
         words.headline(empty, [before, audited("after", table(gaps(1, 1), [FAIR] * 2))])
     )
     assert "No measured difference got larger" in better
+
+
+def test_people_who_stated_nothing_are_counted_and_left_out_of_ratios(empty: ReportFile) -> None:
+    shown = table({"demographic_parity": (M, 0, M)}, [FAIR, FAIR])
+    silent = Group(label="not stated", members=(2,), counts=(30_000_000, 34_000_000))
+    shown = shown.model_copy(
+        update={
+            "groups": (*shown.groups, silent),
+            "rates": {"selection_rate": (*shown.rates["selection_rate"], (M, M, M))},
+            "impact_ratios": (*shown.impact_ratios, None),
+        }
+    )
+    assert words.screen_verdict([shown], 800_000) == ("met", "")
+    after = audited("after", shown)
+    assert words.four_fifths(empty, after)[-1] == "not stated: left out of impact ratios."
+    page = render(empty.model_copy(update={"audits": (after,)})).decode()
+    assert re.search("not stated</td><td[^>]*>64</td><td[^>]*>left out of the calculation", page)

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from regulator_kit import GROUPS, Outcome, Regulator, fill_vault
 
+from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.regulator.vault.vault import MISSING, UNKNOWN, Vault
 
 GOOD = "id,sex\nann,female\nbo,male\ncy,\ndi,unknown\n"
@@ -44,6 +45,24 @@ def test_people_are_enrolled_and_gaps_are_groups_of_their_own(regulator: Regulat
     table = regulator.vault.read()
     assert table.ids == ("ann", "bo", "cy", "di")
     assert table.codes["sex"].tolist() == [0, 1, MISSING, UNKNOWN]
+
+
+def test_people_without_a_value_are_the_group_not_stated_if_it_is_declared(
+    regulator: Regulator,
+) -> None:
+    path = regulator.folder / "people.csv"
+    path.write_text("id,age\nann,young\nbo,\ncy,not stated\ndi,old\n")
+    wrong = regulator.run("enroll", path, "--attribute", "age", "--groups", "age=young,not stated")
+    assert wrong.code == 10, wrong.stderr
+    groups = ("--attribute", "age", "--groups", "age=young,old,not stated")
+    done = regulator.run("enroll", path, *groups, "--json", "--show-sizes")
+    assert done.json["sizes"] == {"age": {"young": 1, "old": 1, "(missing)": 1, "(unknown)": 1}}
+    table = regulator.vault.read()
+    assert table.codes["age"].tolist() == [0, MISSING, UNKNOWN, 1]
+    released = AttributeTable(
+        Cohort(table.ids), {"age": ["young", None, None, "old"]}, table.groups
+    )
+    assert released.codes("age").tolist() == [0, 2, 2, 1]
 
 
 def test_group_sizes_are_shown_on_request_only(regulator: Regulator) -> None:

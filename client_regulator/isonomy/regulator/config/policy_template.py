@@ -31,7 +31,7 @@ def policy_text(
         witness=_list(witness_copies),
         epsilon=_quoted(epsilon),
         delta=_quoted(delta),
-        groups=declared or '# sex = ["female", "male"]',
+        groups=declared or '# sex = ["female", "male", "not stated"]',
         strategies=_list(STRATEGIES),
         notions=_list(NOTIONS),
         per_run=_quoted(epsilon),

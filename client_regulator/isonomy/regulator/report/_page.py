@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from isonomy.common.agreements.notions import NOTIONS
 from isonomy.common.keys.party import fingerprint
+from isonomy.common.people.cohort import without_value
 from isonomy.common.report.audit_cells import MEASURES
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
 from isonomy.regulator.report import _svg as svg
@@ -35,6 +36,7 @@ def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
         limits=_limits,
         people=_people,
     )
+    environment.tests["without_value"] = without_value
     source = files("isonomy.regulator.report") / "templates" / "report.html.j2"
     template = environment.from_string(source.read_text(encoding="utf-8"))
     usable = [audit for audit in report.audits if audit.tables]

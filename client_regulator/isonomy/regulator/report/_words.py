@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
+from isonomy.common.people.cohort import without_value
 from isonomy.common.report.audit_cells import NOTION_RATES, notions_of
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
 
@@ -119,10 +120,13 @@ def screen_verdict(tables: Sequence[ShownTable], limit: int) -> tuple[Verdict, s
         (group.label, screened(ratio, limit))
         for table in tables
         for group, ratio in zip(table.groups, table.impact_ratios, strict=True)
+        if not without_value(group.label)
     ]
     below = [label for label, word in of_groups if word == "not met"]
     open_ones = [label for label, word in of_groups if word == "inconclusive"]
-    unmeasured = _unmeasured(tables, ["selection_rate"])
+    unmeasured = [
+        label for label in _unmeasured(tables, ["selection_rate"]) if not without_value(label)
+    ]
     unmeasured += [label for label, word in of_groups if word is None and label not in unmeasured]
     lines = [
         f"{words}: {', '.join(labels)}."
@@ -154,7 +158,8 @@ def four_fifths(report: ReportFile, audit: ReportedAudit) -> list[str]:
     for table in audit.tables:
         for group, ratio in zip(table.groups, table.impact_ratios, strict=True):
             if ratio is None:
-                sentences.append(f"{group.label}: {UNMEASURED}.")
+                why = "left out of impact ratios" if without_value(group.label) else UNMEASURED
+                sentences.append(f"{group.label}: {why}.")
                 continue
             value, low, high = (part / 1e6 for part in ratio)
             sentences.append(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.common.people.cohort import id_key, normalise_id
+from isonomy.common.people.cohort import NOT_STATED, id_key, normalise_id
 from isonomy.regulator.config.config import check_groups
 from isonomy.regulator.config.faults import AlreadyEnrolled
 from isonomy.regulator.vault.tables import MAX_SHOWN, Problems, Row
@@ -159,7 +159,9 @@ class _Coder:
     def __init__(self, name: str, labels: Sequence[str], unknown: Sequence[str]) -> None:
         self.name, self.labels = name, labels
         self._codes: dict[str | None, int | None] = {None: MISSING}
-        self._codes |= {label: number for number, label in enumerate(labels)}
+        self._codes |= {
+            label: UNKNOWN if label == NOT_STATED else number for number, label in enumerate(labels)
+        }
         self._unknown = {value.casefold() for value in unknown}
 
     def code(self, value: str | None) -> int | None:

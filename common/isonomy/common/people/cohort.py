@@ -23,6 +23,7 @@ from isonomy.common.base.merkle import merkle_root
 MAX_GROUPS = 1 << 12
 INTERSECTION = "*"
 _LABEL_JOIN = " × "
+NOT_STATED = "not stated"  # as an attribute's last group: people without a value, and nobody else
 
 
 def id_key(person: str) -> str:
@@ -112,7 +113,8 @@ class AttributeTable:
 
     A group's label list (`groups`) is declared, not read off the data: whether anybody has a rare
     value is itself private. A missing value (None) counts to the last group of its attribute in
-    every release, so that nobody learns whose value is missing.
+    every release, so that nobody learns whose value is missing. If that group is declared as
+    NOT_STATED, it holds nobody else; otherwise audits call it, say, "male or not stated".
     """
 
     def __init__(
@@ -138,6 +140,8 @@ class AttributeTable:
                 f"attribute {name!r} needs at least two distinct groups, declared {len(labels)}: "
                 "with one group there is nothing to compare"
             )
+        if not not_stated_fits(labels):
+            raise DataError(f"{name!r}: {NOT_STATED!r} is the last group, after two others or more")
         if len(column) != len(self.cohort):
             raise DataError(
                 f"attribute {name!r} has {len(column)} values for {len(self.cohort)} people"
@@ -159,6 +163,28 @@ class AttributeTable:
         for name in split_expression(expression, self.groups):
             total = total * len(self.groups[name]) + self._codes[name]
         return total
+
+
+def not_stated_fits(labels: Sequence[str]) -> bool:
+    """Whether NOT_STATED, if it is declared, stands last, with groups before it to compare."""
+    return NOT_STATED not in labels or (labels.index(NOT_STATED) == len(labels) - 1 >= 2)
+
+
+def without_value(label: str) -> bool:
+    """Whether a group, or one part of an intersection, is of people without a value."""
+    return NOT_STATED in label.split(_LABEL_JOIN)
+
+
+def shown_labels(expression: str, groups: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """`group_labels` for readers: a last group that takes in missing values says so."""
+    names = {
+        name: [
+            *labels[:-1],
+            labels[-1] if NOT_STATED in labels else f"{labels[-1]} or {NOT_STATED}",
+        ]
+        for name, labels in groups.items()
+    }
+    return group_labels(expression, names)
 
 
 def split_expression(expression: str, groups: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

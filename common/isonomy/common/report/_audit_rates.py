@@ -48,12 +48,14 @@ class GroupCounts:
     | counts | (groups, cells) | noised people per group and cell |
     | covariance | (groups, groups) | of one cell's noise between groups, in units of σ² |
     | sigma | | deviation of one released cell, in people |
+    | no_ratio | | numbers of the groups that have no impact ratio, nor are its base |
     """
 
     cells: Cells
     counts: Floats
     covariance: Floats
     sigma: float
+    no_ratio: tuple[int, ...] = ()
 
     def people(self) -> list[float | None]:
         """Noised group sizes; None where the noise drowns them."""
@@ -66,7 +68,7 @@ class Rates:
     """One rate of all groups; None where the noise drowns it."""
 
     def __init__(self, measure: Measure, groups: GroupCounts) -> None:
-        self.measure, self._groups = measure, groups
+        self.measure, self._groups, self.no_ratio = measure, groups, groups.no_ratio
         self._limits: dict[float, list[Estimate | None]] = {}  # by tail
         hits, among = list(measure.hits), list(measure.among)
         self._rates = [
@@ -152,12 +154,12 @@ def largest_difference(rates: Sequence[Rates]) -> Estimate | None:
 
 
 def impact_ratios(rates: Rates) -> list[Estimate | None]:
-    """Each group's rate over that of the most selected group.
+    """Each group's rate over that of the most selected group; `no_ratio` groups are left out.
 
     p_g / max_h p_h = min_h p_g / p_h, so low is the smallest of the plain lower limits, high the
     smallest of the upper limits at tail/(number of other groups); never above 1.
     """
-    groups = rates.known_groups()
+    groups = [g for g in rates.known_groups() if g not in rates.no_ratio]
     ratios: list[Estimate | None] = [None] * len(rates.estimates())
     if len(groups) < 2:
         return ratios

@@ -17,12 +17,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import DataError
-from isonomy.common.people.cohort import INTERSECTION, group_count, group_labels, split_expression
+from isonomy.common.people.cohort import (
+    INTERSECTION,
+    group_count,
+    shown_labels,
+    split_expression,
+    without_value,
+)
 from isonomy.common.report._audit_rates import Findings, GroupCounts, findings_of
 from isonomy.common.report.audit_cells import Cells
 
@@ -32,6 +39,13 @@ MAX_SHOWN_GROUPS = 128  # beyond that a table tells nobody anything, and takes m
 MILLION = 1_000_000
 
 Floats = NDArray[np.float64]
+
+
+class Labelled(Protocol):
+    """Anything with a group's name."""
+
+    @property
+    def label(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -88,27 +102,31 @@ class NoisedCounts:
         large, small = list[ShownGroup](), list[ShownGroup]()
         for group in self._sets(attribute):
             (large if self._people(group) >= smallest_group else small).append(group)
+        # People without a value are nobody's pool: they would change what the others show.
+        pooled = [group for group in small if not without_value(group.label)]
         pool = ShownGroup(
-            " or ".join(group.label for group in small),
-            tuple(sorted(member for group in small for member in group.members)),
+            " or ".join(group.label for group in pooled),
+            tuple(sorted(member for group in pooled for member in group.members)),
         )
-        if len(small) > 1 and self._people(pool) >= smallest_group:
-            large, small = [*large, pool], []
+        if len(pooled) > 1 and self._people(pool) >= smallest_group:
+            large, small = [*large, pool], [group for group in small if group not in pooled]
         return AuditTable(
             attribute,
             tuple(large),
             tuple(group.label for group in small),
-            self._counts_of([group.members for group in large]),
+            self._counts_of(large),
         )
 
     def _people(self, group: ShownGroup) -> float:
         return float(self.counts[list(group.members)].sum())
 
-    def _counts_of(self, sets: Sequence[Sequence[int]]) -> GroupCounts:
+    def _counts_of(self, groups: Sequence[ShownGroup]) -> GroupCounts:
         """The counts of sets of released groups, with the covariance of their noise."""
+        sets = [group.members for group in groups]
         counts = np.array([self.counts[list(members)].sum(axis=0) for members in sets])
         counts = np.round(counts.reshape(len(sets), self.counts.shape[1]) * MILLION) / MILLION
-        return GroupCounts(self.cells, counts, noise_covariance(sets, len(self.counts)), self.sigma)
+        covariance = noise_covariance(sets, len(self.counts))
+        return GroupCounts(self.cells, counts, covariance, self.sigma, no_ratio_of(groups))
 
     def _sets(self, attribute: str) -> list[ShownGroup]:
         """The groups of a coarser attribute as sets of the released ones."""
@@ -120,8 +138,13 @@ class NoisedCounts:
             code = code * len(self.groups[name]) + index[names.index(name)]
         return [
             ShownGroup(label, tuple(np.flatnonzero(code == number).tolist()))
-            for number, label in enumerate(group_labels(attribute, self.groups))
+            for number, label in enumerate(shown_labels(attribute, self.groups))
         ]
+
+
+def no_ratio_of(groups: Sequence[Labelled]) -> tuple[int, ...]:
+    """Numbers of the groups of people without a value: impact ratios leave them out."""
+    return tuple(number for number, group in enumerate(groups) if without_value(group.label))
 
 
 def check_shown(expression: str, groups: Mapping[str, Sequence[str]]) -> None:
