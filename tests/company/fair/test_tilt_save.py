@@ -31,7 +31,10 @@ def fitted() -> tuple[FairClassifier, pd.DataFrame]:
     y = np.where(X["x"] + a + rng.normal(0, 0.5, n) > 0.5, "yes", "no")
     oracle = LocalOracle.rehearse(range(n), {"sex": a.astype(str).tolist()}, epsilon=9, delta=1e-5)
     base = make_pipeline(OneHotEncoder(handle_unknown="ignore"), LogisticRegression())
-    return FairClassifier(base, oracle=oracle, pos_label="yes", random_state=0).fit(X, y), X
+    clf = FairClassifier(
+        base, oracle=oracle, pos_label="yes", keep_selection_rate=True, random_state=0
+    )
+    return clf.fit(X, y), X
 
 
 def test_the_same_decisions_come_back(fitted: Any, tmp_path: Path) -> None:
@@ -108,7 +111,9 @@ def test_releases_survive_the_disk_and_serve_again(fitted: Any, tmp_path: Path) 
     y = np.where(clf._outcome.view.land.y == 1, "yes", "no")
     spent = clf.oracle.budget.spent_units
     other = [
-        FairClassifier(clf.estimator, oracle=clf.oracle, pos_label="yes", releases=r).fit(X, y)
+        FairClassifier(
+            clf.estimator, oracle=clf.oracle, pos_label="yes", keep_selection_rate=True, releases=r
+        ).fit(X, y)
         for r in (clf.releases_, again)
     ]
     np.testing.assert_array_equal(other[0].predict(X), other[1].predict(X))

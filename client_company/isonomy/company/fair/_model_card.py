@@ -14,6 +14,7 @@ def card_json(report: Report, state: dict[str, Any], model_sha256: str) -> dict[
         "strategy": "tilt",
         "notion": report.notion,
         "pos_label": report.pos_label,
+        "threshold": report.threshold,
         "tolerance": report.tolerance,
         "attributes": list(report.attributes),
         "groups": list(report.groups),
@@ -51,6 +52,12 @@ def card_markdown(report: Report, card: dict[str, Any]) -> str:
         ("Kept at", card["base_model"]["reference"] or "beside this card, or with its owner"),
         ("Notion", f"{report.notion}, tolerance {report.tolerance:g}"),
         ("Selected means", f"decision = {report.pos_label}"),
+        (
+            "Rule of the base model",
+            "the most probable class"
+            if report.threshold is None
+            else f"selected at a probability of {report.threshold:.4g} and above",
+        ),
         ("Attributes", ", ".join(report.attributes)),
         ("Groups", ", ".join(report.groups)),
         ("Violation of the base model", _pm(report.base_violation, report.base_deviation)),

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +35,7 @@ from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.channel import Needs
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.fair.inputs import checks
-from isonomy.company.fair.inputs.base import check_base, fit_base
+from isonomy.company.fair.inputs.base import check_base, check_threshold, cut_of, fit_base
 from isonomy.company.fair.inputs.features import fit_features
 from isonomy.company.fair.inputs.people import People
 from isonomy.company.fair.onnx_export import Schema, export
@@ -46,11 +47,12 @@ from isonomy.company.fair.tilt.report import (
     Point,
     Seconds,
     Terms,
+    extreme_selection,
     measure,
     report_of,
     report_of_exactly_fair,
 )
-from isonomy.company.fair.tilt.rule import Tilt, decide
+from isonomy.company.fair.tilt.rule import Tilt, base_margins, decide
 from isonomy.company.fair.tilt.search import search
 from isonomy.company.fair.tilt.strategy import Outcome, base_is_fair, reuse, run, settle
 
@@ -61,6 +63,10 @@ _SHARED = ("oracle", "releases")  # handles, not settings: a clone must not copy
 _TOLERANCES = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
 
 NEEDS = Needs("FairClassifier", filtered=False)
+
+
+class ExtremeSelectionWarning(UserWarning):
+    """Nearly everybody or nobody is selected after the tilt."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     | epsilon | how much of the plan to spend; None: all that it has left |
     | attribute | an attribute, an intersection "sex*race", or several; None: the only one |
     | pos_label | the favourable decision; None: 1, for classes 0/1, -1/1 and booleans |
+    | threshold | select at this probability and above; None: as the base model itself decides |
     | keep_selection_rate | keep the base model's share of positives (two classes) |
     | in_training | also retrain a `TorchClassifier` with the proxy's weights in its loss |
     | releases | reuse these, spend nothing |
@@ -97,7 +104,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     | audits | number of audits that share 40 % of the budget |
 
     After `fit`: `base_estimator_` (fitted), `report_`, `releases_` (keep them), `classes_`,
-    `pos_label_`.
+    `pos_label_`,
+    `cut_` (who is above it is selected, before the tilt).
     """
 
     def __init__(
@@ -110,6 +118,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         epsilon: float | None = None,
         attribute: str | Sequence[str] | None = None,
         pos_label: Any = None,
+        threshold: float | None = None,
         keep_selection_rate: bool = False,
         in_training: bool = False,
         releases: Releases | None = None,
@@ -124,6 +133,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self.epsilon = epsilon
         self.attribute = attribute
         self.pos_label = pos_label
+        self.threshold = threshold
         self.keep_selection_rate = keep_selection_rate
         self.in_training = in_training
         self.releases = releases
@@ -163,7 +173,12 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self.fair_estimator_ = self.base_estimator_
         self.schema_ = Schema.of(task.X)
         proba = proba[:, self.class_order_]
-        problem = Problem(task.people, task.labels, proba, task.events, self.keep_selection_rate)
+        self.cut_ = cut_of(
+            self.base_estimator_, self.threshold, task.X, self.pos_label_, self.class_order_
+        )
+        problem = Problem(
+            task.people, task.labels, proba, task.events, self.keep_selection_rate, self.cut_
+        )
 
         started = time.perf_counter()
         if isinstance(task.terms, Releases):
@@ -215,6 +230,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             check_trainable(self.estimator)
         base = HistGradientBoostingClassifier() if self.estimator is None else self.estimator
         check_base(base, labels, self.cv)
+        check_threshold(base, self.threshold, len(self.classes_))
         return base
 
     def _buy(self, problem: Problem, task: _Task, prices: Prices) -> Outcome:
@@ -249,10 +265,13 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         """Take over an outcome as this classifier's rule and report."""
         events = outcome.view.land.events
         self.model_ = TiltedModel(
-            outcome.features, outcome.proxy, outcome.tilt, events, outcome.retrained
+            outcome.features, outcome.proxy, outcome.tilt, events, outcome.retrained, self.cut_
         )
         budget = checks.checked_oracle(self.oracle, NEEDS).budget
         self.report_ = report_of(outcome, self._terms(), budget, seconds)
+        extreme = extreme_selection(self.report_.selection_rate)
+        if extreme and outcome.returned != "base":
+            warnings.warn(extreme, ExtremeSelectionWarning, stacklevel=3)
         self._outcome: Outcome | None = outcome
         self._seconds = seconds
         self.releases_: Releases | None = outcome.releases
@@ -260,13 +279,14 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
 
     def _terms(self) -> Terms:
         names = (self.notion,) if isinstance(self.notion, str) else tuple(self.notion)
-        return Terms(" + ".join(names), str(self.pos_label_))
+        threshold = round(self.cut_, 15) if len(self.classes_) == 2 else None
+        return Terms(" + ".join(names), str(self.pos_label_), threshold)
 
     def _keep_base(self, problem: Problem, task: _Task, seconds: Seconds) -> FairClassifier:
         """Decisions that never differ within an event are exactly fair: nothing to buy."""
         groups = tuple(label for name in task.attributes for label in task.oracle.labels(name))
         none = Tilt.none(len(groups), len(problem.events))
-        self.model_ = TiltedModel(None, None, none, problem.events, retrained=False)
+        self.model_ = TiltedModel(None, None, none, problem.events, retrained=False, cut=self.cut_)
         self.report_ = report_of_exactly_fair(
             problem, self._terms(), task.attributes, groups, task.oracle.budget, seconds
         )
@@ -276,7 +296,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     # --- Predict -------------------------------------------------------------------------------
 
     def predict_proba(self, X: Any) -> Floats:
-        """(n, classes) tilted scores; their largest is what `predict` decides."""
+        """(n, classes) tilted scores; the largest, or one above the cut-off, is what is decided."""
         check_is_fitted(self, "model_")
         validate_data(self, X, skip_check_array=True, reset=False)
         fair, base = self._scores(X)
@@ -366,7 +386,7 @@ def _one_column(y: Any) -> NDArray[Any]:
 
 
 def _never_differs(problem: Problem) -> bool:
-    decided = decide(problem.proba[:, 1:] - problem.proba[:, :1])
+    decided = decide(base_margins(problem.proba, problem.cut))
     return not centred(problem.events, decided, problem.y, problem.people.weight)[0].any()
 
 

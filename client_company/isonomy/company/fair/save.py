@@ -124,6 +124,7 @@ def load_model(folder: str | Path, *, estimator: Any = None, trust: bool = False
     )
     try:
         classifier.model_ = unpack(TiltedModel, state["model"], arrays)
+        classifier.cut_ = classifier.model_.cut
         classifier.report_ = unpack(Report, state["report"], arrays)
         classes = class_numbers(state["classes"], len(state["classes"]), state["pos_label"])
         classifier.pos_label, classifier.pos_label_ = state["pos_label"], classes.pos_label
@@ -163,7 +164,10 @@ def _base(folder: Path, base: dict[str, Any], estimator: Any, trust: bool) -> tu
             "in the folder; a pickle can run any code, so trust only what you saved yourself"
         )
     if not base.get("sha256") or not (folder / BASE).exists():
-        raise ConfigError("this folder holds no base model; give it as estimator=…")
+        raise ConfigError(
+            "this folder holds no base model: it was saved without trust=True. Give it as "
+            "estimator=…, fitted"
+        )
     if _sha256(folder / BASE) != base["sha256"]:
         raise VerificationError(f"{folder / BASE} is not the file that {MODEL} describes")
     first, second = joblib.load(folder / BASE)

@@ -1,4 +1,8 @@
-"""The base model: fitted on all rows, and scored out of fold for everything that is audited."""
+"""The base model: fitted on all rows, and scored out of fold for everything that is audited.
+
+Its decision is P(favourable | x) > cut, and the cut is read off the model itself where it has a
+rule of its own (scikit-learn's FixedThresholdClassifier and TunedThresholdClassifierCV).
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.model_selection import GroupKFold, StratifiedKFold, cross_val_predict
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GroupKFold,
+    StratifiedKFold,
+    TunedThresholdClassifierCV,
+    cross_val_predict,
+)
+from sklearn.pipeline import Pipeline
 
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.company.fair.inputs.people import People
 from isonomy.company.fair.tilt.report import Seconds
+from isonomy.company.fair.tilt.rule import HALF
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+TIE = 1e-6  # of probabilities: single precision cannot tell more
 
 
 def check_base(base: Any, labels: Ints, folds: int) -> None:
@@ -56,3 +72,76 @@ def fit_base(
     if proba.shape[1] != labels.max() + 1 or not np.isfinite(proba).all():
         raise DataError("the base model's predict_proba gives no finite number per class")
     return fitted, np.asarray(proba, dtype=np.float64), seconds
+
+
+# --- The rule ------------------------------------------------------------------------------------
+
+
+def check_threshold(base: Any, threshold: Any, classes: int) -> None:
+    """Refuse a threshold that cannot be, or that is one rule too many."""
+    if threshold is None:
+        return
+    if (
+        isinstance(threshold, bool)
+        or not isinstance(threshold, int | float)
+        or not 0 < threshold < 1
+    ):
+        raise ConfigError(f"threshold is a probability between 0 and 1; got {threshold!r}")
+    if classes != 2:
+        raise ConfigError(f"threshold needs two classes; there are {classes}")
+    if isinstance(_deciding(base), FixedThresholdClassifier | TunedThresholdClassifierCV):
+        raise ConfigError(
+            f"{type(_deciding(base)).__name__} has a cut-off already; leave threshold out, or give "
+            "the model without its wrapper"
+        )
+
+
+def cut_of(fitted: Any, threshold: float | None, X: Any, pos_label: Any, order: Ints) -> float:
+    """The cut of the rule that is really in use: who is above it is selected.
+
+    Refuses a model whose `predict` is not a rule on its probabilities: the tilt would move, and the
+    report describe, a model that nobody runs. A tie may go either way.
+    """
+    if threshold is not None:
+        return float(np.nextafter(threshold, 0.0))  # f > cut is f >= threshold
+    proba = np.asarray(fitted.predict_proba(X), dtype=np.float64)[:, order]
+    decisions = np.asarray(fitted.predict(X))
+    if len(order) > 2:
+        chosen = (decisions[:, None] == fitted.classes_[order]) * proba
+        return _agreed(chosen.max(axis=1) < proba.max(axis=1) - TIE, HALF)
+    selected, favourable = decisions == pos_label, proba[:, 1]
+    cuts = _own_cuts(_deciding(fitted))
+    wrong = [(selected != (favourable > cut)) & (abs(favourable - cut) > TIE) for cut in cuts]
+    best = int(np.argmin([each.sum() for each in wrong]))
+    return _agreed(wrong[best], cuts[best])
+
+
+def _agreed(wrong: NDArray[np.bool_], cut: float) -> float:
+    if wrong.any():
+        raise ConfigError(
+            f"the base model's predict disagrees with its probabilities for {int(wrong.sum())} of "
+            f"{len(wrong)} rows, so a tilt of the probabilities would move a model that nobody "
+            "runs. Nothing was spent. Give its cut-off (threshold=… or scikit-learn's "
+            "FixedThresholdClassifier on predict_proba), or calibrate it (CalibratedClassifierCV)."
+        )
+    return cut
+
+
+def _deciding(model: Any) -> Any:
+    """The part of a pipeline, search or frozen model that decides."""
+    if isinstance(model, Pipeline):
+        return _deciding(model.steps[-1][1])
+    if isinstance(model, FrozenEstimator):
+        return _deciding(model.estimator)
+    return _deciding(model.best_estimator_) if hasattr(model, "best_estimator_") else model
+
+
+def _own_cuts(model: Any) -> list[float]:
+    """What the cut may be: the wrapper's threshold is for one of the two classes."""
+    if isinstance(model, TunedThresholdClassifierCV):
+        threshold = float(model.best_threshold_)
+    elif isinstance(model, FixedThresholdClassifier) and model.threshold != "auto":
+        threshold = float(model.threshold)
+    else:
+        return [HALF]
+    return [float(np.nextafter(threshold, -np.inf)), 1.0 - threshold]

@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline
 
@@ -44,6 +46,10 @@ def class_probabilities(graph: Graph, model: Any, value: Table | Matrix) -> str:
         for _, step in model.steps[:-1]:
             value = transformed(graph, step, value)
         return class_probabilities(graph, model.steps[-1][1], value)
+    if isinstance(model, FixedThresholdClassifier | TunedThresholdClassifierCV):
+        return class_probabilities(graph, model.estimator_, value)  # the cut is the rule's
+    if isinstance(model, FrozenEstimator):
+        return class_probabilities(graph, model.estimator, value)
     if _is_torch(model):
         inputs = coded(graph, model.coder_, value)
         return graph.op("Softmax", torch_logits(graph, model.module_, inputs), axis=1)

@@ -26,7 +26,7 @@ from isonomy.company.fair.onnx_export._graph import (
 from isonomy.company.fair.onnx_export.schema import MISSING_TEXT
 from isonomy.company.fair.tilt.analysis import Proxy, with_last
 from isonomy.company.fair.tilt.model import TiltedModel
-from isonomy.company.fair.tilt.rule import costs
+from isonomy.company.fair.tilt.rule import HALF, costs
 
 Floats = NDArray[np.float64]
 
@@ -170,7 +170,7 @@ def tilted_margins(
     graph: Graph, model: TiltedModel, value: Table | Matrix, proba: str, score: str, classes: int
 ) -> str:
     """(n, classes − 1) `model.margins`."""
-    margin = graph.op("Sub", graph.pick(proba, range(1, classes)), graph.pick(proba, [0]))
+    margin = _base_margins(graph, proba, classes, model.cut)
     if model.features is None or model.proxy is None or not model.tilt.size:
         return margin
     phi = _phi(graph, model.features, value, score)
@@ -182,6 +182,14 @@ def tilted_margins(
     if model.tilt.offset:
         margin = graph.op("Add", margin, graph.constant(np.array(model.tilt.offset)))
     return margin
+
+
+def _base_margins(graph: Graph, proba: str, classes: int, cut: float) -> str:
+    """(n, classes − 1) `rule.base_margins`."""
+    if cut == HALF:
+        return graph.op("Sub", graph.pick(proba, range(1, classes)), graph.pick(proba, [0]))
+    above = graph.op("Sub", graph.pick(proba, [1]), graph.constant(np.array(cut)))
+    return graph.op("Add", above, above)
 
 
 def _cost_weights(model: TiltedModel, proxy: Proxy, classes: int) -> Floats:
@@ -204,9 +212,9 @@ def decided(graph: Graph, margin: str, classes: int) -> str:
     return graph.op("Reshape", best, flat)
 
 
-def tilted_probabilities(graph: Graph, proba: str, margin: str, classes: int) -> str:
+def tilted_probabilities(graph: Graph, proba: str, margin: str, classes: int, cut: float) -> str:
     """(n, classes) nearest point of the simplex (`rule.probabilities`)."""
-    plain = graph.op("Sub", graph.pick(proba, range(1, classes)), graph.pick(proba, [0]))
+    plain = _base_margins(graph, proba, classes, cut)
     change = _with_zero(graph, graph.op("Sub", margin, plain), classes)
     mean = graph.op("ReduceMean", change, graph.constant(np.array([1])))
     scores = graph.op("Sub", graph.op("Add", proba, change), mean)

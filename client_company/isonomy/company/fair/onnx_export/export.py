@@ -112,7 +112,9 @@ def _build(classifier: FairClassifier, schema: Schema) -> Any:
     if rule.retrained:
         fair = by_number(classifier.fair_estimator_)
     margin = tilted_margins(graph, rule, value, fair, score, classes)
-    proba = tilted_probabilities(graph, fair, margin, classes) if rule.tilt.size else fair
+    proba = fair
+    if rule.tilt.size:
+        proba = tilted_probabilities(graph, fair, margin, classes, rule.cut)
     proba = graph.pick(proba, np.argsort(order).tolist())
     names, element = _class_names(classifier.classes_[order])
     decision = graph.op("Gather", graph.constant(names), decided(graph, margin, classes), axis=0)
@@ -160,8 +162,11 @@ def _check(classifier: FairClassifier, schema: Schema, content: bytes, X: Any) -
         raise VerificationError(
             "the ONNX form of this model gives other probabilities than the model; not written"
         )
-    top = np.sort(expected, axis=1)
-    clear = top[:, -1] - top[:, -2] > 4 * AGREE
+    if expected.shape[1] == 2:
+        clear = abs(expected[:, classifier.class_order_[1]] - classifier.cut_) > 2 * AGREE
+    else:
+        top = np.sort(expected, axis=1)
+        clear = top[:, -1] - top[:, -2] > 4 * AGREE
     if (onnx_decisions[clear] != np.asarray(decisions)[clear]).any():
         raise VerificationError("the ONNX form of this model decides otherwise; not written")
 

@@ -15,7 +15,7 @@ from isonomy.company.fair.inputs.proxy import Geometry, fit_posterior
 from isonomy.company.fair.tilt._audits import Audit, Knowledge, Stratum
 from isonomy.company.fair.tilt.notions import Event, centred
 from isonomy.company.fair.tilt.releases import Releases
-from isonomy.company.fair.tilt.rule import Tilt, costs
+from isonomy.company.fair.tilt.rule import HALF, Tilt, costs
 from isonomy.company.fair.tilt.search import Landscape
 
 Floats = NDArray[np.float64]
@@ -35,6 +35,7 @@ class Problem:
     proba: Floats  # (rows, classes)
     events: tuple[Event, ...]
     keep_selection_rate: bool = False
+    cut: float = HALF  # of the base model's rule
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ class Analyst:
             member=problem.people.unfold(member),
             counts=counts,
             slack=np.zeros_like(counts),
+            cut=problem.cut,
         )
         base, _ = land.decide(Tilt.none(*land.shape))
         if problem.keep_selection_rate:

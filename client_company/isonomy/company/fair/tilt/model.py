@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from isonomy.company.fair.inputs.features import FeatureMap
 from isonomy.company.fair.tilt.analysis import Proxy
 from isonomy.company.fair.tilt.notions import Event
-from isonomy.company.fair.tilt.rule import Tilt, costs, decide, margins, probabilities
+from isonomy.company.fair.tilt.rule import Tilt, base_margins, costs, decide, margins, probabilities
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,14 +26,15 @@ class TiltedModel:
     tilt: Tilt
     events: tuple[Event, ...]
     retrained: bool  # the deciding model is the twin, not the base model
+    cut: float  # of the base model's rule: who is above it is selected
 
     def margins(self, X: Any, proba: Floats, score: Floats) -> Floats:
         """(n, classes − 1). proba: of the deciding model; score: of the base model, for φ."""
         if self.features is None or self.proxy is None or not self.tilt.size:
-            return proba[:, 1:] - proba[:, :1]
+            return base_margins(proba, self.cut)
         rows = self.features.rows(X, score if self.features.bins else None)
         cost = costs(self.events, proba, self.proxy(rows), self.proxy.shares)
-        return margins(proba, cost, self.tilt)
+        return margins(proba, cost, self.tilt, self.cut)
 
     def decide(self, X: Any, proba: Floats, score: Floats) -> Ints:
         return decide(self.margins(X, proba, score))
@@ -41,4 +42,4 @@ class TiltedModel:
     def probabilities(self, X: Any, proba: Floats, score: Floats) -> Floats:
         if not self.tilt.size:
             return proba
-        return probabilities(proba, self.margins(X, proba, score))
+        return probabilities(proba, self.margins(X, proba, score), self.cut)

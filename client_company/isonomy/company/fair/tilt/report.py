@@ -12,9 +12,10 @@ from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.sums.oracle import Budget
 from isonomy.company.fair.tilt.analysis import Problem, View
 from isonomy.company.fair.tilt.notions import Event
-from isonomy.company.fair.tilt.rule import Tilt, decide
+from isonomy.company.fair.tilt.rule import Tilt, base_margins, decide
 from isonomy.company.fair.tilt.strategy import Outcome
 
+EXTREME = 0.02  # a warning is written when fewer are selected, or fewer are not
 FELL = 0.8  # a note is written when the share of positives falls below this part of what it was
 
 
@@ -30,6 +31,7 @@ class Report:
 
     notion: str
     pos_label: str  # the favourable decision: what "selected" means
+    threshold: float | None  # select at this probability and above; None: three or more classes
     tolerance: float
     attributes: tuple[str, ...]
     groups: tuple[str, ...]
@@ -73,8 +75,9 @@ class Report:
         lines = [
             self._before(),
             self._what_was_done(),
-            f"Selected means decision = {self.pos_label}: {self.base_selection_rate:.1%} of the "
-            f"people before, {self.selection_rate:.1%} after.",
+            f"Selected means decision = {self.pos_label}{self._rule()}: "
+            f"{self.base_selection_rate:.1%} of the people before, {self.selection_rate:.1%} "
+            "after.",
             f"Privacy: ε = {self.epsilon_spent:.3g} spent on this model at δ = {self.delta:g}; "
             f"the plan certifies ε = {self.epsilon_cap:.3g}.",
             f"Time: {self.seconds_base:.2f} s for one fit of the base model, "
@@ -82,6 +85,11 @@ class Report:
             f"fairness ({self.time_ratio:.1f} fits of the base model).",
         ]
         return "\n".join([*lines, *self.notes])
+
+    def _rule(self) -> str:
+        if self.threshold in (None, 0.5):
+            return ""
+        return f" (the base model selects at a probability of {self.threshold:.4g} and above)"
 
     def _before(self) -> str:
         subject = f"The base model's {_words(self.notion)} violation on "
@@ -188,6 +196,7 @@ class Terms:
 
     notion: str
     pos_label: str
+    threshold: float | None
 
 
 def report_of(outcome: Outcome, terms: Terms, budget: Budget, seconds: Seconds) -> Report:
@@ -217,7 +226,7 @@ def report_of_exactly_fair(
     seconds: Seconds,
 ) -> Report:
     """Decisions that never differ within an event are fair whatever the groups are."""
-    decided = decide(problem.proba[:, 1:] - problem.proba[:, :1])
+    decided = decide(base_margins(problem.proba, problem.cut))
     favourable = problem.proba.shape[1] - 1
     error = float(np.mean(decided != problem.y))
     rate = float(np.mean(decided == favourable))
@@ -272,6 +281,17 @@ def _shared_fields(
     }
 
 
+def extreme_selection(rate: float) -> str:
+    """What to say where nearly everybody or nobody is selected; nothing otherwise."""
+    if EXTREME <= rate <= 1 - EXTREME:
+        return ""
+    who = "nobody" if rate < EXTREME else "everybody"
+    return (
+        f"After the tilt nearly {who} is selected ({rate:.1%}): equal rates, but hardly a "
+        "decision. keep_selection_rate=True keeps the base model's rate."
+    )
+
+
 def _unmeasured(outcome: Outcome) -> tuple[str, ...]:
     """Labels of the groups whose rates the budget cannot measure, in at least one event."""
     measured = outcome.releases.measured(outcome.view.land.events).all(axis=1)
@@ -285,6 +305,8 @@ def _notes(outcome: Outcome, before: Measures, after: Measures) -> tuple[str, ..
         notes.append(
             f"The violations say nothing about {_listed(small)}: too few people for this budget."
         )
+    if outcome.returned != "base" and (extreme := extreme_selection(after.selection_rate)):
+        notes.append(extreme)
     slack = outcome.view.land.slack
     if after.selection_rate < FELL * before.selection_rate:
         notes.append(

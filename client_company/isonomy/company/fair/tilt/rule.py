@@ -13,7 +13,7 @@ class j for x brings about, by the proxy g_a(x, y) and the shares p:
 
 With two classes, W_ae = C_ae1 − C_ae0 and the rule is that of docs/tilt.md,
 
-    h(x) = 1[ 2f(x) − 1 − Σ λ_ae W_ae(x) > 0 ].
+    h(x) = 1[ 2(f(x) − c) − Σ λ_ae W_ae(x) > 0 ],    c the base model's cut-off, 1/2 by default.
 
 Neither attribute nor label is used. Costs are kept relative to class 0, so two classes need one
 column per (group, event) pair.
@@ -31,6 +31,8 @@ from isonomy.company.fair.tilt.notions import Event
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+HALF = 0.5  # the cut-off of a model that takes the more probable class
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,18 @@ def costs(events: Sequence[Event], proba: Floats, proxy: Floats, shares: Floats)
     return columns.reshape(classes - 1, len(proba), -1)
 
 
-def margins(proba: Floats, cost: Floats, tilt: Tilt) -> Floats:
-    """(n, classes − 1) score of each class less that of class 0."""
-    tilted = proba[:, 1:] - proba[:, :1] - (cost @ tilt.lam.reshape(-1)).T
+def base_margins(proba: Floats, cut: float = HALF) -> Floats:
+    """(n, classes − 1) score of each class less that of class 0, before any tilt.
+
+    `cut` is for two classes: who is above it is selected. The sign of f − cut is exact in floating
+    point, so that nobody changes sides by rounding.
+    """
+    return proba[:, 1:] - proba[:, :1] if cut == HALF else 2.0 * (proba[:, 1:] - cut)
+
+
+def margins(proba: Floats, cost: Floats, tilt: Tilt, cut: float = HALF) -> Floats:
+    """(n, classes − 1) the same after the tilt."""
+    tilted = base_margins(proba, cut) - (cost @ tilt.lam.reshape(-1)).T
     return np.asarray(tilted + tilt.offset if tilt.offset else tilted)
 
 
@@ -92,13 +103,13 @@ def decide(margin: Floats) -> Ints:
     return np.asarray(np.argmax(np.hstack([np.zeros((len(margin), 1)), margin]), axis=1), np.int64)
 
 
-def probabilities(proba: Floats, margin: Floats) -> Floats:
+def probabilities(proba: Floats, margin: Floats, cut: float = HALF) -> Floats:
     """Tilted scores as probabilities: the point of the simplex nearest to them.
 
-    Keeps the order of the classes, hence the decision; equals `proba` where nothing is tilted.
-    For two classes it is f − ΣλW/2, clipped to [0, 1].
+    Keeps the order of the classes (or the side of the cut-off), hence the decision; equals `proba`
+    where nothing is tilted. For two classes it is f − ΣλW/2, clipped to [0, 1].
     """
-    shift = margin - (proba[:, 1:] - proba[:, :1])  # (n, K − 1) what the tilt added
+    shift = margin - base_margins(proba, cut)  # (n, K − 1) what the tilt added
     change = np.hstack([np.zeros((len(proba), 1)), shift])
     return _onto_simplex(proba + change - change.mean(axis=1, keepdims=True))
 

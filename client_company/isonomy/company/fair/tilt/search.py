@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 
 from isonomy.company.fair.tilt.notions import Event, centred
-from isonomy.company.fair.tilt.rule import Tilt, decide, margins
+from isonomy.company.fair.tilt.rule import HALF, Tilt, base_margins, decide, margins
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -49,6 +49,7 @@ class Landscape:
     counts: Floats  # (groups, events) people of each group among an event's members
     slack: Floats  # (groups, events) what cannot be measured
     keep_rate: float | None = None  # share of positives to keep
+    cut: float = HALF  # of the base model's rule
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -66,13 +67,23 @@ class Landscape:
     def decide(self, tilt: Tilt) -> tuple[Ints, Tilt]:
         """Decisions, and the tilt with the offset that keeps the selection rate, if asked for."""
         if self.keep_rate is None or not tilt.size:
-            return decide(margins(self.proba, self.cost, tilt)), tilt
-        margin = margins(self.proba, self.cost, Tilt(tilt.lam))
+            return decide(margins(self.proba, self.cost, tilt, self.cut)), tilt
+        margin = margins(self.proba, self.cost, Tilt(tilt.lam), self.cut)
         offset = -weighted_quantile(margin[:, 0], self.weight, 1 - self.keep_rate)
         return decide(margin + offset), Tilt(tilt.lam, offset)
 
     def error(self, decided: Ints) -> float:
         return float(self.weight @ (decided != self.y) / self.weight.sum())
+
+    def loss(self, decided: Ints) -> float:
+        """The error, with the two mistakes weighed as the cut-off weighs them.
+
+        Selecting above c is best where a wrong selection costs c and a wrong refusal 1 − c.
+        """
+        if self.cut == HALF:
+            return self.error(decided)
+        price = np.where(decided == 1, 2 * self.cut, 2 * (1 - self.cut))
+        return float(self.weight @ (price * (decided != self.y)) / self.weight.sum())
 
     def violation(self, rates: Floats) -> float:
         """Largest difference of two groups' rates."""
@@ -171,7 +182,7 @@ class _Dual:
         self._basis = _free_basis(land.blocks, land.shape[0])  # (groups, free)
         self._bound = np.array([event.tolerance / 2 for event in land.events]) + land.slack
         self._share = land.weight / land.weight.sum()
-        self._margin = land.proba[:, 1:] - land.proba[:, :1]
+        self._margin = base_margins(land.proba, land.cut)
 
     def minimise(self, start: Tilt) -> tuple[Tilt, Floats]:
         """argmin D, and the soft proxy rates (groups, events) there."""
@@ -233,7 +244,7 @@ def _free_basis(blocks: Sequence[slice], groups: int) -> Floats:
 def merit(land: Landscape, tilt: Tilt) -> float:
     """Error plus twice the excess: what the polish makes small."""
     decided, _ = land.decide(tilt)
-    return land.error(decided) + EXCHANGE * max(0.0, land.excess(land.rates(decided)))
+    return land.loss(decided) + EXCHANGE * max(0.0, land.excess(land.rates(decided)))
 
 
 def polish(land: Landscape, tilt: Tilt) -> Tilt:

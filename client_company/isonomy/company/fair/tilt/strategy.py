@@ -1,8 +1,9 @@
 """`tilt`, the default strategy, on one page.
 
-    h(x) = 1[ 2 f(x) − 1 − Σ_{a,e} λ_ae W_ae(x) > 0 ],    Σ_a λ_ae = 0 for each event e
+    h(x) = 1[ 2(f(x) − c) − Σ_{a,e} λ_ae W_ae(x) > 0 ],    Σ_a λ_ae = 0 for each event e
 
-f is the base model (out-of-fold on the people of the releases), W comes from the proxy g(x[, y]).
+f is the base model (out-of-fold on the people of the releases), c its cut-off, W comes from the
+proxy g(x[, y]).
 
     1. counts      people per group (and label)                           4 % of μ²
     2. moments     Σ φ(x) per group (and label) → proxy (proxy.py)       56 %
@@ -142,4 +143,4 @@ def settle(view: View, tilt: Tilt, base_view: View) -> tuple[Tilt, Returned]:
 
 def _error_and_violation(land: Landscape, tilt: Tilt) -> tuple[float, float]:
     decided, _ = land.decide(tilt)
-    return land.error(decided), land.violation(land.rates(decided))
+    return land.loss(decided), land.violation(land.rates(decided))

@@ -21,7 +21,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.company.fair.tilt.analysis import View
-from isonomy.company.fair.tilt.rule import decide
+from isonomy.company.fair.tilt.rule import base_margins, decide
 from isonomy.company.fair.tilt.search import Landscape
 from isonomy.company.fair.torch_adapter import TorchClassifier
 
@@ -97,7 +97,7 @@ def train_fairly(
             lagrangian.lam = path[len(multipliers)]
         else:
             proba = current.predict_proba(X)[:, order]
-            lagrangian.ascend(decide(proba[:, 1:] - proba[:, :1]), len(multipliers) + 1)
+            lagrangian.ascend(decide(base_margins(proba, land.cut)), len(multipliers) + 1)
         multipliers.append(lagrangian.lam.copy())
 
     return fresh.fit(X, y, penalty=lagrangian.penalty, after_epoch=after_epoch), multipliers
