@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from isonomy.common.agreements.agreement import PlanPublic
-from isonomy.common.base.command_line import CommandLine
+from isonomy.common.base.command_line import CommandLine, confirm, prompt
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import private_folder, read_secret, write_whole
 from isonomy.common.keys.certificates import (
@@ -99,11 +99,11 @@ def sign(
     with other keys). Nothing in the folders is secret. To renew, sign the same request again.
     """
     signer = Authority.open(authority, _passphrase(passphrase_file))
-    for path in requests:
-        request = Request.load(path)
-        subject = f"{request.name} ({request.role}), key {request.fingerprint}"
-        if not yes and not typer.confirm(f"Sign a certificate for {subject}?", err=True):
-            raise typer.Exit(1)
+    loaded = [Request.load(path) for path in requests]
+    subjects = [f"{each.name} ({each.role}), key {each.fingerprint}" for each in loaded]
+    for subject in subjects:  # all questions first: a "no" changes nothing
+        confirm(f"Sign a certificate for {subject}?", yes=yes)
+    for request, subject in zip(loaded, subjects, strict=True):
         folder = output / request.name / (NODE if request.role == NODE else "")
         files = sign_request(signer, request, folder)
         typer.echo(f"signed {files.cert} for {subject}", err=True)
@@ -225,7 +225,7 @@ def _passphrase(file: Path | None, *, new: bool = False) -> str:
             "with --passphrase-file"
         )
     text = "Passphrase of the authority"
-    return str(typer.prompt(text, hide_input=True, confirmation_prompt=new, err=True))
+    return prompt(text, hide_input=True, confirmation_prompt=new)
 
 
 def _read_public(path: Path, settings: ServerConfig) -> PlanPublic:

@@ -449,7 +449,8 @@ def test_a_company_countersigns_once_and_only_a_party_may(
 def test_verify_needs_no_encryption_no_network_and_no_roles(
     run: Audited, audits: dict[str, AuditResult], tmp_path: Path
 ) -> None:
-    paths = written(run, tmp_path)
+    paths, card = written(run, tmp_path), tmp_path / "card.json"
+    run.plan.regulator.save(card)
     code = (
         "import sys, socket\n"
         "for name in 'tenseal torch sklearn grpc flwr jinja2 plotly pandas'.split():\n"
@@ -462,7 +463,9 @@ def test_verify_needs_no_encryption_no_network_and_no_roles(
         "app()\n"
     )
     good = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), "--json"], capture_output=True, text=True
+        [sys.executable, "-c", code, str(tmp_path), "--json", "--card", str(card)],
+        capture_output=True,
+        text=True,
     )
     assert good.returncode == 0, good.stderr
     assert json.loads(good.stdout)["verified"] is True

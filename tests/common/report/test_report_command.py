@@ -14,7 +14,10 @@ from typer.testing import CliRunner
 
 from isonomy.common.agreements.approvals import PlanNotApproved
 from isonomy.common.base.errors import ConfigError, VerificationError
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.keys.rotation import Rotation
 from isonomy.common.report.schema import ReportFile
+from isonomy.common.report.verify import SignerUnknown
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.federation.auditing import audit
 from isonomy.company.federation.home import Home
@@ -97,6 +100,25 @@ def test_a_changed_report_is_neither_verified_nor_countersigned(
         call(company_app, "countersign", tmp_path, "--home", folder / "company", "--yes")
 
 
+def test_a_report_is_never_overwritten_and_needs_a_known_signer(
+    run: tuple[Audited, Path], tmp_path: Path
+) -> None:
+    made, folder = run
+    report(folder, tmp_path)
+    before = (tmp_path / "report.sig").read_bytes()
+    with pytest.raises(ConfigError, match="never overwritten"):
+        report(folder, tmp_path)
+    assert (tmp_path / "report.sig").read_bytes() == before
+    with pytest.raises(SignerUnknown, match="whose key"):
+        call(regulator_app, "verify", tmp_path)
+    new, later, card = PartyKeys.generate("regulator", "regulator"), tmp_path / "r", tmp_path / "c"
+    Rotation.between(made.regulator, new).save(later)
+    new.card().save(card)
+    with pytest.raises(VerificationError, match="--rotation"):
+        call(regulator_app, "verify", tmp_path, "--card", card)
+    call(regulator_app, "verify", tmp_path, "--card", card, "--rotation", later)
+
+
 def test_wrong_input_is_named(run: tuple[Audited, Path], tmp_path: Path) -> None:
     _, folder = run
     home = folder / "regulator"
@@ -123,8 +145,8 @@ def test_unknowns_are_released_by_the_officers_command_once(tmp_path: Path) -> N
     plan = regulator.plan_file(list(people), epsilon="2")
     regulator.approve(plan)
     spent = []
-    for _ in range(2):
-        done = regulator.run("report", plan, "-o", tmp_path, "--unknowns", "0.25", "--json")
+    for out in (tmp_path / "first", tmp_path):
+        done = regulator.run("report", plan, "-o", out, "--unknowns", "0.25", "--json")
         assert done.code == 0, done.stderr
         spent.append(done.json["epsilon_spent"])
     assert spent[0] == spent[1] > 0

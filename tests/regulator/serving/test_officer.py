@@ -47,7 +47,8 @@ def test_failures_have_the_same_numbers(regulator: Regulator) -> None:
         too_much = regulator.run("approve", regulator.plan_file(name="two", epsilon="1.9"), "--yes")
         assert too_much.code == 51
         assert "above the total of 2" in too_much.stderr
-        nobody = regulator.run("approve", regulator.plan_file(["zoe"], name="three"), "--yes")
+        strangers = regulator.plan_file([f"zoe-{n}" for n in range(10)], name="three")
+        nobody = regulator.run("approve", strangers, "--yes")
         assert nobody.code == 12
         assert len(list(regulator.config.plans_folder.glob("*.json"))) == 1
 
@@ -56,7 +57,7 @@ def test_what_would_pull_the_rug_is_refused(regulator: Regulator, tmp_path: Path
     unlock = regulator.config.unlock_file
     assert regulator.run("backup", tmp_path / "b").code == 0
     with running(regulator):
-        assert regulator.run("rotate", "identity").code == 10
+        assert regulator.run("rotate", "identity", "--yes").code == 10
         assert regulator.run("rotate", "vault", "--new-unlock-file", tmp_path / "u").code == 10
         from regulator_kit import run_regulator
 
@@ -67,8 +68,9 @@ def test_what_would_pull_the_rug_is_refused(regulator: Regulator, tmp_path: Path
 
 def test_people_who_come_and_go_meanwhile(regulator: Regulator) -> None:
     with running(regulator) as daemon:
-        fill_vault(regulator.config, {"new-1": "male", "new-2": "female"}, GROUPS, "late")
-        regulator.approve(regulator.plan_file(["new-1", "new-2"], name="late", epsilon="0.1"))
+        new = Regulator.people(10, start=40)
+        fill_vault(regulator.config, new, GROUPS, "late")
+        regulator.approve(regulator.plan_file(list(new), name="late", epsilon="0.1"))
         done = regulator.run("forget", "late", "--yes", "--json")
         assert done.code == 0, done.stderr
         assert daemon.plans._table is None

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from isonomy.common.base import command_line
+
 HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
 HOME = Path("company")
 DataFolder = Annotated[
@@ -26,6 +28,5 @@ def print_json(**fields: object) -> None:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask on stderr, unless `--yes` was given; "no" ends the command with exit code 1."""
-    if not yes and not typer.confirm(question, err=True):
-        raise typer.Exit(1)
+    """Ask on stderr, unless `--yes` was given."""
+    command_line.confirm(question, yes=yes)

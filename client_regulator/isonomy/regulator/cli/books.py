@@ -9,6 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from isonomy.common.agreements.agreement import MAX_PLAN_BYTES
+from isonomy.common.base.command_line import confirm
+from isonomy.common.base.documents import kind_of_content, read_bounded
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.ledger.entries import LedgerEntry, read_entries
 from isonomy.common.ledger.ledger import verify_ledger, write_shared
@@ -20,7 +23,6 @@ from isonomy.regulator.cli.output import (
     Json,
     UnlockFile,
     Yes,
-    agree,
     emit,
     head_bytes,
     moment,
@@ -65,6 +67,9 @@ def ledger(
     path = file or (config.ledger_path if config else Path())
     if not path.exists():
         raise ConfigError(f"there is no ledger at {path}; the first approval opens it")
+    kind = kind_of_content(read_bounded(path, MAX_PLAN_BYTES))
+    if kind not in ("", "ledger"):
+        raise ConfigError(f"{path} is a {kind}, not a ledger")
     summary = verify_ledger(path, known_head=head_bytes(head) if head else None)
     if share is not None:
         write_shared(path, share)
@@ -102,10 +107,10 @@ def forget(
     config = RegulatorConfig.load(home)
     plan = find_plan(config, what)
     if plan is not None:
-        agree(f"Forget run {plan.hash.hex()[:16]}… ({plan.name})?", yes=yes)
+        confirm(f"Forget run {plan.hash.hex()[:16]}… ({plan.name})?", yes=yes)
         deletion = forget_run(config, plan)
     else:
-        agree(f"Forget all people of cohort {what!r}?", yes=yes)
+        confirm(f"Forget all people of cohort {what!r}?", yes=yes)
         deletion = forget_cohort(config, what, open_vault(config, unlock_file))
     for backup in deletion.backups:
         say(f"This backup was made before and still holds them; destroy it too: {backup}")

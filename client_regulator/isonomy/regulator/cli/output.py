@@ -8,6 +8,7 @@ stderr.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,12 +53,6 @@ def say(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def agree(question: str, *, yes: bool) -> None:
-    """Ask before something that cannot be undone; "no" ends the command with code 1."""
-    if not yes and not typer.confirm(question, err=True):
-        raise typer.Exit(1)
-
-
 def open_vault(config: RegulatorConfig, unlock_file: Path | None) -> Vault:
     """Return the vault with its secret: from the option, the configuration or the prompt."""
     return Vault(config.vault_path, read_secret(unlock_file or config.unlock_file))
@@ -70,7 +65,9 @@ def moment(seconds: int) -> str:
 
 def head_bytes(text: str) -> bytes:
     """Return a ledger head that was given in hexadecimal digits."""
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise ConfigError("--head must be hexadecimal") from None
+    if not re.fullmatch("[0-9a-f]{64}", text):
+        raise ConfigError(
+            f"--head {text!r} is no ledger head: 64 hexadecimal digits, as `isonomy-company head` "
+            "prints them"
+        )
+    return bytes.fromhex(text)

@@ -9,9 +9,10 @@ import typer
 
 from isonomy.common.agreements.approvals import check_people, check_promises
 from isonomy.common.agreements.plan import MILLION, Plan
+from isonomy.common.base.command_line import confirm
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.privacy.accounting import epsilon_of
-from isonomy.regulator.cli.output import Home, Json, UnlockFile, Yes, agree, emit, open_vault, say
+from isonomy.regulator.cli.output import Home, Json, UnlockFile, Yes, emit, open_vault, say
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans import plan_files
 from isonomy.regulator.plans.approval import check_policy, describe
@@ -41,6 +42,12 @@ def approve(
     """
     config = RegulatorConfig.load(home)
     loaded, cohort, spent = plan_files.load_agreement(plan), None, 0
+    fields: dict[str, object]
+    if approving.is_in_force(config, loaded):
+        text = f"This {loaded.word} was approved before; nothing was changed. {loaded.hash.hex()}"
+        fields = {"approved": loaded.hash.hex(), "kind": loaded.word, "changed": False}
+        emit("approve", fields, text, as_json=as_json)
+        return
     if isinstance(loaded, Plan):
         cohort = people_of(config, loaded, plan, people)
         check_people(loaded, cohort, config.name)
@@ -48,9 +55,9 @@ def approve(
         spent = plan_files.most_spent(config, cohort)
     say(describe(config, loaded, spent))
     check_policy(config, loaded)
-    agree(f"Approve this {loaded.word}?", yes=yes)
+    confirm(f"Approve this {loaded.word}?", yes=yes)
     approving.approve(config, loaded, cohort, lambda: open_vault(config, unlock_file))
-    fields: dict[str, object] = {"approved": loaded.hash.hex(), "kind": loaded.word}
+    fields = {"approved": loaded.hash.hex(), "kind": loaded.word, "changed": True}
     text = f"Approved {loaded.hash.hex()}."
     if isinstance(loaded, Plan | FewShotPlan):
         epsilon, total = loaded.epsilon_millionths / MILLION, config.ledger.epsilon
@@ -88,7 +95,7 @@ def reject(
     config = RegulatorConfig.load(home)
     loaded = plan_files.named_agreement(config, plan)
     say(loaded.describe())
-    agree(f"Reject this {loaded.word}?", yes=yes)
+    confirm(f"Reject this {loaded.word}?", yes=yes)
     record = approving.reject(config, loaded, reason)
     fields = {"rejected": loaded.hash.hex(), "kind": loaded.word, "record": record}
     text = f"Rejected {loaded.hash.hex()}.\nThe signed record for the company: {record}"

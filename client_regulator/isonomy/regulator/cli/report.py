@@ -50,12 +50,20 @@ def report(
     isonomy-regulator report 3f0c91ab -o reports/spring --statement statement.json --unknowns 0.01
     """
     from isonomy.common.report.schema import OfficerWord, Statement
+    from isonomy.common.report.verify import ReportPaths
     from isonomy.regulator.config.config import RegulatorConfig
     from isonomy.regulator.report.appendix import Appendix
     from isonomy.regulator.report.reporting import Words, find_run, write_report
 
     config = RegulatorConfig.load(home)
     plan = find_run(config, run)
+    planned = ReportPaths.of(out / "report.json")
+    for path in (planned.report, planned.html, planned.signatures):
+        if path.exists():  # it may be countersigned, or in somebody's hands
+            raise ConfigError(
+                f"{path} exists, and a report is never overwritten. Name a new folder with -o; "
+                "nothing was written or spent"
+            )
     if unknowns:
         from isonomy.regulator.serving.officer import ask
 

@@ -81,4 +81,9 @@ def _for_people(status: Mapping[str, Any]) -> str:
             f"{plan['answers']} answers, ε = {plan['epsilon_spent']:.4g} spent of "
             f"{plan['epsilon_reserved']:.4g}"
         )
+    lines += [
+        f"  plan {record['plan'][:12]}…  rejected {moment(record['time'])} by {record['officer']}"
+        + (f": {record['reason']}" if record["reason"] else "")
+        for record in status["rejections"]
+    ]
     return "\n".join(lines)

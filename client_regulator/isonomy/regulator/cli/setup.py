@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from isonomy.common.base.command_line import prompt
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.keys.certificates import Request
 from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, open_vault, say
@@ -58,7 +59,7 @@ def init(
     """
     if not witness and unlock_file is None and sys.stdin.isatty():
         question = "A file on another disk for a copy of the ledger's witness (empty: none)"
-        path = typer.prompt(question, default="", show_default=False, err=True)
+        path = prompt(question, default="", show_default=False)
         witness = [Path(path)] if path else []
     files = make_home(
         home,

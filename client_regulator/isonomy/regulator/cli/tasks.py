@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.base.command_line import CommandLine
+from isonomy.common.base.command_line import CommandLine, confirm
 from isonomy.common.base.errors import ConfigError
-from isonomy.regulator.cli.output import Home, Json, UnlockFile, Yes, agree, emit, open_vault
+from isonomy.regulator.cli.output import Home, Json, UnlockFile, Yes, emit, open_vault
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.plan_files import few_shot_approvals
 from isonomy.regulator.vault.task_pools import add_pool, list_pools, read_pool_file, remove_pool
@@ -87,6 +87,6 @@ def remove(name: Name, home: Home = Path(), yes: Yes = False, as_json: Json = Fa
             f"open plans use these tasks ({', '.join(users)}); reject them first: "
             f"isonomy-regulator reject {users[0]}"
         )
-    agree(f"Destroy the tasks {name!r}?", yes=yes)
+    confirm(f"Destroy the tasks {name!r}?", yes=yes)
     remove_pool(config, name)
     emit("tasks-remove", {"removed": name}, f"Destroyed {name!r}.", as_json=as_json)

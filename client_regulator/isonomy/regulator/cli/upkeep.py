@@ -8,10 +8,20 @@ from typing import Annotated, Literal
 
 import typer
 
+from isonomy.common.base.command_line import confirm
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.exit_codes import code_of
 from isonomy.common.keys.certificates import Request, authority_fingerprint
-from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, head_bytes, open_vault, say
+from isonomy.regulator.cli.output import (
+    Home,
+    Json,
+    UnlockFile,
+    Yes,
+    emit,
+    head_bytes,
+    open_vault,
+    say,
+)
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import ProblemsFound
 from isonomy.regulator.serving.officer import ask, daemon_status
@@ -169,6 +179,7 @@ def rotate(
     new_unlock_file: Annotated[
         Path | None, typer.Option(help="vault: unlock by this file from now on.")
     ] = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Change a key without losing the ledger.
@@ -179,18 +190,26 @@ def rotate(
 
     \b
     Examples:
-    isonomy-regulator rotate identity
+    isonomy-regulator rotate identity --yes
     isonomy-regulator rotate certificate
     isonomy-regulator rotate vault
     """
     config = RegulatorConfig.load(home)
     fields: dict[str, object]
     if what == "identity":
+        say(
+            "A new identity ends the old one for good: its private keys are destroyed. Companies "
+            "need the new card before they make another plan. Reports of closed plans can be "
+            "written no more; those that exist stay valid, and are verified with the new card and "
+            "the rotation's record."
+        )
+        confirm("Replace the identity?", yes=yes)
         done = rotate_identity(config)
         fields = asdict(done)
         text = (
             f"New fingerprint: {done.fingerprint}\nHand out {done.card} and {done.record} "
-            "(signed by the old and the new identity)."
+            "(signed by the old and the new identity).\nOlder reports: isonomy-regulator verify "
+            f"REPORT --card {done.card} --rotation {done.record}"
         )
     elif what == "certificate":
         request = request_certificate(config)

@@ -123,6 +123,8 @@ def _plan_refusals(policy: Policy, plan: Plan) -> list[str]:
     broken = []
     if policy.notions and plan.notion not in policy.notions:
         broken.append(f"notion {plan.notion!r} is not among {', '.join(policy.notions)}")
+    if plan.cohort_size < policy.smallest_group:  # every question would be refused
+        broken.append(f"{plan.cohort_size} people; at least {policy.smallest_group} are required")
     if plan.inspection_millionths < Decimal(policy.inspection_rate) * MILLION:
         broken.append(f"the policy wants {policy.inspection_rate} of the queries inspected")
     if policy.auditor and plan.auditor != policy.auditor:

@@ -2,15 +2,17 @@
 
 plans/HASH.json + HASH.people        approved: the daemon answers for it
 plans/closed/HASH.json               ended: the terms are kept, the list of people is not
-plans/closed/HASH.rejection.json     the officer's signed refusal, to hand to the company
+plans/closed/HASH.TIME.rejection.json   the officer's signed refusals, to hand to the company
 few-shot/HASH.json, alignments/HASH.json    approved plans of the other kinds
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 from isonomy.common.agreements.agreement import Agreement, kind_of
 from isonomy.common.agreements.approvals import ApprovalStore
@@ -92,9 +94,15 @@ def inspections_folder(config: RegulatorConfig, plan: Plan) -> Path:
     return config.state_folder / plan.hash.hex() / "inspections"
 
 
-def rejection_path(config: RegulatorConfig, plan: Agreement) -> Path:
-    """Return where the signed refusal of a plan is kept."""
-    return config.closed_folder / f"{plan.hash.hex()}.rejection.json"
+def rejection_path(config: RegulatorConfig, plan: Agreement, time: int) -> Path:
+    """Return where a signed refusal of a plan is kept. None is ever removed or overwritten."""
+    return config.closed_folder / f"{plan.hash.hex()}.{time}.rejection.json"
+
+
+def rejections(config: RegulatorConfig) -> list[dict[str, Any]]:
+    """List the refusals that were signed here, the oldest first."""
+    records = [json.loads(p.read_bytes()) for p in config.closed_folder.glob("*.rejection.json")]
+    return sorted(records, key=lambda record: int(record["time"]))
 
 
 def ledger_state(path: Path) -> LedgerState:

@@ -6,6 +6,7 @@ if one runs, else directly.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,9 +25,14 @@ from isonomy.common.keys.party import PartyKeys
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.approval import check_policy
-from isonomy.regulator.plans.plan_files import few_shot_approvals, rejection_path, was_closed
+from isonomy.regulator.plans.plan_files import (
+    few_shot_approvals,
+    ledger_state,
+    rejection_path,
+    was_closed,
+)
 from isonomy.regulator.serving.aligning import alignments
-from isonomy.regulator.serving.officer import ask
+from isonomy.regulator.serving.officer import ask, officer_name
 from isonomy.regulator.vault.sealed_file import shred
 from isonomy.regulator.vault.vault import Vault
 
@@ -61,11 +67,28 @@ def approve(
         Approvals(config.plans_folder).approve(plan, cohort, keys)
     try:
         ask(config, {"type": "reserve", "plan": plan.hash.hex()}, open_vault)
-    except IsonomyError:
+    except IsonomyError:  # also a question for the passphrase that was left
         if not is_repeated:
             _remove_approval(config, plan)
         raise
-    rejection_path(config, plan).unlink(missing_ok=True)
+    if not is_repeated:
+        note_decision(config, plan, "approval")
+
+
+def is_in_force(config: RegulatorConfig, plan: Agreement) -> bool:
+    """Return whether a plan is approved, unchanged since, and has its budget: nothing is to do."""
+    try:
+        match plan:
+            case AlignmentPlan():
+                return alignments(config).approved(plan.hash)
+            case FewShotPlan():
+                few_shot_approvals(config).require(plan.hash)
+            case _:
+                Approvals(config.plans_folder).require(plan.hash)
+    except ConfigError:
+        return False
+    plans = ledger_state(config.ledger_path).plans()
+    return any(entry.plan == plan.hash and entry.is_open for entry in plans)
 
 
 def withdraw(config: RegulatorConfig, plan: Agreement) -> None:
@@ -92,11 +115,23 @@ def reject(config: RegulatorConfig, plan: Agreement, reason: str) -> Path:
     if len(reason) > MAX_REASON_CHARS or not reason.isprintable():
         raise DataError(f"a reason is one line of at most {MAX_REASON_CHARS:,} characters")
     withdraw(config, plan)
-    record = {"schema": 1, "plan": plan.hash.hex(), "reason": reason, "time": int(time.time())}
-    path = rejection_path(config, plan)
+    now = int(time.time())
+    record = {"schema": 1, "plan": plan.hash.hex(), "reason": reason, "time": now}
+    record |= {"officer": officer_name()}
+    path = rejection_path(config, plan, now)
     private_folder(path.parent)
-    write_private(path, signed_record(config, REJECTION_DOMAIN, record))
+    signed = signed_record(config, REJECTION_DOMAIN, record)
+    write_private(path, signed)
+    if config.ledger_path.exists():
+        digest = hashlib.sha256(signed).hexdigest()
+        note_decision(config, plan, "rejection", record_sha256=digest)
     return path
+
+
+def note_decision(config: RegulatorConfig, plan: Agreement, kind: str, **more: str) -> None:
+    """Write into the ledger which officer decided on a plan, and how."""
+    event = {"plan": plan.hash.hex(), "officer": officer_name(), **more}
+    ask(config, {"type": "note", "kind": kind, "event": event})
 
 
 def signed_record(config: RegulatorConfig, domain: str, record: Mapping[str, Any]) -> bytes:

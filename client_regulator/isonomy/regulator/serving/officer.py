@@ -6,14 +6,18 @@ If no daemon runs, the command takes the ledger itself for as long as it needs i
 
 from __future__ import annotations
 
+import os
+import pwd
 from collections.abc import Callable, Iterator
 
-from isonomy.common.base.errors import IsonomyError
+from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.base.exit_codes import code_of
 from isonomy.common.base.logs import logger
 from isonomy.common.node.bridge import DaemonAbsent, DaemonFailed, Message, call
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.vault.vault import Vault
+
+MAX_NAME_CHARS = 128
 
 
 def ask(
@@ -35,6 +39,19 @@ def ask(
             return daemon.officer(request)
     except DaemonFailed as error:
         raise _original(error) from None
+
+
+def officer_name() -> str:
+    """Return who acts, for records: $ISONOMY_OFFICER, else the name of the user account."""
+    name = os.environ.get("ISONOMY_OFFICER", "")
+    if not name:
+        try:
+            name = pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:  # an account without a name, as in some containers
+            name = f"user {os.getuid()}"
+    if not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable():
+        raise ConfigError(f"ISONOMY_OFFICER is one line of at most {MAX_NAME_CHARS} characters")
+    return name
 
 
 def daemon_status(config: RegulatorConfig) -> Message | None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.ledger.state import PlanSummary
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.plans.plan_files import known_terms
+from isonomy.regulator.plans.plan_files import known_terms, rejections
 from isonomy.regulator.serving.officer import daemon_status
 from isonomy.regulator.vault.vault import Vault
 
@@ -22,18 +23,28 @@ def read_status(config: RegulatorConfig) -> dict[str, Any]:
     delta, vault = float(config.ledger.delta), config.vault_path
     cap = min(config.ledger.cap_units, ledger.cap_units) if ledger else config.ledger.cap_units
     unspent = cap - (ledger.max_held_units if ledger else 0)
-    plans = [plan_status(config, entry, delta) for entry in ledger.plans()] if ledger else []
+    entries = ledger.plans() if ledger else ()
+    plans = [plan_status(config, entry, delta) for entry in entries]
+    running = [entry.plan for entry in entries if entry.is_open and not _is_few_shot(config, entry)]
     return {
         "name": config.name,
         "enrolled": int(Vault.header(vault).public.get("people", 0)) if vault.exists() else 0,
-        # Of the largest open plan: alignments of one cohort overlap.
-        "aligned": max((plan["people"] for plan in plans if plan["is_open"]), default=0),
+        "aligned": ledger.distinct_people(running) if ledger else 0,
         "epsilon_cap": epsilon_of(cap, delta),
         "epsilon_left": epsilon_of(unspent, delta) if unspent > 0 else 0.0,
         "delta": config.ledger.delta,
         "daemon": daemon_status(config),
         "plans": plans,
+        "rejections": [
+            {name: record[name] for name in ("plan", "reason", "time", "officer")}
+            for record in rejections(config)
+        ],
     }
+
+
+def _is_few_shot(config: RegulatorConfig, entry: PlanSummary) -> bool:
+    """Return whether a plan is about samples; these are not among the enrolled people."""
+    return isinstance(known_terms(config, entry.plan), FewShotPlan)
 
 
 def plan_status(config: RegulatorConfig | None, entry: PlanSummary, delta: float) -> dict[str, Any]:

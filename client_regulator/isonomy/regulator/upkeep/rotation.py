@@ -4,8 +4,7 @@ Plans name the public halves of identity and sealing key, so a plan ends with th
 names: open plans must be closed first. The *member key* never changes: the ledger knows people by
 it, and with another one everybody would get a second budget.
 
-    keys/rotations/OLD.json     {"old": card, "new": card, "time"} signed by both identities, so
-                                that whoever trusted the old fingerprint can follow to the new one
+    keys/rotations/OLD.json     the record (keys/rotation.py) that leads from one card to the other
     tls.next/                   a new TLS key and its request; `tls-install` moves the key to tls/
 
 A certificate only lets this regulator connect to the relay (certificates.py), so the ledger, the
@@ -14,30 +13,27 @@ plans and the identity are not affected by a new one.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
 
-from isonomy.common.base.canonical import canonical_json
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import fsync_folder, private_folder, write_private
 from isonomy.common.keys.certificates import TlsFiles, make_request, read_issued
 from isonomy.common.keys.party import PartyKeys, fingerprint
+from isonomy.common.keys.rotation import Rotation
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.serving.officer import ask, daemon_status
+from isonomy.regulator.serving.officer import ask, daemon_status, officer_name
 from isonomy.regulator.vault.member_key import FILE_NAME as MEMBER_KEY
 from isonomy.regulator.vault.sealed_file import shred
 from isonomy.regulator.vault.task_pools import finish_pools, seal_pools_anew
 from isonomy.regulator.vault.unlock import new_secret
 from isonomy.regulator.vault.vault import Vault
 
-DOMAIN = "isonomy/rotation/v1"
 _NEW, _OLD = "keys.new", "keys.old"
 
 
@@ -75,12 +71,12 @@ def rotate_identity(config: RegulatorConfig) -> Rotated:
         shutil.copytree(config.keys_folder / "rotations", records)
     records.mkdir(exist_ok=True, mode=0o700)
     name = f"{fingerprint(old.card()).replace(' ', '')}.json"
-    write_private(records / name, _record(old, new))
+    write_private(records / name, Rotation.between(old, new).to_json())
     _sync(new_folder)
     config.keys_folder.rename(config.home / _OLD)
     finish_rotation(config)
     if config.ledger_path.exists():
-        event = {"old": old.card().ed25519, "new": new.card().ed25519}
+        event = {"old": old.card().ed25519, "new": new.card().ed25519, "officer": officer_name()}
         ask(config, {"type": "note", "kind": "rotation", "event": event})
     keys = config.keys_folder
     return Rotated(fingerprint(new.card()), keys / "card.json", keys / "rotations" / name)
@@ -98,21 +94,6 @@ def finish_rotation(config: RegulatorConfig) -> None:
             if path.is_file():
                 shred(path)
         shutil.rmtree(old, ignore_errors=True)
-
-
-def _record(old: PartyKeys, new: PartyKeys) -> bytes:
-    record = {
-        "schema": 1,
-        "old": old.card().model_dump(),
-        "new": new.card().model_dump(),
-        "time": int(time.time()),
-    }
-    raw = canonical_json(record)
-    signatures = {
-        "signature_old": old.identity.sign(DOMAIN, raw).hex(),
-        "signature_new": new.identity.sign(DOMAIN, raw).hex(),
-    }
-    return canonical_json({**json.loads(raw), **signatures}) + b"\n"
 
 
 def _sync(folder: Path) -> None:

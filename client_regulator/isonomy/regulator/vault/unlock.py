@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import typer
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
+from isonomy.common.base.command_line import prompt
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import create_private, private_folder
 from isonomy.regulator.config.faults import VaultLocked
@@ -105,7 +105,10 @@ def new_secret(unlock_file: Path | None) -> Secret:
                 "a new vault needs a passphrase and there is no terminal to ask at; name a file "
                 "with --unlock-file (it is made if it does not exist)"
             )
-        passphrase = _prompt("New passphrase for the vault", confirm=True)
+        passphrase = _prompt(
+            f"New passphrase for the vault ({MIN_PASSPHRASE_CHARS} characters or more)",
+            confirm=True,
+        )
         if len(passphrase) < MIN_PASSPHRASE_CHARS:
             raise ConfigError(f"a passphrase has at least {MIN_PASSPHRASE_CHARS} characters")
         return Secret(passphrase.encode())
@@ -140,4 +143,4 @@ def secret_from_file(path: Path) -> Secret:
 
 
 def _prompt(text: str, *, confirm: bool = False) -> str:
-    return str(typer.prompt(text, hide_input=True, confirmation_prompt=confirm, err=True))
+    return prompt(text, hide_input=True, confirmation_prompt=confirm)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -25,6 +26,14 @@ from isonomy.common.base.logs import be_verbose
 
 ERROR_SCHEMA = "isonomy/error/v1"
 JSON_OPTION = "--json"
+
+
+class Declined(IsonomyError):  # noqa: N818  (they read as the events they are)
+    """Somebody said no to a question. Nothing was changed."""
+
+
+class Interrupted(IsonomyError):  # noqa: N818
+    """A question was left by Ctrl-C, or nobody was there to answer it. Nothing was changed."""
 
 
 class Command(TyperCommand):
@@ -66,6 +75,31 @@ class CommandLine(typer.Typer):
             if JSON_OPTION in (arguments[0] if arguments else sys.argv):
                 sys.stdout.write(json.dumps(_as_object(error, code), ensure_ascii=False) + "\n")
             sys.exit(code)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on stderr, unless `yes`. Raises Declined for "no", Interrupted for no answer.
+
+    Both say that nothing was changed, so this is called before the first change.
+    """
+    with _answers():
+        agreed = yes or typer.confirm(question, err=True)
+    if not agreed:
+        raise Declined("you said no; nothing was changed")
+
+
+def prompt(text: str, **settings: Any) -> str:
+    """Ask for a text on stderr. Raises Interrupted for no answer, so ask before any change."""
+    with _answers():
+        return str(typer.prompt(text, err=True, **settings))
+
+
+@contextmanager
+def _answers() -> Iterator[None]:
+    try:
+        yield
+    except click.Abort:  # Ctrl-C, or the end of the input
+        raise Interrupted("stopped at the question; nothing was changed") from None
 
 
 def _on_verbose(ctx: click.Context, param: click.Parameter, value: bool) -> None:

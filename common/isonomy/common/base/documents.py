@@ -6,6 +6,8 @@ equal bytes. Reading is strict: a file counts only if writing it again gives the
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -17,6 +19,24 @@ from isonomy.common.base.canonical import HASH_BYTES, canonical_json
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_whole
 
+# What a file is, by the names in it that no other kind has. The first that fits counts.
+_WORDS = (
+    ("report", {"html_sha256"}),
+    ("ledger", {"seq", "prev"}),
+    ("few-shot plan", {"samples", "settings", "relay_name"}),
+    ("plan", {"cohort_root", "epsilon_millionths"}),
+    ("alignment", {"kind", "regulator_people", "relay_name"}),
+    ("public part of a plan", {"hash", "relay_name"}),
+    ("party's card", {"ed25519", "role"}),
+    ("record of a rotation", {"signature_old"}),
+    ("record that the regulator signed", {"signer", "signature"}),
+)
+_STARTS = (
+    ("certificate or key (PEM)", b"-----BEGIN"),
+    ("Parquet file", b"PAR1"),
+    ("ZIP archive (an Excel workbook is one)", b"PK\x03\x04"),
+    ("web page", b"<!doctype html"),
+)
 Digest = Annotated[bytes, Field(min_length=HASH_BYTES, max_length=HASH_BYTES)]
 
 
@@ -56,6 +76,9 @@ class Document(BaseModel):
             # JSON mode takes lists for tuples and stays strict about numbers and text.
             return cls.model_validate_json(data)
         except ValidationError as error:
+            kind = kind_of_content(data)
+            if kind and kind != cls.word:
+                raise ConfigError(f"this is a {kind}, not a {cls.word}") from None
             places = {".".join(map(str, e["loc"])) or cls.word: e["msg"] for e in error.errors()}
             reasons = "; ".join(f"{place}: {why}" for place, why in list(places.items())[:5])
             raise ConfigError(f"this {cls.word} cannot be used: {reasons}") from None
@@ -67,6 +90,19 @@ class Document(BaseModel):
     @classmethod
     def load(cls, path: Path) -> Self:
         return cls.from_json(read_bounded(path, cls.max_bytes))
+
+
+def kind_of_content(data: bytes) -> str:
+    """Return what a file is, in words; empty if it is none that we know. A hint, not a check."""
+    for word, start in _STARTS:
+        if data[:64].lstrip().lower().startswith(start.lower()):
+            return word
+    for text in (data, data.partition(b"\n")[0]):  # a whole document, or the first of many lines
+        with contextlib.suppress(ValueError, RecursionError):
+            content = json.loads(text)
+            names = set(content) if isinstance(content, dict) else set()
+            return next((word for word, expected in _WORDS if expected <= names), "")
+    return ""
 
 
 def read_bounded(path: Path, max_bytes: int) -> bytes:

@@ -51,6 +51,7 @@ _TABLE: dict[str, tuple[int, str]] = {
     "RollbackRefused": (43, "an older ledger or vault would come back; find the newest copy"),
     "VaultTampered": (44, "the vault was changed or cut after it was written; restore a backup"),
     "ModelsDiffer": (45, "the two sides build different models; install matching versions"),
+    "SignerUnknown": (46, "the report holds, but whose key signed it? name the regulator's card"),
     # --- privacy budget
     "BudgetExceeded": (50, "the approved privacy budget does not cover the question"),
     "PolicyRefused": (51, "the regulator's policy does not allow it; the text says which rule"),
@@ -68,8 +69,10 @@ _TABLE: dict[str, tuple[int, str]] = {
     "ClockWentBack": (71, "this machine's clock went back; set it, or `doctor --accept-clock`"),
     "AlreadyEnrolled": (72, "people are enrolled already; use --update, or --replace"),
     "ProblemsFound": (73, "`doctor` found what must be fixed; each line says how"),
+    "Declined": (74, "somebody said no; nothing was changed"),
     # --- models and their files
     "CannotConvert": (80, "a part of the model has no ONNX form; export without it"),
+    "Interrupted": (INTERRUPTED, "stopped at a question; nothing was changed"),
 }
 
 

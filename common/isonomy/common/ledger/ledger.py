@@ -411,7 +411,10 @@ def verify_ledger(path: Path, *, known_head: bytes | None = None) -> LedgerState
     heads = set()
     state = read_ledger(path, lambda sealed, _: heads.add(sealed.hash))  # (1) … (10)
     if known_head is not None and known_head not in heads:  # (11) no rollback
-        raise LedgerTampered(f"{path} lacks a record that it once had: it was rolled back")
+        raise LedgerTampered(
+            f"{path} lacks the record of this head: it was rolled back, or the head is of another "
+            "ledger"
+        )
     return state
 
 

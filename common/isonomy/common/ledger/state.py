@@ -347,6 +347,11 @@ class LedgerState:
         known_numbers = np.array([n for n in numbers if n is not None], np.int64)
         return int(self._set_aside[known_numbers].max(initial=0))
 
+    def distinct_people(self, plans: Sequence[bytes]) -> int:
+        """Count who is in at least one of these plans; who is in several counts once."""
+        numbers = [self._plan(plan).people for plan in plans]
+        return len(np.unique(np.concatenate(numbers))) if numbers else 0
+
     def plans(self) -> tuple[PlanSummary, ...]:
         """List all plans in the order of their reservation."""
         return tuple(

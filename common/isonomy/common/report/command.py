@@ -16,7 +16,8 @@ from rich.console import Console
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.command_line import CommandLine
 from isonomy.common.keys.party import Card
-from isonomy.common.report.verify import Check, ReportPaths, Verification, require
+from isonomy.common.keys.rotation import Rotation
+from isonomy.common.report.verify import Check, ReportPaths, SignerUnknown, Verification, require
 
 SCHEMA = "isonomy-regulator/verify/v1"
 _MARKS = {"ok": "[green]ok[/]", "failed": "[bold red]FAILED[/]", "not given": "[dim]–[/]"}
@@ -31,26 +32,38 @@ def verify(
     ] = None,
     plan: Annotated[Path | None, typer.Option(help="The plan, from a source you trust.")] = None,
     ledger: Annotated[Path | None, typer.Option(help="The regulator's ledger, or a copy.")] = None,
+    rotation: Annotated[
+        list[Path] | None,
+        typer.Option(help="A record of a new identity, from the report's key to the card's."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Verify a report: numbered checks; any change of one byte ends in exit code 40.
 
-    Needs no home, no encryption library and no network. Without --card it shows who signed by
-    their key's fingerprint: compare it with the regulator by telephone.
+    Needs no home, no encryption library and no network. Without --card or --plan nobody vouches
+    for the key that signed: it ends with code 46, and shows the fingerprint to ask the regulator
+    about. Reports of an older identity need its --rotation records beside the card of today.
 
     \b
     Examples:
     isonomy-regulator verify reports/spring --card regulator-card.json
+    isonomy-regulator verify reports/2025 --card regulator-card.json --rotation rotations/5d41.json
     """
     outcomes = Verification(
         ReportPaths.of(path),
         card=Card.load(card) if card else None,
         plan=Plan.load(plan) if plan else None,
         ledger=ledger,
+        rotations=[Rotation.load(path) for path in rotation or ()],
     ).run()
     if not as_json:
         _show(outcomes)
     require(outcomes)
+    if card is None and plan is None:
+        raise SignerUnknown(
+            "not verified: whose key? The report holds in itself, and anybody could have signed "
+            "it. Name the regulator's card (--card), or the plan that you agreed on (--plan)"
+        )
     if as_json:
         checks = [{"number": c.number, "what": c.what, "state": c.state} for c in outcomes]
         typer.echo(json.dumps({"schema": SCHEMA, "verified": True, "checks": checks}))

@@ -1,0 +1,93 @@
+"""The officer's decisions on plans: what is kept, what is refused, and what a "no" changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+from regulator_kit import Regulator
+
+from isonomy.common.ledger.entries import read_entries
+
+
+@pytest.fixture
+def regulator(tmp_path: Path) -> Regulator:
+    return Regulator.create(tmp_path)
+
+
+def test_a_rejection_is_kept_and_listed_after_an_approval(
+    regulator: Regulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ISONOMY_OFFICER", "J. Doe")
+    plan = regulator.plan_file()
+    done = regulator.run("reject", plan, "--reason", "too much", "--yes", "--json")
+    record = Path(done.json["record"])
+    assert json.loads(record.read_bytes())["officer"] == "J. Doe"
+    regulator.approve(plan)
+    assert record.exists()
+    shown = regulator.run("status")
+    assert "rejected" in shown.stdout
+    assert "by J. Doe: too much" in shown.stdout
+    assert regulator.run("reject", plan, "--yes").code == 0  # withdrawn: in the ledger too
+    kinds = [
+        e.event["kind"] for e in read_entries(regulator.config.ledger_path) if e.kind == "note"
+    ]
+    assert kinds == ["approval", "rejection"]
+    assert "J. Doe" in regulator.run("ledger").stdout
+
+
+def test_approving_twice_changes_nothing_and_says_so(regulator: Regulator) -> None:
+    plan = regulator.plan_file()
+    assert regulator.run("approve", plan, "--yes", "--json").json["changed"] is True
+    before = regulator.config.ledger_path.read_bytes()
+    again = regulator.run("approve", plan, "--json")  # asks nothing: there is nothing to decide
+    assert (again.code, again.json["changed"]) == (0, False)
+    assert regulator.config.ledger_path.read_bytes() == before
+
+
+def test_a_plan_whose_every_question_would_be_refused(regulator: Regulator) -> None:
+    done = regulator.run("approve", regulator.plan_file(list(regulator.people(9))), "--yes")
+    assert done.code == 51
+    assert "9 people; at least 10 are required" in done.stderr
+
+
+def test_no_and_ctrl_c_change_nothing_and_say_so(
+    regulator: Regulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = regulator.plan_file()
+
+    def interrupt(*_: object, **__: object) -> bool:
+        raise click.Abort
+
+    for answer, code in ((lambda *_, **__: False, 74), (interrupt, 130)):
+        monkeypatch.setattr("typer.confirm", answer)
+        done = regulator.run("approve", plan)
+        assert done.code == code
+        assert "nothing was changed" in done.stderr
+    # Left at the question for the passphrase, after the approval was agreed to: the same.
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.prompt", interrupt)
+    regulator.change("unlock_file", "# unlock_file")
+    assert regulator.run("approve", plan, "--yes").code == 130
+    assert not list(regulator.config.plans_folder.glob("*.json"))
+    assert not regulator.config.ledger_path.exists()
+
+
+def test_who_is_in_two_plans_counts_once(regulator: Regulator) -> None:
+    people = list(regulator.people(40))
+    for name, ids in (("a", people[:20]), ("b", people[20:]), ("c", people[10:30])):
+        regulator.approve(regulator.plan_file(ids, name=name, epsilon="0.2"))
+    assert regulator.run("status", "--json").json["aligned"] == 40
+
+
+def test_wrong_files_are_named_for_what_they_are(regulator: Regulator) -> None:
+    plan, card = regulator.plan_file(), regulator.config.keys_folder / "card.json"
+    done = regulator.run("approve", card)
+    assert "this is a party's card, not a plan" in done.stderr
+    done = regulator.run("ledger", plan)
+    assert (done.code, "is a plan, not a ledger" in done.stderr) == (10, True)
+    regulator.approve(plan)
+    done = regulator.run("ledger", "--head", "1234")
+    assert (done.code, "64 hexadecimal digits" in done.stderr) == (10, True)
