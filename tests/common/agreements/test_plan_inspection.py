@@ -52,7 +52,7 @@ def test_nobody_audits_themselves_or_without_keys(changes: dict[str, Any], reaso
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, ["no query is inspected: a company that cheats is not caught"]),
+        ({}, ["no inspections agreed: false input would go unnoticed"]),
         (OUTSIDE, ["inspected while it runs", "opens that query later", AUDITOR.x25519[:16]]),
         (OWN, ["inspected while it runs", "opens that query later", "bureau itself", "rows"]),
         ({**OWN, "inspection_millionths": 50_000}, ["5 %", "bureau itself", "rows", "before they"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import click
@@ -91,3 +92,31 @@ def test_wrong_files_are_named_for_what_they_are(regulator: Regulator) -> None:
     regulator.approve(plan)
     done = regulator.run("ledger", "--head", "1234")
     assert (done.code, "64 hexadecimal digits" in done.stderr) == (10, True)
+
+
+def test_the_approval_screen_says_what_the_plan_means(regulator: Regulator) -> None:
+    first, second = regulator.plan_file(name="a"), regulator.plan_file(name="b", epsilon="1")
+    regulator.approve(first)
+    screen = regulator.run("approve", second, "--yes")
+    assert "73 % instead of 50 %" in screen.stderr
+    found = re.search(
+        r"takes ([\d.]+) %; ([\d.]+) % are set.*?; ([\d.]+) % are left", screen.stderr
+    )
+    assert found is not None
+    shares = [float(text) for text in found.groups()]
+    assert sum(shares) == pytest.approx(100)
+    assert f"{shares[0]:g} % of the whole budget (ε = 1)" in screen.stdout
+
+
+def test_values_are_translated_and_workbooks_are_named(tmp_path: Path) -> None:
+    regulator, file = Regulator.create(tmp_path, people=0), tmp_path / "people.csv"
+    file.write_text("id,sex\na,F\nb,male\nc,\n")
+    enroll = ("enroll", file, "--attribute", "sex", "--show-sizes", "--json")
+    assert regulator.run(*enroll).code == 12
+    for wrong in ("F=woman", "male=female", "F"):
+        assert regulator.run(*enroll, "--map", wrong).code == 10
+    sizes = regulator.run(*enroll, "--map", "F=female").json["sizes"]["sex"]
+    assert (sizes["female"], sizes["male"]) == (1, 1)
+    file.write_bytes(b"PK\x03\x04 and so on")
+    done = regulator.run(*enroll, "--update")
+    assert (done.code, "Excel workbook; save it as CSV UTF-8" in done.stderr) == (12, True)

@@ -107,7 +107,7 @@ def scene(tmp_path: Path):
     with federation.relay() as relay, Daemon(config, vault) as daemon:
         daemon.reserve_all()
         desk: Any = daemon.plans.half(plan.hash)._inspector
-        desk._verdict_wait_s = 0.3
+        desk.verdict_wait_s = 0.3
         with BridgeServer(config.officer_socket, daemon.officer):  # as `serve` has it
             yield Scene(federation, config, relay, daemon)
 

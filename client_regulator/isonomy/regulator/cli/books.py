@@ -13,11 +13,13 @@ from isonomy.common.agreements.agreement import MAX_PLAN_BYTES
 from isonomy.common.base.command_line import confirm
 from isonomy.common.base.documents import kind_of_content, read_bounded
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.ledger.entries import LedgerEntry, read_entries
 from isonomy.common.ledger.ledger import verify_ledger, write_shared
 from isonomy.common.ledger.records import SCHEMA
 from isonomy.common.ledger.state import LedgerState
 from isonomy.common.privacy.accounting import epsilon_of
+from isonomy.common.privacy.declarations import Declaration, Unknowns
 from isonomy.regulator.cli.output import (
     Home,
     Json,
@@ -33,6 +35,15 @@ from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.plan_files import find_plan
 from isonomy.regulator.serving.status import plan_status
 from isonomy.regulator.upkeep.forget import forget_cohort, forget_run
+
+_NOTES = {
+    "approval": "approved",
+    "rejection": "rejected",
+    "deletion": "forgotten",
+    "rotation": "identity replaced",
+    "clock": "clock set back and accepted",
+    "restore": "backup restored",
+}
 
 
 def ledger(
@@ -80,7 +91,7 @@ def ledger(
     fields = _summary(summary)
     if not verify:
         plans = {entry.plan: plan_status(config, entry, summary.delta) for entry in summary.plans()}
-        companies = {key: status["companies"] for key, status in plans.items()}
+        companies = {key.hex(): status["companies"] for key, status in plans.items()}
         fields["plans"] = list(plans.values())
         fields["entries"] = [_entry(entry, companies, summary.delta) for entry in entries]
     emit("ledger", fields, _for_people(summary, fields), as_json=as_json)
@@ -137,12 +148,14 @@ def _summary(summary: LedgerState) -> dict[str, Any]:
 
 
 def _entry(
-    entry: LedgerEntry, companies: Mapping[bytes, Sequence[str]], delta: float
+    entry: LedgerEntry, companies: Mapping[str, Sequence[str]], delta: float
 ) -> dict[str, Any]:
     """Return a ledger entry as JSON shows it, in ε."""
     fields: dict[str, Any] = {"seq": entry.seq, "time": moment(entry.time), "type": entry.kind}
-    if entry.plan is not None:
-        fields |= {"plan": entry.plan.hex(), "who": list(companies.get(entry.plan, ()))}
+    plan = entry.plan.hex() if entry.plan is not None else str(entry.event.get("plan", ""))
+    if plan:
+        who = list(companies.get(plan, ()))
+        fields |= {"plan": plan, "who": ["the regulator"] if _is_of_regulator(entry) else who}
     if entry.kind in ("debit", "reserve"):
         fields |= {
             "people": entry.people,
@@ -158,9 +171,15 @@ def _entry(
     return {**fields, "event": dict(entry.event)}
 
 
+def _is_of_regulator(entry: LedgerEntry) -> bool:
+    """Return whether the regulator itself asked: for how many people have no value."""
+    text = entry.event.get("declaration")
+    return text is not None and isinstance(Declaration.from_text(str(text)).content, Unknowns)
+
+
 def _for_people(summary: LedgerState, fields: dict[str, Any]) -> str:
     lines = [
-        f"The ledger holds: {summary.records} records, {summary.debits} answers about "
+        f"Verified: {summary.records} records, chain intact, {summary.debits} answers about "
         f"{summary.people:,} people; head {summary.head.hex()[:16]}…",
         f"Most that a person has spent: ε = {fields['epsilon_most_spent']:.4g} of "
         f"{fields['epsilon_cap']:.4g} (δ = {summary.delta:g})",
@@ -176,8 +195,13 @@ def _words(entry: dict[str, Any]) -> str:
     event = entry["event"]
     if entry["type"] == "reserve":
         return f"set ε = {entry['epsilon']:.4g} aside for {entry['people']:,} people"
+    if entry["type"] == "close":
+        return "unused budget returned (plan closed)"
+    if entry["type"] == "note":
+        by = f" by {event['officer']}" if "officer" in event else ""
+        return f"{_NOTES.get(event['kind'], event['kind'])}{by}{_details(event)}"
     if entry["type"] != "debit":
-        return " ".join(f"{key}={value}" for key, value in event.items())
+        return _details(event).strip()
     if event.get("kind") == "few_shot":
         most = entry["epsilon_spent"]  # set aside in full: individual accounts end there
         return (
@@ -185,7 +209,18 @@ def _words(entry: dict[str, Any]) -> str:
             f"at most ε = {min(entry['epsilon'], most):.4g} in it, {most:.4g} in all rounds"
         )
     return (
-        f"{entry['purpose'] or entry['query']}: {event.get('mechanism')} noise "
-        f"{event.get('noise')}, {entry['people']:,} people, ε = {entry['epsilon']:.4g}; spent "
-        f"{entry['epsilon_spent']:.4g}, left {entry['epsilon_left']:.4g}"
+        f"{entry['purpose'] or entry['query']}: {_noise(event)}, {entry['people']:,} people asked "
+        f"about, ε = {entry['epsilon']:.4g}; spent {entry['epsilon_spent']:.4g}, left "
+        f"{entry['epsilon_left']:.4g}"
     )
+
+
+def _details(event: Mapping[str, Any]) -> str:
+    shown = {key: value for key, value in event.items() if key not in ("kind", "officer", "plan")}
+    return "".join(f" {key}={value}" for key, value in shown.items())
+
+
+def _noise(event: Mapping[str, Any]) -> str:
+    """Return the noise of an answer in people: in the most that one of them adds to a sum."""
+    size = int(event.get("noise", 0)) / DEFAULT_PARAMETERS.row_bound
+    return f"noise ± {size:.3g} {'people' if event.get('norm') == '1.0' else 'whole rows'}"

@@ -15,7 +15,7 @@ from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.regulator.cli.output import Home, Json, UnlockFile, Yes, emit, open_vault, say
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans import plan_files
-from isonomy.regulator.plans.approval import check_policy, describe
+from isonomy.regulator.plans.approval import check_policy, describe, share_of_total
 from isonomy.regulator.serving import approving
 from isonomy.regulator.serving.aligning import people_of
 
@@ -65,7 +65,10 @@ def approve(
         if isinstance(loaded, FewShotPlan):
             epsilon = round(epsilon_of(loaded.held_units, loaded.delta_value), 3)
         fields |= {"epsilon": epsilon, "epsilon_total": float(total)}
-        text += f"\nε = {epsilon:g} of {total} is set aside for each of {size:,} "
+        share = share_of_total(config, loaded)
+        fields["share_of_total"] = share
+        text += f"\n{share:g} % of the whole budget (ε = {epsilon:g}) is set aside for each of "
+        text += f"{size:,} "
         text += "samples, for good." if isinstance(loaded, FewShotPlan) else "people."
         fields["samples" if isinstance(loaded, FewShotPlan) else "people"] = size
     if cohort is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -84,7 +84,7 @@ def init(
         f"  TLS request      {files.tls_request}   (for the server's operator)",
         f"  TLS fingerprint  {tls}   (read it to the operator)",
         f"  fingerprint      {files.fingerprint}   (read it out by telephone)",
-        "Next: isonomy-regulator enroll FILE --id COLUMN --attribute COLUMN",
+        f"Next: isonomy-regulator enroll FILE --id COLUMN --attribute COLUMN --home {files.home}",
     ]
     fields = {**asdict(files), "tls_fingerprint": tls}
     emit("init", fields, "\n".join(lines), as_json=as_json)
@@ -96,6 +96,10 @@ def enroll(
     id_column: Annotated[str, typer.Option("--id", help="The column with the ids.")] = "id",
     groups: Annotated[
         list[str] | None, typer.Option(help="NAME=LABEL,LABEL… if the policy does not say.")
+    ] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option("--map", help="VALUE=GROUP: how the file spells a group; repeatable."),
     ] = None,
     cohort: Annotated[str, typer.Option(help="A name for these people.")] = DEFAULT_COHORT,
     update: Annotated[bool, typer.Option("--update", help="Add people or attributes.")] = False,
@@ -117,7 +121,7 @@ def enroll(
     \b
     Examples:
     isonomy-regulator enroll people.csv --id customer --attribute sex --attribute age
-    isonomy-regulator enroll more.parquet --attribute sex --update
+    isonomy-regulator enroll more.parquet --attribute sex --update --map f=female --map m=male
     isonomy-regulator enroll people.csv --attribute sex --groups sex=female,male --cohort north
     """
     config = RegulatorConfig.load(home)
@@ -130,6 +134,7 @@ def enroll(
         order = Order(cohort, declared, config.vault.unknown_values, update, replace)
         problems = Problems(file)
         rows = _with_progress(read_rows(file, id_column, attribute, problems, delimiter))
+        rows = _translated(rows, translations(mapping or [], declared))
         table, counts = enrol(table, order, rows, problems)
         generation = vault.write(table)
     if config.ledger_path.exists():
@@ -166,6 +171,30 @@ def parse_groups(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
             raise ConfigError(f"--groups {text!r} is not NAME=LABEL,LABEL, or names it twice")
         groups[name] = tuple(label.strip() for label in labels.split(","))
     return groups
+
+
+def translations(
+    texts: Iterable[str], groups: Mapping[str, Sequence[str]]
+) -> list[dict[str | None, str]]:
+    """["f=female"] to a dictionary for each attribute, for those that have this group."""
+    tables: list[dict[str | None, str]] = [{} for _ in groups]
+    for text in texts:
+        value, equals, label = (part.strip() for part in text.partition("="))
+        places = [place for place, labels in enumerate(groups.values()) if label in labels]
+        if not equals or not value or not places:
+            raise ConfigError(f"--map {text!r} is not VALUE=GROUP with a declared group")
+        for place, labels in zip(places, (list(groups.values())[p] for p in places), strict=True):
+            if value in labels or value in tables[place]:
+                raise ConfigError(f"--map {text!r}: {value!r} is a group itself, or mapped twice")
+            tables[place][value] = label
+    return tables
+
+
+def _translated(rows: Iterator[Row], tables: Sequence[dict[str | None, str]]) -> Iterator[Row]:
+    for row in rows:
+        pairs = zip(row.values, tables, strict=True)
+        values = tuple(table.get(value, value) for value, table in pairs)
+        yield Row(row.where, row.person, values)
 
 
 def _with_progress(rows: Iterator[Row]) -> Iterator[Row]:

@@ -137,7 +137,7 @@ def restore(
     text = (
         f"Restored {done.home}: ledger ({done.records} records) from the {done.ledger_from}, vault "
         f"from the {done.vault_from}. The unlock file is not part of a backup.\n"
-        "Next: isonomy-regulator doctor"
+        f"Next: isonomy-regulator doctor --home {done.home}"
     )
     emit("restore", asdict(done), text, as_json=as_json)
 

@@ -6,6 +6,7 @@ budget aside. The ledger enforces its own cap after both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from decimal import Decimal
 
@@ -91,20 +92,53 @@ def describe(config: RegulatorConfig, plan: Agreement, spent_units: int = 0) -> 
     """Return a plan in the officer's words: who may ask what, about whom, and what it costs."""
     lines = [plan.describe()]
     if isinstance(plan, Plan):
-        delta = float(config.ledger.delta)
         names = ", ".join(card.name for card in plan.companies)
         by = "; ".join(f"{name} ({', '.join(labels)})" for name, labels in plan.groups.items())
-        after = epsilon_of(min(spent_units + plan.cap_units, 10**30), delta)
         lines += [
             f"\nThis plan lets {names} ask at most {config.policy.queries_per_run:,} questions "
             f"about {plan.cohort_size:,} people, by {by}.",
-            f"It spends ε = {_epsilon(plan):g} of your {config.ledger.epsilon} (at δ = "
-            f"{plan.delta}) for each of these people, whether {names} uses it or not.",
-            f"Set aside or spent so far: ε = {epsilon_of(spent_units, delta):.3g}; with this plan "
-            f"ε = {after:.3g} at most.",
+            f"It sets ε = {_epsilon(plan):g} at δ = {plan.delta} aside for each of them, whether "
+            f"{names} uses it or not.",
+            _shares(config, plan, spent_units),
         ]
-    lines.append("Compare these fingerprints by telephone before you approve:")
+    if isinstance(plan, Plan | FewShotPlan):
+        lines.append(_meaning(config, plan))
+    lines.append("Compare these fingerprints, and the hash, by telephone before you approve:")
     return "\n".join([*lines, *(f"  {card.name}: {fingerprint(card)}" for card in plan.companies)])
+
+
+def share_of_total(config: RegulatorConfig, plan: Plan | FewShotPlan) -> float:
+    """Return what a plan sets aside, as a percentage of everybody's total budget."""
+    return round(100 * plan.held_units / config.ledger.cap_units, 1)
+
+
+def _shares(config: RegulatorConfig, plan: Plan, spent_units: int) -> str:
+    """Return the budget before and after a plan, in shares that add up."""
+    before, share = (
+        round(100 * spent_units / config.ledger.cap_units, 1),
+        share_of_total(config, plan),
+    )
+    unspent = round(100 - before - share, 1)
+    after = f"{unspent:g} % are left" if unspent >= 0 else "that is more than there is"
+    return (
+        f"Of a person's whole budget (ε = {config.ledger.epsilon}) this plan takes {share:g} %; "
+        f"{before:g} % are set aside or spent already, for whoever has least left; {after}. Shares "
+        "add up, ε does not: it grows more slowly than what is spent."
+    )
+
+
+def _meaning(config: RegulatorConfig, plan: Plan | FewShotPlan) -> str:
+    """Return what ε means for one person: e^ε / (1 + e^ε), for this plan and for the total."""
+    chances = [
+        f"{100 / (1 + math.exp(-min(epsilon, 50.0))):.0f} %"
+        for epsilon in (_epsilon(plan), float(config.ledger.epsilon))
+    ]
+    return (
+        "Whoever knows everything else about a person, and can only toss a coin between two values "
+        f"of their attribute, guesses right with {chances[0]} instead of 50 % after all answers of "
+        f"this plan, and with {chances[1]} once the whole budget is spent (at most; failure "
+        f"probability {config.ledger.delta})."
+    )
 
 
 def _budget_refusals(config: RegulatorConfig, plan: Plan | FewShotPlan, strategy: str) -> list[str]:

@@ -32,7 +32,7 @@ from isonomy.regulator.plans.plan_files import (
     was_closed,
 )
 from isonomy.regulator.serving.aligning import alignments
-from isonomy.regulator.serving.officer import ask, officer_name
+from isonomy.regulator.serving.officer import ask, note, officer_name
 from isonomy.regulator.vault.sealed_file import shred
 from isonomy.regulator.vault.vault import Vault
 
@@ -72,7 +72,7 @@ def approve(
             _remove_approval(config, plan)
         raise
     if not is_repeated:
-        note_decision(config, plan, "approval")
+        note(config, "approval", {"plan": plan.hash.hex()})
 
 
 def is_in_force(config: RegulatorConfig, plan: Agreement) -> bool:
@@ -124,14 +124,8 @@ def reject(config: RegulatorConfig, plan: Agreement, reason: str) -> Path:
     write_private(path, signed)
     if config.ledger_path.exists():
         digest = hashlib.sha256(signed).hexdigest()
-        note_decision(config, plan, "rejection", record_sha256=digest)
+        note(config, "rejection", {"plan": plan.hash.hex(), "record_sha256": digest})
     return path
-
-
-def note_decision(config: RegulatorConfig, plan: Agreement, kind: str, **more: str) -> None:
-    """Write into the ledger which officer decided on a plan, and how."""
-    event = {"plan": plan.hash.hex(), "officer": officer_name(), **more}
-    ask(config, {"type": "note", "kind": kind, "event": event})
 
 
 def signed_record(config: RegulatorConfig, domain: str, record: Mapping[str, Any]) -> bytes:

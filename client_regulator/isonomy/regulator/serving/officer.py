@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.base.exit_codes import code_of
@@ -39,6 +39,12 @@ def ask(
             return daemon.officer(request)
     except DaemonFailed as error:
         raise _original(error) from None
+
+
+def note(config: RegulatorConfig, kind: str, event: Mapping[str, str | int]) -> None:
+    """Write into the ledger what was done and which officer did it."""
+    event = {**event, "officer": officer_name()}
+    ask(config, {"type": "note", "kind": kind, "event": event})
 
 
 def officer_name() -> str:

@@ -41,7 +41,7 @@ from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.people.cohort import Cohort, id_key
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.serving.approving import signed_record, withdraw
-from isonomy.regulator.serving.officer import ask
+from isonomy.regulator.serving.officer import note, officer_name
 from isonomy.regulator.upkeep._remains import shred_ended, shred_folder, shred_halves, shred_lists
 from isonomy.regulator.upkeep.backup import backups_made
 from isonomy.regulator.vault.member_key import member_key
@@ -164,6 +164,7 @@ def _record(config: RegulatorConfig, pending: Pending, what: dict[str, str]) -> 
         "schema": 1,
         "kind": "deletion",
         "by": config.name,
+        "officer": officer_name(),
         **pending.model_dump(mode="json"),
         **what,
         "backups_made_before": backups,
@@ -175,8 +176,7 @@ def _record(config: RegulatorConfig, pending: Pending, what: dict[str, str]) -> 
     path = config.deletions_folder / f"{stamp}-{digest[:8]}.json"
     write_private(path, raw)
     if config.ledger_path.exists():
-        event = {"target": pending.target, "record_sha256": digest}
-        ask(config, {"type": "note", "kind": "deletion", "event": event})
+        note(config, "deletion", {"target": pending.target, "record_sha256": digest})
     _note_path(config, pending.target).unlink(missing_ok=True)
     return DeletionResult(
         pending.target, pending.people, pending.plans_closed, path, tuple(backups)

@@ -33,7 +33,7 @@ from isonomy.regulator.config.config import FILE_NAME, RegulatorConfig
 from isonomy.regulator.config.faults import RollbackRefused
 from isonomy.regulator.plans.plan_files import known_terms
 from isonomy.regulator.serving.approving import file_away
-from isonomy.regulator.serving.officer import ask, daemon_status
+from isonomy.regulator.serving.officer import daemon_status, note
 from isonomy.regulator.serving.witness import (
     Witness,
     check_vault,
@@ -101,8 +101,7 @@ def restore(
         shred_folder(staging)  # after a failure it still holds keys and lists in plain text
     config = RegulatorConfig.load(home)
     if config.ledger_path.exists() or not is_newest:
-        event = {"backup": file_id, "newest": int(is_newest)}
-        ask(config, {"type": "note", "kind": RESTORE, "event": event})
+        note(config, RESTORE, {"backup": file_id, "newest": int(is_newest)})
     return Restored(home, chain.records, ledger_from, vault_from, before, plans_spent)
 
 

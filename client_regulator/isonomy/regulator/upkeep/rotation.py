@@ -27,7 +27,7 @@ from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.keys.rotation import Rotation
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.serving.officer import ask, daemon_status, officer_name
+from isonomy.regulator.serving.officer import ask, daemon_status, note
 from isonomy.regulator.vault.member_key import FILE_NAME as MEMBER_KEY
 from isonomy.regulator.vault.sealed_file import shred
 from isonomy.regulator.vault.task_pools import finish_pools, seal_pools_anew
@@ -76,8 +76,7 @@ def rotate_identity(config: RegulatorConfig) -> Rotated:
     config.keys_folder.rename(config.home / _OLD)
     finish_rotation(config)
     if config.ledger_path.exists():
-        event = {"old": old.card().ed25519, "new": new.card().ed25519, "officer": officer_name()}
-        ask(config, {"type": "note", "kind": "rotation", "event": event})
+        note(config, "rotation", {"old": old.card().ed25519, "new": new.card().ed25519})
     keys = config.keys_folder
     return Rotated(fingerprint(new.card()), keys / "card.json", keys / "rotations" / name)
 

@@ -144,7 +144,8 @@ def _read(order: Order, rows: Iterable[Row], problems: Problems) -> _Read:
                 problems.add(
                     row.where,
                     f"the value of {coder.name!r} is none of its declared groups "
-                    f"({', '.join(coder.labels[:8])}), nor one that means unknown",
+                    f"({', '.join(coder.labels[:8])}), nor one that means unknown "
+                    "(--map VALUE=GROUP translates)",
                 )
                 code = UNKNOWN
             column.append(code)

@@ -16,6 +16,7 @@ from typing import Any
 from isonomy.common.base.errors import ConfigError, DataError
 
 MAX_SHOWN = 10
+_WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # .xlsx is a ZIP archive, .xls is not
 _BOMS = (b"\xff\xfe", b"\xfe\xff")
 _PARQUET_MAGIC = b"PAR1"
 
@@ -67,6 +68,8 @@ def read_rows(
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     if start.startswith(_PARQUET_MAGIC):
         return _read_parquet(path, names, problems)
+    if start in _WORKBOOKS:
+        raise DataError(f"{path} is an Excel workbook; save it as CSV UTF-8 and enroll that file")
     if start[:2] in _BOMS:
         raise DataError(f"{path} is text in UTF-16; save it as UTF-8")
     return _read_csv(path, names, problems, delimiter)

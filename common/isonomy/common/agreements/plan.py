@@ -184,7 +184,7 @@ class Plan(Agreement):
     def _describe_inspection(self) -> str:
         """Return what is inspected, and by whom, for the owner who approves the plan."""
         if not self.auditor:
-            return "no query is inspected: a company that cheats is not caught"
+            return "no inspections agreed: false input would go unnoticed"
         who = (
             f"{self.regulator.name} itself, which then sees those people's rows"
             if self.regulator_audits
@@ -192,9 +192,9 @@ class Plan(Agreement):
         )
         if not self.inspection_millionths:
             return (
-                "no query is inspected while it runs: a company that cheats is not caught unless "
-                f"it opens that query later, which it can do until {self.inspection_deadline}, to "
-                f"{who}"
+                "no query is inspected while it runs: false input would go unnoticed unless the "
+                f"company opens that query later, which it can do until {self.inspection_deadline},"
+                f" to {who}"
             )
         waits = self.regulator_audits or self.inspection_waits
         return (

@@ -102,7 +102,7 @@ def release_unknowns(
             "attributes": attribute,
             "columns": 1,
             "people": plan.cohort_size,
-            "purpose": f"how many people have no {attribute}",
+            "purpose": f"people whose {attribute} is not recorded",
             "declaration": Declaration(Unknowns(attribute)).to_text(),
             "norm": "1.0",
             "weights": "",
