@@ -43,7 +43,7 @@ class TestApproval:
         done = regulator.run("approve", regulator.plan_file(), "--yes", "--json")
         assert done.code == 0, done.stderr
         assert "lets acme ask" in done.stderr
-        assert "spends ε = 0.5 of your 2" in done.stderr
+        assert "62 % instead of 50 %" in done.stderr
         assert fingerprint(COMPANY.card()) in done.stderr
         assert done.json["schema"] == "isonomy-regulator/approve/v1"
         assert done.json["epsilon_set_aside"] == pytest.approx(0.5, abs=1e-6)
