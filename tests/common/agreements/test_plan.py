@@ -45,6 +45,22 @@ def fields(**changes: Any) -> dict[str, Any]:
 
 
 class TestPlan:
+    def test_words_are_approved_with_the_plan_and_what_is_absent_is_listed(self) -> None:
+        plain = Plan.of(fields())
+        assert b"about" not in plain.to_json()  # older plans keep their hashes
+        assert "not given: purpose, system and version" in plain.describe()
+        assert "not given whether the model was trained" in plain.words.caveat
+        words = {"purpose": "Loans to people", "people": "trained on", "valid_until": "2027-01-31"}
+        plan = Plan.of(fields(about=words))
+        assert plan.hash != plain.hash
+        assert Plan.from_json(plan.to_json()) == plan
+        assert "purpose: Loans to people" in plan.describe()
+        assert "trained on these people" in plan.words.caveat
+        assert plan.words.lines()["contact"] == "not given"
+        for wrong in ({"purpose": "two\nlines"}, {"people": "all"}, {"valid_until": "soon"}):
+            with pytest.raises(ConfigError):
+                Plan.of(fields(about=wrong))
+
     def test_file_is_what_is_hashed(self, tmp_path: Path) -> None:
         plan = Plan.of(fields())
         plan.save(tmp_path / "plan.json")

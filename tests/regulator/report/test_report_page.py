@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from report_kit import audited_run
 
+from isonomy.common.agreements.about import About
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report
@@ -51,6 +52,19 @@ def test_the_page_says_what_was_asked_for(report: ReportFile) -> None:
         assert text in page, text
     assert "sex and race" in page  # intersections
     assert "withheld" in page.lower()
+
+
+def test_what_was_not_given_is_listed_and_not_signed_as_a_statement(report: ReportFile) -> None:
+    page = render(report).decode()
+    assert 'Purpose</td><td class="small">not given' in page
+    assert "not given whether the model was trained" in page
+    assert "Why other data would not do</td><td>not given" in page
+    about = About(selected="loan granted", people="held out", purpose=HOSTILE)
+    plan = report.plan.model_copy(update={"about": about})
+    page = render(report.model_copy(update={"plan": plan})).decode()
+    assert "“Selected” means loan granted (the decision 1)." in page
+    assert "was trained on these" not in page
+    assert HOSTILE not in page
 
 
 def test_an_audit_of_some_people_only_is_pointed_out(tmp_path: Path) -> None:

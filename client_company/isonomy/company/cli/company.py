@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from isonomy.common.agreements.about import TITLES
 from isonomy.common.agreements.agreement import kind_of
 from isonomy.common.agreements.approvals import read_people
 from isonomy.common.agreements.plan import Plan
@@ -120,6 +121,10 @@ def plan(
         bool, typer.Option("--answer-first", help="Inspected queries do not wait for a verdict.")
     ] = False,
     deadline: Annotated[str, typer.Option(help="Last day of inspections, YYYY-MM-DD.")] = "",
+    about: Annotated[
+        list[str] | None,
+        typer.Option(help=f"FIELD=TEXT for approval and report: {', '.join(TITLES)}."),
+    ] = None,
     individual_filter: Annotated[
         bool,
         typer.Option(
@@ -162,11 +167,23 @@ def plan(
         deadline=deadline or None,
         individual_filter=individual_filter,
         record_privacy=record_privacy,
+        about=_about(about or []),
     )
     files = write_plan(agreement, cohort, output)
     typer.echo(agreement.describe(), err=True)
     paths = {name: str(path) for name, path in vars(files).items()}
     print_json(**paths, hash=agreement.hash.hex())
+
+
+def _about(texts: list[str]) -> dict[str, str] | None:
+    """["purpose=Loans"] to {"purpose": "Loans"}; None for nothing."""
+    fields: dict[str, str] = {}
+    for text in texts:
+        name, equals, words = text.partition("=")
+        if not equals or name not in TITLES or name in fields:
+            raise ConfigError(f"--about takes FIELD=TEXT, each field once: {', '.join(TITLES)}")
+        fields[name] = words.strip()
+    return fields or None
 
 
 @app.command()

@@ -5,6 +5,7 @@ server in part. Public modules:
 
     agreement       what all agreements share, and the part that the server is told
     plan            the run plan
+    about           what it is about, in words
     notions         names of the fairness notions that a plan can name
     approvals       approved agreements on disk
 """

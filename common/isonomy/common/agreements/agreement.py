@@ -40,6 +40,7 @@ def _known_parameters(name: str) -> str:
     return name
 
 
+Line = Annotated[str, StringConstraints(max_length=500), AfterValidator(_one_line)]  # or nothing
 Word = Annotated[str, StringConstraints(min_length=1, max_length=128), AfterValidator(_one_line)]
 
 

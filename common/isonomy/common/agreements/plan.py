@@ -15,10 +15,13 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
+from isonomy.common.agreements.about import NOT_GIVEN, About
 from isonomy.common.agreements.agreement import Agreement, Word
 from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS
 from isonomy.common.base.canonical import MAX_INTEGER
@@ -70,6 +73,15 @@ class Plan(Agreement):
     inspection_deadline: Word
     individual_filter: bool = False
     record_privacy: bool = False
+    about: About | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_empty_about(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the fields: plans without `about` keep the bytes that they always had."""
+        fields: dict[str, Any] = handler(self)
+        if fields.get("about") is None:
+            fields.pop("about", None)
+        return fields
 
     @field_validator("notion")
     @classmethod
@@ -138,6 +150,11 @@ class Plan(Agreement):
         return units_for(self.epsilon_millionths / MILLION, float(self.delta))
 
     @property
+    def words(self) -> About:
+        """What the plan is about; nothing of it need have been given."""
+        return self.about or About()
+
+    @property
     def delta_value(self) -> float:
         return float(self.delta)
 
@@ -177,9 +194,16 @@ class Plan(Agreement):
             f"  {self._describe_inspection()};",
             f"  the people's records are {'also' if self.record_privacy else 'not'} protected by "
             "differential privacy, their attributes are.",
+            *self._describe_words(),
             f"  Hash {self.hash.hex()}",
         ]
         return "\n".join(lines)
+
+    def _describe_words(self) -> list[str]:
+        texts = self.words.lines()
+        lines = [f"  {title}: {text}" for title, text in texts.items() if text != NOT_GIVEN]
+        absent = [title for title, text in texts.items() if text == NOT_GIVEN]
+        return lines + ([f"  not given: {', '.join(absent)}"] if absent else [])
 
     def _describe_inspection(self) -> str:
         """Return what is inspected, and by whom, for the owner who approves the plan."""
