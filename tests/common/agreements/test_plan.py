@@ -97,7 +97,7 @@ class TestPlan:
 
     def test_described_in_plain_language(self) -> None:
         text = Plan.of(fields(epsilon_millionths=500_000)).describe()
-        for part in ("acme", "bureau", "100 people", "sex (f, m)", "ε = 0.5", "1e-6", "not caught"):
+        for part in ("acme", "bureau", "100 people", "sex (f, m)", "ε = 0.5", "1e-6", "unnoticed"):
             assert part in text
 
     @pytest.mark.parametrize(
