@@ -27,7 +27,7 @@ MEANINGLESS = {
     "check_do_not_raise_errors_in_init_or_set_param": "the rehearsal oracle is set in fit",
     "check_fit_idempotent": "fresh privacy noise in every fit",
     "check_methods_sample_order_invariance": "fresh privacy noise in every fit",
-    "check_estimators_pickle": "an oracle is a live connection and is not pickled",
+    "check_estimators_pickle": "adds NaN, which this base model refuses; test_copies pickles",
     "check_sample_weight_equivalence_on_dense_data": "sample_weight is refused, with reasons",
     "check_sample_weight_equivalence_on_sparse_data": "sample_weight is refused, with reasons",
     "check_sample_weights_invariance": "sample_weight is refused, with reasons",

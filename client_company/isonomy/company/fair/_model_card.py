@@ -31,6 +31,7 @@ def card_json(report: Report, state: dict[str, Any], model_sha256: str) -> dict[
         "privacy": {
             "epsilon_certified": report.epsilon_cap,
             "epsilon_spent": report.epsilon_spent,
+            "releases_reused": report.reused,
             "delta": report.delta,
             "adjacency": "one person's attribute is replaced",
             "queries": state["queries"],

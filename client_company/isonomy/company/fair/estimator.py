@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -36,6 +36,7 @@ from isonomy.common.sums.channel import Needs
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.fair.inputs import checks
 from isonomy.company.fair.inputs.base import check_base, check_threshold, cut_of, fit_base
+from isonomy.company.fair.inputs.copies import WithoutOracle
 from isonomy.company.fair.inputs.features import fit_features
 from isonomy.company.fair.inputs.people import People
 from isonomy.company.fair.onnx_export import Schema, export
@@ -59,7 +60,6 @@ from isonomy.company.fair.tilt.strategy import Outcome, base_is_fair, reuse, run
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_SHARED = ("oracle", "releases")  # handles, not settings: a clone must not copy a budget
 _TOLERANCES = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
 
 NEEDS = Needs("FairClassifier", filtered=False)
@@ -84,7 +84,7 @@ class _Task:
     terms: Prices | Releases
 
 
-class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Any classifier with `predict_proba`, tilted until it meets a fairness notion (strategy.py).
 
     | parameter | meaning |
@@ -92,7 +92,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     | estimator | the base model; None: HistGradientBoostingClassifier() |
     | notion | one or several of `isonomy.company.NOTIONS` |
     | tolerance | largest accepted difference of two groups' rates; a mapping for several notions |
-    | oracle | the handle to the regulator's attributes |
+    | oracle | the handle to the regulator's attributes; copies and pickles have none |
     | epsilon | how much of the plan to spend; None: all that it has left |
     | attribute | an attribute, an intersection "sex*race", or several; None: the only one |
     | pos_label | the favourable decision; None: 1, for classes 0/1, -1/1 and booleans |
@@ -107,6 +107,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     `pos_label_`,
     `cut_` (who is above it is selected, before the tilt).
     """
+
+    _shared = ("releases",)
 
     def __init__(
         self,
@@ -141,16 +143,6 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self.audits = audits
         self.random_state = random_state
 
-    def __sklearn_clone__(self) -> FairClassifier:
-        """A clone asks the same oracle: a copied budget would be a second budget."""
-        settings = self.get_params(deep=False)
-        return type(self)(
-            **{
-                name: value if name in _SHARED else clone(value, safe=False)
-                for name, value in settings.items()
-            }
-        )
-
     # --- Fit -----------------------------------------------------------------------------------
 
     def fit(
@@ -167,6 +159,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
                 "once. Weight inside the base estimator, or resample the rows before fit."
             )
         task = self._checked(X, y, ids)
+        self._budget = task.oracle.budget  # of the report: a copy without oracle has one too
         self.base_estimator_, proba, seconds = fit_base(
             task.base, task.X, task.y, task.labels, task.people, self.cv, self.random_state
         )
@@ -267,9 +260,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self.model_ = TiltedModel(
             outcome.features, outcome.proxy, outcome.tilt, events, outcome.retrained, self.cut_
         )
-        budget = checks.checked_oracle(self.oracle, NEEDS).budget
-        self.report_ = report_of(outcome, self._terms(), budget, seconds)
-        extreme = extreme_selection(self.report_.selection_rate)
+        self.report_ = report_of(outcome, self._terms(), self._budget, seconds)
+        extreme = extreme_selection(self.report_.selection_rate, kept=self.keep_selection_rate)
         if extreme and outcome.returned != "base":
             warnings.warn(extreme, ExtremeSelectionWarning, stacklevel=3)
         self._outcome: Outcome | None = outcome
@@ -280,7 +272,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     def _terms(self) -> Terms:
         names = (self.notion,) if isinstance(self.notion, str) else tuple(self.notion)
         threshold = round(self.cut_, 15) if len(self.classes_) == 2 else None
-        return Terms(" + ".join(names), str(self.pos_label_), threshold)
+        return Terms(" + ".join(names), str(self.pos_label_), threshold, self.releases is not None)
 
     def _keep_base(self, problem: Problem, task: _Task, seconds: Seconds) -> FairClassifier:
         """Decisions that never differ within an event are exactly fair: nothing to buy."""
@@ -340,7 +332,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     def at(self, *, tolerance: float) -> FairClassifier:
         """The classifier for another tolerance; spends nothing and leaves this one as it is."""
         other = copy.copy(self)
-        other.tolerance = tolerance
+        other.tolerance, other.oracle = tolerance, self.oracle
         return other._adopt(self._outcome_at(tolerance), self._seconds)
 
     def _outcome_at(self, tolerance: float) -> Outcome:

@@ -57,6 +57,11 @@ def save_model(
     `onnx=True` also writes the whole decision as ONNX, checked on the rows X (or made-up ones); a
     model that does not convert is refused before anything is written.
     """
+    if not isinstance(classifier, FairClassifier):
+        raise ConfigError(
+            f"save_model writes a FairClassifier; keep a {type(classifier).__name__} with joblib "
+            "or pickle, which leave its oracle out"
+        )
     check_is_fitted(classifier, "model_")
     if classifier.model_.retrained and not trust:
         raise ConfigError(

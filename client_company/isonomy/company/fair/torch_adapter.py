@@ -5,13 +5,15 @@
     FairClassifier(model, oracle=oracle, in_training=True).fit(X, y)
 
 Tables are coded as the proxy's features are (columns.py), so text and missing values are fine. The
-module gives one logit per class. Training is minibatch Adam on
+module gives one logit per class, in the order of `classes_`; a ready module is copied. Training is
+minibatch Adam on
 
     L(θ) = cross-entropy + penalty(θ)          penalty: none, or the twin's (tilt/torch_twin.py)
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -35,11 +37,11 @@ def small_network(inputs: int, outputs: int) -> nn.Module:
 
 
 class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """scikit-learn's interface around `module(inputs, outputs) -> nn.Module`."""
+    """scikit-learn's interface around a module, or a function (inputs, outputs) -> nn.Module."""
 
     def __init__(
         self,
-        module: Callable[[int, int], nn.Module] = small_network,
+        module: nn.Module | Callable[[int, int], nn.Module] = small_network,
         *,
         epochs: int = 15,
         batch_size: int = 256,
@@ -72,7 +74,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         generator = torch.Generator().manual_seed(self.random_state)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
-            self.module_ = self.module(coded.shape[1], len(self.classes_))
+            self.module_ = self._built(inputs[:2], len(self.classes_))
             adam = torch.optim.Adam(
                 self.module_.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
             )
@@ -93,6 +95,26 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not all(torch.isfinite(p).all() for p in self.module_.parameters()):
             raise ConfigError("training diverged; lower learning_rate")
         return self
+
+    def _built(self, rows: torch.Tensor, classes: int) -> nn.Module:
+        """A fresh module, or an error if it does not turn these rows into one logit per class."""
+        width = rows.shape[1]
+        if isinstance(self.module, nn.Module):
+            module = copy.deepcopy(self.module)  # a refit starts from the same weights
+        else:
+            module = self.module(width, classes)
+        try:
+            shape = tuple(module.eval()(rows).shape)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"the module does not take rows of {width} numbers, the coded columns: {error}"
+            ) from None
+        if shape != (len(rows), classes):
+            raise ConfigError(
+                f"the module turns {len(rows)} rows into {shape}; one logit for each of the "
+                f"{classes} classes is needed"
+            )
+        return module
 
     def predict_proba(self, X: Any) -> Floats:
         check_is_fitted(self, "module_")

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.base.canonical import hash_bytes
-from isonomy.common.base.errors import ConfigError, ProtocolError, ReplayRefused
+from isonomy.common.base.errors import ConfigError, DataError, ProtocolError, ReplayRefused
 from isonomy.common.base.private_files import open_file, private_folder
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
@@ -127,10 +127,7 @@ class LocalOracle:
         """
         cohort = Cohort.of(ids)
         if groups is None:
-            groups = {
-                name: tuple(sorted({value for value in column if value is not None}))
-                for name, column in attributes.items()
-            }
+            groups = {name: _groups_of(name, column) for name, column in attributes.items()}
         table = AttributeTable(cohort, attributes, groups)
         cap_units = units_for(epsilon, delta)
         home = folder or Path(tempfile.mkdtemp(prefix="isonomy-rehearsal-", dir=scratch_folder()))
@@ -148,6 +145,17 @@ class LocalOracle:
         )
         weakref.finalize(channel, _finish, ledger, None if folder else home)
         return GroupOracle(channel)
+
+
+def _groups_of(name: str, column: Sequence[str | None]) -> tuple[str, ...]:
+    """The values of a column, sorted. A table's missing values are often NaN, which is no text."""
+    values = {value for value in column if value is not None}
+    if any(value != value for value in values):
+        raise DataError(f"attribute {name!r} has NaN values: write None where nothing is known")
+    try:
+        return tuple(sorted(values))
+    except TypeError:
+        raise DataError(f"attribute {name!r} has values of several kinds; make all text") from None
 
 
 def scratch_folder() -> Path | None:

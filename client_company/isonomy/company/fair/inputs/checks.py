@@ -15,6 +15,7 @@ from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.common.privacy.accounting import UNITS_PER_MU2, epsilon_of, units_for
 from isonomy.common.sums.channel import Needs, check_needs
 from isonomy.common.sums.oracle import GroupOracle
+from isonomy.company.fair.inputs.copies import RECIPE, LeftOut
 from isonomy.company.fair.tilt.releases import Prices
 from isonomy.company.federation.decisions import favourable
 
@@ -31,6 +32,8 @@ class AttributeAmongFeaturesWarning(UserWarning):
 
 def checked_oracle(oracle: object, needs: Needs) -> GroupOracle:
     """The oracle, or a ConfigError that says where to get one, or why it does not fit."""
+    if isinstance(oracle, LeftOut):
+        raise ConfigError(f"{needs.strategy} needs oracle=…. {RECIPE}")
     if not isinstance(oracle, GroupOracle):
         raise ConfigError(
             f"{needs.strategy} needs oracle=…, the handle to the regulator's attributes; "

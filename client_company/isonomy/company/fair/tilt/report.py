@@ -51,6 +51,7 @@ class Report:
     base_selection_rate: float  # share of people given `pos_label`
     selection_rate: float
     epsilon_spent: float  # by the releases behind this model
+    reused: bool  # these releases were bought for an earlier model: this one spent nothing
     epsilon_cap: float  # approved for the plan: what is certified
     delta: float
     seconds_base: float  # one fit of the base model
@@ -78,13 +79,18 @@ class Report:
             f"Selected means decision = {self.pos_label}{self._rule()}: "
             f"{self.base_selection_rate:.1%} of the people before, {self.selection_rate:.1%} "
             "after.",
-            f"Privacy: ε = {self.epsilon_spent:.3g} spent on this model at δ = {self.delta:g}; "
-            f"the plan certifies ε = {self.epsilon_cap:.3g}.",
+            f"Privacy: {self._spending()} at δ = {self.delta:g}; the plan certifies "
+            f"ε = {self.epsilon_cap:.3g}.",
             f"Time: {self.seconds_base:.2f} s for one fit of the base model, "
             f"{self.seconds_out_of_fold:.2f} s out of fold, {self.seconds_fairness:.2f} s for "
             f"fairness ({self.time_ratio:.1f} fits of the base model).",
         ]
         return "\n".join([*lines, *self.notes])
+
+    def _spending(self) -> str:
+        if self.reused:
+            return f"nothing spent now; the releases cost ε = {self.epsilon_spent:.3g} when bought,"
+        return f"ε = {self.epsilon_spent:.3g} spent on this model"
 
     def _rule(self) -> str:
         if self.threshold in (None, 0.5):
@@ -197,6 +203,7 @@ class Terms:
     notion: str
     pos_label: str
     threshold: float | None
+    reused: bool
 
 
 def report_of(outcome: Outcome, terms: Terms, budget: Budget, seconds: Seconds) -> Report:
@@ -281,15 +288,15 @@ def _shared_fields(
     }
 
 
-def extreme_selection(rate: float) -> str:
+def extreme_selection(rate: float, *, kept: bool) -> str:
     """What to say where nearly everybody or nobody is selected; nothing otherwise."""
     if EXTREME <= rate <= 1 - EXTREME:
         return ""
     who = "nobody" if rate < EXTREME else "everybody"
-    return (
-        f"After the tilt nearly {who} is selected ({rate:.1%}): equal rates, but hardly a "
-        "decision. keep_selection_rate=True keeps the base model's rate."
+    text = (
+        f"After the tilt nearly {who} is selected ({rate:.1%}): equal rates, but hardly a decision."
     )
+    return text if kept else f"{text} keep_selection_rate=True keeps the base model's rate."
 
 
 def _unmeasured(outcome: Outcome) -> tuple[str, ...]:
@@ -305,7 +312,9 @@ def _notes(outcome: Outcome, before: Measures, after: Measures) -> tuple[str, ..
         notes.append(
             f"The violations say nothing about {_listed(small)}: too few people for this budget."
         )
-    if outcome.returned != "base" and (extreme := extreme_selection(after.selection_rate)):
+    kept = outcome.view.land.keep_rate is not None
+    extreme = extreme_selection(after.selection_rate, kept=kept)
+    if extreme and outcome.returned != "base":
         notes.append(extreme)
     slack = outcome.view.land.slack
     if after.selection_rate < FELL * before.selection_rate:

@@ -47,6 +47,7 @@ from isonomy.company.fair.inputs.checks import (
     warn_of_attributes,
 )
 from isonomy.company.fair.inputs.columns import ColumnCoder
+from isonomy.company.fair.inputs.copies import WithoutOracle
 from isonomy.company.gradient.fermi.fermi import DpFermi, DpSgda
 from isonomy.company.gradient.pf_ld.f_ld import FLD
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD
@@ -120,7 +121,7 @@ GRADIENT_STRATEGIES: dict[str, type[Any]] = {
 }
 
 
-class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class GradientFairClassifier(WithoutOracle, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A torch classifier trained fair to groups whose members it never sees.
 
     | parameter | meaning |
@@ -128,7 +129,7 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     | module | what is trained, see above |
     | strategy | a name (GRADIENT_STRATEGIES), or a `Strategy` |
     | notion | a name of notions.NAMES, or your own `Notion` |
-    | oracle, attribute | the handle to the regulator's attributes, and which |
+    | oracle, attribute | the handle to the regulator's attributes (copies have none), and which |
     | pos_label | the favourable decision; None: 1, for classes 0/1, -1/1 and booleans |
     | learning_rate, weight_decay | of Adam (dp_sgda: of SGD); None: by module |
     | class_weight | what a row of a class counts in the loss, {class: weight}; others count 1 |
@@ -173,12 +174,6 @@ class GradientFairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.strategy_options = strategy_options
         self.trainer_options = trainer_options
         self.random_state = random_state
-
-    def __sklearn_clone__(self) -> GradientFairClassifier:
-        """A clone asks the same oracle: a copied budget would be a second budget."""
-        settings = self.get_params(deep=False)
-        shared = {"oracle": settings.pop("oracle")}
-        return type(self)(**shared, **{k: clone(v, safe=False) for k, v in settings.items()})
 
     def fit(
         self,
