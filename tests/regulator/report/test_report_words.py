@@ -122,6 +122,9 @@ def test_the_summary_names_what_got_worse_and_the_worst_intersection(empty: Repo
         words.headline(empty, [before, audited("after", table(gaps(1, 1), [FAIR] * 2))])
     )
     assert "No measured difference got larger" in better
+    unmeasured = audited("after", table(gaps(1, 1) | {"accuracy_parity": None}, [FAIR] * 2))
+    text = " ".join(words.headline(empty, [before, unmeasured]))
+    assert "Measured in audit “before” and not in “after”: accuracy parity by sex." in text
 
 
 def test_people_who_stated_nothing_are_counted_and_left_out_of_ratios(empty: ReportFile) -> None:

@@ -224,22 +224,25 @@ def _worse(usable: Sequence[ReportedAudit]) -> list[str]:
     if first is last:
         return []
     before = {table.attribute: table.differences for table in first.tables}
-    lines = []
+    lines, lost = [], []
     for table in last.tables:
         for notion in NOTION_RATES:  # a mapping of the report has another order once it was read
             limits = table.differences.get(notion)
             old = before.get(table.attribute, {}).get(notion)
+            what = f"{notion.replace('_', ' ')} by {attribute_words(table.attribute)}"
+            if old is not None and limits is None:
+                lost.append(what)
             if old is None or limits is None or float(points(limits[0])) <= float(points(old[0])):
                 continue
             sure = "" if limits[1] > old[2] else ", within the error"
-            lines.append(
-                f"{notion.replace('_', ' ')} by {attribute_words(table.attribute)} "
-                f"({points(old[0])} to {points(limits[0])} points{sure})"
-            )
+            lines.append(f"{what} ({points(old[0])} to {points(limits[0])} points{sure})")
     between = f"from audit “{first.name}” to “{last.name}”"
-    if not lines:
-        return [f"No measured difference got larger {between}."]
-    return [f"Larger differences {between}: {'; '.join(lines)}."]
+    larger = f"Larger differences {between}: {'; '.join(lines)}."
+    unknown = f"Measured in audit “{first.name}” and not in “{last.name}”: {'; '.join(lost)}."
+    return [
+        larger if lines else f"No measured difference got larger {between}.",
+        *([unknown] if lost else []),
+    ]
 
 
 def _intersection(last: ReportedAudit, notion: str, report: ReportFile) -> list[str]:
