@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 import pytest
-from regulator_kit import Regulator
+from regulator_kit import COMPANY, Regulator
 
+from isonomy.common.agreements.approvals import sign_agreement, signers
 from isonomy.common.ledger.entries import read_entries
 
 
@@ -120,3 +121,16 @@ def test_values_are_translated_and_workbooks_are_named(tmp_path: Path) -> None:
     file.write_bytes(b"PK\x03\x04 and so on")
     done = regulator.run(*enroll, "--update")
     assert (done.code, "Excel workbook; save it as CSV UTF-8" in done.stderr) == (12, True)
+
+
+def test_a_plan_that_was_changed_after_its_signature(regulator: Regulator) -> None:
+    plan, file = regulator.plan()[0], regulator.plan_file()
+    assert signers(plan, file) == []
+    sign_agreement(plan, file, COMPANY)
+    assert signers(plan, file) == ["acme"]
+    regulator.plan_file(epsilon="0.6")  # the same file, with more ε
+    done = regulator.run("approve", file, "--yes")
+    assert (done.code, "changed after it was signed" in done.stderr) == (40, True)
+    regulator.plan_file()
+    done = regulator.run("approve", file, "--yes")
+    assert "acme signed exactly this plan" in done.stderr

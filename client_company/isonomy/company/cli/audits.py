@@ -112,6 +112,13 @@ def countersign(
     require(Verification(paths, card=plan.regulator, plan=plan).run())
     keys = company.keys()
     plan.card(keys.name)  # a party of this plan
+    names = ", ".join(repr(audit.name) for audit in checked.report.audits) or "none"
+    typer.echo(
+        f"Report of {plan.regulator.name} on plan {plan.name!r} ({plan.hash.hex()[:16]}…)\n"
+        f"  audits: {names}; {checked.report.privacy.answers} answers\n  page: {paths.html}\n"
+        "Your signature says: we have seen it, and its totals and statement are ours.",
+        err=True,
+    )
     confirm(f"Countersign as {keys.name}?", yes)
     old = Signatures.load(paths.signatures)
     add_signature(checked.report.to_json(), old, keys).save(paths.signatures)

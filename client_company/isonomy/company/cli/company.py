@@ -9,7 +9,7 @@ import typer
 
 from isonomy.common.agreements.about import TITLES
 from isonomy.common.agreements.agreement import kind_of
-from isonomy.common.agreements.approvals import read_people
+from isonomy.common.agreements.approvals import read_people, sign_agreement
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.command_line import CommandLine
@@ -195,7 +195,10 @@ def approve(
     home: HomeFolder = HOME,
     yes: YesOption = False,
 ) -> None:
-    """Approve a plan of any kind: sessions of this one may then begin, and of no other."""
+    """Approve a plan of any kind: sessions of this one may then begin, and of no other.
+
+    A signature of it is written beside the file; send both to the regulator.
+    """
     loaded = _KINDS.get(kind_of(plan_file), Plan).load(plan_file)
     typer.echo(loaded.describe(), err=True)
     typer.echo(f"  {loaded.regulator.name}: {fingerprint(loaded.regulator)}", err=True)
@@ -208,7 +211,8 @@ def approve(
     else:
         cohort = read_people(people or PlanFiles.beside(plan_file).people)
         company.approvals.approve(loaded, cohort, company.keys())
-    print_json(approved=loaded.hash.hex())
+    signature = sign_agreement(loaded, plan_file, company.keys())
+    print_json(approved=loaded.hash.hex(), signature=str(signature))
 
 
 app.command()(node)

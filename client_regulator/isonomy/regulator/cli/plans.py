@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.agreements.approvals import check_people, check_promises
+from isonomy.common.agreements.approvals import check_people, check_promises, signers
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.command_line import confirm
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
@@ -53,7 +53,11 @@ def approve(
         check_people(loaded, cohort, config.name)
         check_promises(loaded)
         spent = plan_files.most_spent(config, cohort)
+    signed = signers(loaded, plan)  # a wrong signature ends it here
     say(describe(config, loaded, spent))
+    for card in loaded.companies:
+        word = "signed exactly this" if card.name in signed else "has not signed this"
+        say(f"  {card.name} {word} {loaded.word}.")
     check_policy(config, loaded)
     confirm(f"Approve this {loaded.word}?", yes=yes)
     approving.approve(config, loaded, cohort, lambda: open_vault(config, unlock_file))

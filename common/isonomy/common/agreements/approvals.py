@@ -9,18 +9,22 @@ so a file that was changed after its approval counts as not approved.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.documents import read_bounded
-from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.common.base.private_files import private_folder, write_private
+from isonomy.common.base.errors import ConfigError, DataError, VerificationError
+from isonomy.common.base.private_files import private_folder, write_private, write_whole
+from isonomy.common.keys.identity import verify_signature
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.people.cohort import Cohort
 
 MAX_PEOPLE_BYTES = 1 << 30
+SIGNATURE_DOMAIN = "isonomy/plan-approval/v1"
+MAX_SIGNATURE_BYTES = 256
 
 A = TypeVar("A", bound=Agreement)
 
@@ -112,6 +116,41 @@ def check_card(agreement: Agreement, keys: PartyKeys) -> None:
             f"the {agreement.word} names {keys.name!r} with other keys than ours; hand over the "
             "card again"
         )
+
+
+def signature_path(file: Path, company: str) -> Path:
+    """Return where a company's signature of an agreement lies, beside the agreement's file."""
+    return file.with_suffix(f".{company}.sig")
+
+
+def sign_agreement(agreement: Agreement, file: Path, keys: PartyKeys) -> Path:
+    """Write a company's signature over the agreement's hash. Returns its path."""
+    path = signature_path(file, keys.name)
+    write_whole(path, keys.identity.sign(SIGNATURE_DOMAIN, agreement.hash).hex().encode())
+    return path
+
+
+def signers(agreement: Agreement, file: Path) -> list[str]:
+    """List the companies whose signature of exactly this agreement lies beside its file.
+
+    VerificationError for a signature of anything else: the file was changed after it was signed.
+    """
+    names = []
+    for card in agreement.companies:
+        path = signature_path(file, card.name)
+        if path.exists():
+            text = read_bounded(path, MAX_SIGNATURE_BYTES).decode("ascii", "replace")
+            is_hex = re.fullmatch("[0-9a-f]{128}", text) is not None
+            try:
+                signature = bytes.fromhex(text) if is_hex else b""
+                verify_signature(card.signing_key, SIGNATURE_DOMAIN, agreement.hash, signature)
+            except VerificationError:
+                raise VerificationError(
+                    f"{path} is no signature of {card.name} over this {agreement.word}: it was "
+                    "changed after it was signed, or the signature belongs to another one"
+                ) from None
+            names.append(card.name)
+    return names
 
 
 def check_promises(plan: Plan) -> None:
