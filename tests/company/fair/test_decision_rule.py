@@ -14,6 +14,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     FixedThresholdClassifier,
+    GridSearchCV,
     StratifiedKFold,
     TunedThresholdClassifierCV,
     cross_val_predict,
@@ -106,6 +107,7 @@ def test_threshold_is_the_same_rule() -> None:
     ("base", "settings", "text"),
     [
         (RULES["fixed"], {"threshold": 0.3}, "cut-off already"),
+        (GridSearchCV(RULES["fixed"], {"threshold": [0.1, 0.2]}), {"threshold": 0.3}, "already"),
         (LogisticRegression(), {"threshold": 1.5}, "between 0 and 1"),
         (LogisticRegression(), {"threshold": "low"}, "between 0 and 1"),
         (SVC(probability=True, C=0.1), {}, "disagrees with its probabilities"),
@@ -117,7 +119,7 @@ def test_threshold_is_the_same_rule() -> None:
             "disagrees",
         ),
     ],
-    ids=["two rules", "no probability", "text", "SVC", "another score"],
+    ids=["two rules", "two rules in a search", "no probability", "text", "SVC", "another score"],
 )
 @pytest.mark.filterwarnings("ignore:.*probability.*:FutureWarning")
 def test_what_cannot_be_honoured_is_refused(base: Any, settings: Any, text: str) -> None:

@@ -261,7 +261,9 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
             outcome.features, outcome.proxy, outcome.tilt, events, outcome.retrained, self.cut_
         )
         self.report_ = report_of(outcome, self._terms(), self._budget, seconds)
-        extreme = extreme_selection(self.report_.selection_rate, kept=self.keep_selection_rate)
+        extreme = extreme_selection(
+            self.report_.selection_rate, keeps_rate=self.keep_selection_rate
+        )
         if extreme and outcome.returned != "base":
             warnings.warn(extreme, ExtremeSelectionWarning, stacklevel=3)
         self._outcome: Outcome | None = outcome

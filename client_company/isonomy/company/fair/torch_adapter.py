@@ -74,7 +74,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         generator = torch.Generator().manual_seed(self.random_state)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
-            self.module_ = self._built(inputs[:2], len(self.classes_))
+            self.module_ = self._fresh_module(inputs[:2], len(self.classes_))
             adam = torch.optim.Adam(
                 self.module_.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
             )
@@ -96,7 +96,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ConfigError("training diverged; lower learning_rate")
         return self
 
-    def _built(self, rows: torch.Tensor, classes: int) -> nn.Module:
+    def _fresh_module(self, rows: torch.Tensor, classes: int) -> nn.Module:
         """A fresh module, or an error if it does not turn these rows into one logit per class."""
         width = rows.shape[1]
         if isinstance(self.module, nn.Module):

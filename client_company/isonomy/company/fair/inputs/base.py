@@ -20,6 +20,7 @@ from sklearn.model_selection import (
     TunedThresholdClassifierCV,
     cross_val_predict,
 )
+from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
 
 from isonomy.common.base.errors import ConfigError, DataError
@@ -89,10 +90,11 @@ def check_threshold(base: Any, threshold: Any, classes: int) -> None:
         raise ConfigError(f"threshold is a probability between 0 and 1; got {threshold!r}")
     if classes != 2:
         raise ConfigError(f"threshold needs two classes; there are {classes}")
-    if isinstance(_deciding(base), FixedThresholdClassifier | TunedThresholdClassifierCV):
+    final = _final_model(base)
+    if isinstance(final, FixedThresholdClassifier | TunedThresholdClassifierCV):
         raise ConfigError(
-            f"{type(_deciding(base)).__name__} has a cut-off already; leave threshold out, or give "
-            "the model without its wrapper"
+            f"{type(final).__name__} has a cut-off already; leave threshold out, or give the model "
+            "without its wrapper"
         )
 
 
@@ -107,16 +109,16 @@ def cut_of(fitted: Any, threshold: float | None, X: Any, pos_label: Any, order: 
     proba = np.asarray(fitted.predict_proba(X), dtype=np.float64)[:, order]
     decisions = np.asarray(fitted.predict(X))
     if len(order) > 2:
-        chosen = (decisions[:, None] == fitted.classes_[order]) * proba
-        return _agreed(chosen.max(axis=1) < proba.max(axis=1) - TIE, HALF)
+        score = (decisions[:, None] == fitted.classes_[order]) * proba
+        return _checked_cut(score.max(axis=1) < proba.max(axis=1) - TIE, HALF)
     selected, favourable = decisions == pos_label, proba[:, 1]
-    cuts = _own_cuts(_deciding(fitted))
+    cuts = _candidate_cuts(_final_model(fitted))
     wrong = [(selected != (favourable > cut)) & (abs(favourable - cut) > TIE) for cut in cuts]
     best = int(np.argmin([each.sum() for each in wrong]))
-    return _agreed(wrong[best], cuts[best])
+    return _checked_cut(wrong[best], cuts[best])
 
 
-def _agreed(wrong: NDArray[np.bool_], cut: float) -> float:
+def _checked_cut(wrong: NDArray[np.bool_], cut: float) -> float:
     if wrong.any():
         raise ConfigError(
             f"the base model's predict disagrees with its probabilities for {int(wrong.sum())} of "
@@ -127,16 +129,18 @@ def _agreed(wrong: NDArray[np.bool_], cut: float) -> float:
     return cut
 
 
-def _deciding(model: Any) -> Any:
+def _final_model(model: Any) -> Any:
     """The part of a pipeline, search or frozen model that decides."""
     if isinstance(model, Pipeline):
-        return _deciding(model.steps[-1][1])
+        return _final_model(model.steps[-1][1])
     if isinstance(model, FrozenEstimator):
-        return _deciding(model.estimator)
-    return _deciding(model.best_estimator_) if hasattr(model, "best_estimator_") else model
+        return _final_model(model.estimator)
+    if isinstance(model, BaseSearchCV):  # fitted or not
+        return _final_model(getattr(model, "best_estimator_", model.estimator))
+    return model
 
 
-def _own_cuts(model: Any) -> list[float]:
+def _candidate_cuts(model: Any) -> list[float]:
     """What the cut may be: the wrapper's threshold is for one of the two classes."""
     if isinstance(model, TunedThresholdClassifierCV):
         threshold = float(model.best_threshold_)

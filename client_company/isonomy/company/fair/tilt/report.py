@@ -288,7 +288,7 @@ def _shared_fields(
     }
 
 
-def extreme_selection(rate: float, *, kept: bool) -> str:
+def extreme_selection(rate: float, *, keeps_rate: bool) -> str:
     """What to say where nearly everybody or nobody is selected; nothing otherwise."""
     if EXTREME <= rate <= 1 - EXTREME:
         return ""
@@ -296,7 +296,7 @@ def extreme_selection(rate: float, *, kept: bool) -> str:
     text = (
         f"After the tilt nearly {who} is selected ({rate:.1%}): equal rates, but hardly a decision."
     )
-    return text if kept else f"{text} keep_selection_rate=True keeps the base model's rate."
+    return text if keeps_rate else f"{text} keep_selection_rate=True keeps the base model's rate."
 
 
 def _unmeasured(outcome: Outcome) -> tuple[str, ...]:
@@ -312,8 +312,8 @@ def _notes(outcome: Outcome, before: Measures, after: Measures) -> tuple[str, ..
         notes.append(
             f"The violations say nothing about {_listed(small)}: too few people for this budget."
         )
-    kept = outcome.view.land.keep_rate is not None
-    extreme = extreme_selection(after.selection_rate, kept=kept)
+    keeps_rate = outcome.view.land.keep_rate is not None
+    extreme = extreme_selection(after.selection_rate, keeps_rate=keeps_rate)
     if extreme and outcome.returned != "base":
         notes.append(extreme)
     slack = outcome.view.land.slack
