@@ -18,13 +18,13 @@ home/run/     the operator's socket              home/token.key   signs tickets
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isonomy.common.agreements.agreement import PlanPublic
+from isonomy.common.base.documents import parse_toml
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import private_folder, write_private, write_whole
 from isonomy.common.keys.certificates import NODE, Holder, TlsFiles, check_issued
@@ -66,12 +66,10 @@ class ServerConfig(BaseModel):
     def load(cls, path: Path) -> ServerConfig:
         """Read and check the file; ConfigError names every field that is wrong."""
         try:
-            raw = tomllib.loads(path.read_text(encoding="utf-8"))
+            raw = parse_toml(path.read_bytes(), path)
             return cls.model_validate({**raw, "home": path.resolve().parent})
         except OSError as error:
             raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not TOML: {error}") from None
         except ValidationError as error:
             reasons = "; ".join(
                 f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()

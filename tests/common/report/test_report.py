@@ -323,7 +323,7 @@ def resigned(run: Audited, folder: Path, change: Any) -> list[Check]:
     paths = written(run, folder)
     raw = json.loads(paths.report.read_bytes())
     change(raw)
-    data = ReportFile.model_validate_json(json.dumps(raw)).to_json()
+    data = canonical_json(raw)
     paths.report.write_bytes(data)
     sign_report(data, run.regulator).save(paths.signatures)
     return Verification(paths, plan=run.plan, ledger=run.ledger_path).run()
@@ -348,7 +348,7 @@ def test_every_group_has_a_count_per_cell(
     ragged = resigned(
         run, tmp_path, lambda raw: change(raw["audits"][0]["tables"][0]["groups"][0]["counts"])
     )
-    assert states(ragged)[5] == "failed"
+    assert states(ragged) == {1: "failed"}
 
 
 def test_counts_must_be_those_of_the_ledger(

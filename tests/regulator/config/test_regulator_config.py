@@ -84,7 +84,7 @@ def test_the_policy_that_init_writes_says_what_it_was_asked_for() -> None:
     text = policy_text(
         name="authority", epsilon="1.5", delta="1e-7", groups={'od"d name': ("a", "ü")}, group="g"
     )
-    config = RegulatorConfig.parse(text, Path())
+    config = RegulatorConfig.parse(text.encode(), Path())
     assert (config.name, config.group) == ("authority", "g")
     assert (config.ledger.epsilon, config.ledger.delta) == ("1.5", "1e-7")
     assert config.groups == {'od"d name': ("a", "ü")}

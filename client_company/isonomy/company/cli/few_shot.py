@@ -121,7 +121,7 @@ def adapt(
     """
     import numpy as np
 
-    from isonomy.common.few_shot.learning.pool_file import read_arrays
+    from isonomy.common.base.arrays import read_arrays
     from isonomy.company.few_shot.model import FewShotModel
 
     arrays = read_arrays(task)

@@ -26,6 +26,7 @@ from safetensors.numpy import load_file
 from safetensors.numpy import save as array_bytes
 from sklearn.utils.validation import check_is_fitted
 
+from isonomy.common.base.documents import parse_json
 from isonomy.common.base.errors import ConfigError, DataError, VerificationError
 from isonomy.common.base.private_files import write_private, write_whole
 from isonomy.company.fair._model_card import card_json, card_markdown
@@ -115,19 +116,16 @@ def load_model(folder: str | Path, *, estimator: Any = None, trust: bool = False
     """
     folder = Path(folder)
     state = _read_state(folder)
-    # Every fingerprint is checked before a file's content is used.
-    if _sha256(folder / ARRAYS) != state["arrays_sha256"]:
-        raise VerificationError(f"{folder / ARRAYS} is not the file that {MODEL} describes")
-    _check_onnx(folder, state)
-    try:
-        arrays = load_file(folder / ARRAYS)
-    except SafetensorError as error:
-        raise DataError(f"{folder / ARRAYS} is not a safetensors file") from error
     classifier = FairClassifier(estimator)
-    classifier.base_estimator_, classifier.fair_estimator_ = _base(
-        folder, state["base"], estimator, trust
-    )
     try:
+        # Every fingerprint is checked before a file's content is used.
+        if _sha256(folder / ARRAYS) != state["arrays_sha256"]:
+            raise VerificationError(f"{folder / ARRAYS} is not the file that {MODEL} describes")
+        _check_onnx(folder, state)
+        arrays = load_file(folder / ARRAYS)
+        classifier.base_estimator_, classifier.fair_estimator_ = _base(
+            folder, state["base"], estimator, trust
+        )
         classifier.model_ = unpack(TiltedModel, state["model"], arrays)
         classifier.cut_ = classifier.model_.cut
         classifier.report_ = unpack(Report, state["report"], arrays)
@@ -138,7 +136,10 @@ def load_model(folder: str | Path, *, estimator: Any = None, trust: bool = False
         if state["column_names"]:
             classifier.feature_names_in_ = np.array(state["column_names"], dtype=object)
         classifier.schema_ = unpack(Schema, state["schema_of_columns"], arrays)
-    except (KeyError, TypeError, ValueError) as error:
+        classifier.model_.check(len(classifier.classes_))
+    except SafetensorError as error:
+        raise DataError(f"{folder / ARRAYS} is not a safetensors file") from error
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise DataError(f"{folder / MODEL} lacks or garbles a field: {error}") from error
     classifier.releases_, classifier._outcome = None, None
     fitted_for = getattr(classifier.base_estimator_, "classes_", classifier.classes_)
@@ -181,9 +182,9 @@ def _base(folder: Path, base: dict[str, Any], estimator: Any, trust: bool) -> tu
 
 def _read_state(folder: Path) -> dict[str, Any]:
     try:
-        state = json.loads((folder / MODEL).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{folder / MODEL} cannot be read as JSON") from error
+        state = parse_json((folder / MODEL).read_bytes(), folder / MODEL)
+    except OSError as error:
+        raise DataError(f"{folder / MODEL} cannot be read") from error
     if not isinstance(state, dict) or state.get("schema") != SCHEMA:
         schema = state.get("schema") if isinstance(state, dict) else None
         raise ConfigError(f"{folder / MODEL} has schema {schema!r}; this version reads {SCHEMA}")

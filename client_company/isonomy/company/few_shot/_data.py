@@ -28,9 +28,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common.base.arrays import read_arrays
 from isonomy.common.base.errors import DataError
 from isonomy.common.few_shot.learning.evaluate import TestSet
-from isonomy.common.few_shot.learning.pool_file import load_pool, read_arrays
+from isonomy.common.few_shot.learning.pool_file import load_pool
 from isonomy.common.few_shot.learning.tasks import Pool
 
 MOSTLY = 0.9

@@ -25,6 +25,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as from_bytes
 from safetensors.numpy import save as to_bytes
 
+from isonomy.common.base.documents import parse_json
 from isonomy.common.base.errors import ConfigError, DataError, StorageError, VerificationError
 from isonomy.common.base.private_files import write_whole
 from isonomy.common.few_shot.learning.adapt import adapt
@@ -119,7 +120,7 @@ class FewShotModel:
         """Read what `save` wrote; every mismatch is refused."""
         folder = Path(folder)
         try:
-            card = json.loads((folder / CARD).read_text())
+            card = parse_json((folder / CARD).read_bytes(), folder / CARD)
             blob = (folder / MODEL).read_bytes()
             if card["schema"] != SCHEMA:
                 raise ConfigError(f"{folder / CARD} has another schema than {SCHEMA}")

@@ -7,7 +7,6 @@ are relative to it.
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +20,7 @@ from pydantic import (
     field_validator,
 )
 
+from isonomy.common.base.documents import parse_toml
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.logs import BACKUPS, MAX_BYTES
 from isonomy.common.keys.certificates import TlsFiles
@@ -131,20 +131,18 @@ class RegulatorConfig(_Settings):
         """Read and check the file (or the one in this folder); ConfigError names every fault."""
         path = path / FILE_NAME if path.is_dir() else path
         try:
-            return cls.parse(path.read_text(encoding="utf-8"), path.resolve().parent)
+            return cls.parse(path.read_bytes(), path.resolve().parent)
         except OSError as error:
             raise ConfigError(
                 f"cannot read the configuration {path}: {error.strerror}. Name the home folder "
                 "with --home, or make one with `isonomy-regulator init`"
             ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not TOML: {error}") from None
 
     @classmethod
-    def parse(cls, text: str, home: Path) -> RegulatorConfig:
-        """Check the text of a file that lies, or will lie, in the folder `home`."""
+    def parse(cls, raw: bytes, home: Path) -> RegulatorConfig:
+        """Check the bytes of a file that lies, or will lie, in the folder `home`."""
         try:
-            config = cls.model_validate(tomllib.loads(text))
+            config = cls.model_validate(parse_toml(raw, home / FILE_NAME))
         except ValidationError as error:
             faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
             raise ConfigError(f"{home / FILE_NAME} cannot be used: {'; '.join(faults)}") from None

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from isonomy.common.agreements.notions import NOTIONS
 from isonomy.common.keys.party import fingerprint
 from isonomy.common.people.cohort import without_value
-from isonomy.common.report.audit_cells import MEASURES
+from isonomy.common.report.audit_cells import CELL_NAMES, MEASURES
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
 from isonomy.regulator.report import _svg as svg
 from isonomy.regulator.report import _words as words
@@ -92,7 +92,7 @@ def _target(report: ReportFile, table: ShownTable) -> str:
 
 def _overall_accuracy(audit: ReportedAudit) -> int | None:
     """Return the accuracy over all people, from the company's totals: unverified, no noise."""
-    if audit.cells != "yd" or not audit.totals:
+    if audit.cells != "yd" or len(audit.totals) != len(CELL_NAMES["yd"]):
         return None
     return round(1_000_000 * (audit.totals[0] + audit.totals[3]) / max(sum(audit.totals), 1))
 

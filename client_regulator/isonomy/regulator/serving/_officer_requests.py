@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 
 from isonomy.common.base.errors import ProtocolError
@@ -29,15 +30,15 @@ class OfficerRequests:
         """Do what is asked. Returns the reply, which is empty for all but `status`."""
         match request:
             case {"type": "reserve", "plan": str(plan)}:
-                self.reserve(bytes.fromhex(plan))
+                self.reserve(_hash(plan))
             case {"type": "close", "plan": str(plan)}:
-                self._close(bytes.fromhex(plan))
+                self._close(_hash(plan))
             case {"type": "note", "kind": str(kind), "event": dict(event)}:
                 self._ledger.note(kind, event)
             case {"type": "verdict", "verdict": str(text)}:
                 self._take(Verdict.from_json(text.encode()))
             case {"type": "unknowns", "plan": str(plan), "share": int(millionths)}:
-                self._plans.release_unknowns(bytes.fromhex(plan), millionths)
+                self._plans.release_unknowns(_hash(plan), millionths)
             case {"type": "clock"}:
                 self._ledger.accept_clock()
             case {"type": "witness"}:
@@ -67,3 +68,9 @@ class OfficerRequests:
         """File an auditor's verdict, in time or later, under an open plan or a closed one."""
         plan = named_plan(self._config, verdict.plan.hex())
         InspectionFolder(inspections_folder(self._config, plan), plan).take(verdict, self._ledger)
+
+
+def _hash(digits: str) -> bytes:
+    if not re.fullmatch(r"[0-9a-f]{64}", digits):
+        raise ProtocolError("the officer's request names no plan")
+    return bytes.fromhex(digits)

@@ -14,12 +14,14 @@ chooses which one it shows.
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from isonomy.common.base.documents import Digest, Document, read_bounded
+from pydantic import Field
+
+from isonomy.common.base.canonical import MAX_TIME
+from isonomy.common.base.documents import Digest, Document, parse_json, read_bounded
 from isonomy.common.base.errors import ConfigError, VerificationError
 from isonomy.common.base.private_files import write_private
 from isonomy.common.keys.identity import Identity, verify_signature
@@ -40,8 +42,8 @@ class Witness(Document):
     ledger_id: Digest
     records: int
     head: Digest
-    vault_generation: int
-    time: int
+    vault_generation: Annotated[int, Field(ge=0)]
+    time: Annotated[int, Field(ge=0, le=MAX_TIME)]
     signer: Digest
     signature: bytes = b""
 
@@ -88,7 +90,11 @@ def home_identities(config: RegulatorConfig) -> set[bytes]:
     """Return the signing keys of this home: the one in use, and those that were rotated away."""
     identities = {Card.load(config.keys_folder / "card.json").signing_key}
     for path in (config.keys_folder / "rotations").glob("*.json"):
-        identities.add(bytes.fromhex(json.loads(path.read_text())["old"]["ed25519"]))
+        try:
+            old = parse_json(read_bounded(path, Witness.max_bytes), path)["old"]
+            identities.add(Card.of(old).signing_key)
+        except (ConfigError, KeyError, TypeError, ValueError):
+            raise VerificationError(f"{path} is not the record of a rotation") from None
     return identities
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import create_private, open_file, private_folder
 from isonomy.common.ledger.ledger import replay_lines
 from isonomy.regulator.config.config import RegulatorConfig
@@ -91,7 +92,7 @@ def unpack(file: Path, folder: Path, secret: Secret) -> str:
                 path = folder / name
                 private_folder(path.parent)
                 create_private(path, content.read())
-    except tarfile.TarError:
+    except (tarfile.TarError, KeyError, ValueError, OSError, ConfigError):
         raise VaultTampered(f"{file} decrypts to something that is not a backup") from None
     return header.file_id
 

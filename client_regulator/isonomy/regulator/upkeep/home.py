@@ -65,7 +65,7 @@ def make_home(
         witness_copies=[str(copy.absolute()) for copy in witness_copies],
     )
     # Checked before anything is made, and before a passphrase is asked for.
-    config = RegulatorConfig.parse(text, folder)
+    config = RegulatorConfig.parse(text.encode(), folder)
     secret = new_secret(unlock)
     private_folder(folder, home=True)
     keys = PartyKeys.create(config.keys_folder, name, "regulator")

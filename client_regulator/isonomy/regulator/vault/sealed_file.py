@@ -175,9 +175,10 @@ def _read_header(path: Path, file: BinaryIO, what: str, schema: int) -> Header:
                 f"{path} has schema {raw['schema']}; this version reads {schema}. Open it with the "
                 "version of Isonomy that wrote it"
             )
-        derivation = Derivation.of(raw["kdf"])
-        public = {str(key): value for key, value in raw["public"].items()}
-        return Header(what, schema, derivation, public, raw["file_id"], raw["wrapped"])
+        public, names = dict(raw["public"].items()), (raw["file_id"], raw["wrapped"])
+        if set(map(type, names)) != {str} or set(map(type, public.values())) - {int, str}:
+            raise KeyError
+        return Header(what, schema, Derivation.of(raw["kdf"]), public, *names)
     except (ProtocolError, KeyError, TypeError, ValueError, AttributeError):
         raise VaultTampered(f"{path} is not a {what} of Isonomy, or is damaged") from None
 

@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common.base.arrays import arrays_in, read_arrays
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.base.private_files import private_folder
-from isonomy.common.few_shot.learning.pool_file import read_arrays
 from isonomy.common.few_shot.learning.tasks import Pool
 from isonomy.common.people.cohort import Cohort, id_key, normalise_id
 from isonomy.regulator.config.config import RegulatorConfig
@@ -110,9 +110,8 @@ def open_pool(config: RegulatorConfig, vault: Vault, name: str) -> TaskPool:
     path = _existing(config, name)
     raw = open_sealed(path, WHAT, SCHEMA, vault.secret)[1]
     try:
-        with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
-            return _pool({name: archive[name] for name in archive.files}, str(path))
-    except (ValueError, OSError, zipfile.BadZipFile, DataError):
+        return _pool(arrays_in(io.BytesIO(raw), path), str(path))
+    except DataError:
         raise VaultTampered(f"{path} decrypts to something that is not a pool of tasks") from None
 
 

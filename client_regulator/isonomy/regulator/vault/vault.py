@@ -124,8 +124,9 @@ class VaultTable:
         groups = {entry["name"]: tuple(entry["labels"]) for entry in manifest["attributes"]}
         columns = np.frombuffer(raw, "<u2", offset=stop).reshape(1 + len(groups), people)
         codes = dict(zip(groups, columns[1:], strict=True))
-        if len(ids) != people:
-            raise ValueError("ids")
+        names = [*manifest["cohorts"], *(each for labels in groups.values() for each in labels)]
+        if len(ids) != people or set(map(type, [*names, *groups])) - {str}:
+            raise ValueError("ids, or names that are no texts")
         return cls(ids, tuple(manifest["cohorts"]), columns[0], groups, codes)
 
 

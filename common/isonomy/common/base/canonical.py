@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from isonomy.common.base.errors import ConfigError, ProtocolError
 
 MAX_INTEGER = 2**53 - 1  # the integers that every JSON reader keeps exactly
+MAX_TIME = 253_402_300_799  # the last second of the year 9999: calendars end there
 MAX_DEPTH = 32
 HASH_BYTES = 32
 MEMBER_BYTES = 16  # a person in the ledger: the beginning of a keyed hash of their id

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -16,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_jsonable_python
 
 from isonomy.common.base.canonical import HASH_BYTES, canonical_json
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.base.private_files import write_whole
 
 # What a file is, by the names in it that no other kind has. The first that fits counts.
@@ -37,6 +38,7 @@ _STARTS = (
     ("ZIP archive (an Excel workbook is one)", b"PK\x03\x04"),
     ("web page", b"<!doctype html"),
 )
+_PIECE_BYTES = 1 << 20
 Digest = Annotated[bytes, Field(min_length=HASH_BYTES, max_length=HASH_BYTES)]
 
 
@@ -108,7 +110,30 @@ def kind_of_content(data: bytes) -> str:
 def read_bounded(path: Path, max_bytes: int) -> bytes:
     """Read a file, and one byte more than it may have at most, so that the caller can tell."""
     try:
+        pieces, missing = [], max_bytes + 1
         with path.open("rb") as file:
-            return file.read(max_bytes + 1)
+            # In pieces: one read would set memory aside for the largest file that there may be.
+            while piece := file.read(min(missing, _PIECE_BYTES)):
+                pieces.append(piece)
+                missing -= len(piece)
+        return b"".join(pieces)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+
+
+def parse_json(data: bytes, where: object) -> Any:
+    """Read JSON in any form. Total: a value or a DataError, however deep the bytes are nested."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise DataError(f"{where} is not JSON, or nested too deeply") from None
+
+
+def parse_toml(data: bytes, where: object) -> dict[str, Any]:
+    """Read TOML. Total: a table or a ConfigError, however deep the bytes are nested."""
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except ValueError as error:  # also of bytes that are not UTF-8, and of endless numbers
+        raise ConfigError(f"{where} is not TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{where} is not TOML: it is nested too deeply") from None

@@ -18,7 +18,6 @@ rows: the files are the owner's, and go with `forget`.
 from __future__ import annotations
 
 import io
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.base.errors import StorageError, VerificationError
+from isonomy.common.base.arrays import read_arrays
+from isonomy.common.base.errors import DataError, StorageError, VerificationError
 from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.inspection._inspection import differences
 from isonomy.common.inspection.verdict import file_name
@@ -102,12 +102,11 @@ class PeopleAccounts:
     def _load(self, query_id: str, request_hash: bytes) -> Charge:
         path = self._path(query_id, request_hash)
         try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-                arrays = dict(file)
+            arrays = read_arrays(path)
             if str(arrays.pop("name")) != path.name:
                 raise ValueError("of another request")
             return Charge(**arrays)
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
+        except (DataError, ValueError, KeyError, TypeError):
             raise StorageError(
                 f"what people spent in query {query_id!r} is missing or damaged on disk; restore "
                 "the state folder from a backup. Nothing more is answered under this plan"

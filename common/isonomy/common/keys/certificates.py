@@ -48,6 +48,10 @@ MIN_PASSPHRASE_CHARS = 12
 SCRYPT_LOG_N = 17  # 128 MiB and a third of a second for each guess at the passphrase
 PARTIES, NODE, SERVER = ("company", "regulator"), "node", "server"
 _CURVES = ("secp256r1", "secp384r1")
+_UNREADABLE = (
+    *(ValueError, TypeError, UnsupportedAlgorithm),
+    *(x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
+)
 
 
 @dataclass(frozen=True)
@@ -180,12 +184,7 @@ class Holder:
     def of(cls, certificate: bytes) -> Holder:
         """Read a certificate in PEM or DER form; CertificateError if its subject is not ours."""
         path = Path("certificate")
-        try:
-            pem = certificate.startswith(b"-----")
-            load = x509.load_pem_x509_certificate if pem else x509.load_der_x509_certificate
-            loaded = load(certificate)
-        except ValueError:
-            raise CertificateError(f"{path} cannot be read") from None
+        loaded = _load_certificate(path, certificate)
         name, role = _name_and_role(loaded.subject, path)
         public = loaded.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -241,7 +240,7 @@ class Request:
             request = x509.load_pem_x509_csr(_read(path))
             public, genuine = request.public_key(), request.is_signature_valid
             subject = request.subject
-        except (ValueError, TypeError, UnsupportedAlgorithm):
+        except _UNREADABLE:
             raise CertificateError(f"{path} is not a certificate request in PEM form") from None
         if not genuine or not isinstance(public, ec.EllipticCurvePublicKey):
             raise CertificateError(f"{path} is not signed by an elliptic-curve key of its sender")
@@ -389,11 +388,20 @@ def _read(path: Path) -> bytes:
         raise CertificateError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _load_certificate(path: Path, pem: bytes) -> x509.Certificate:
+def _load_certificate(path: Path, raw: bytes) -> x509.Certificate:
+    """Return the certificate in these bytes, PEM or DER; CertificateError for anything else."""
+    is_pem = raw.startswith(b"-----")
     try:
-        return x509.load_pem_x509_certificate(pem)
-    except ValueError:
+        load = x509.load_pem_x509_certificate if is_pem else x509.load_der_x509_certificate
+        certificate = load(raw)
+        # The library parses these only when they are asked for: now, or in the middle of use.
+        _ = (certificate.subject, certificate.extensions, certificate.not_valid_after_utc)
+        public = certificate.public_key()
+    except _UNREADABLE:
         raise CertificateError(f"{path} is not a certificate in PEM form") from None
+    if not isinstance(public, ec.EllipticCurvePublicKey):
+        raise CertificateError(f"{path} is not for an elliptic-curve key")
+    return certificate
 
 
 def _load_key(path: Path, pem: bytes) -> ec.EllipticCurvePrivateKey:

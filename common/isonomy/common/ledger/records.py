@@ -23,6 +23,7 @@ from typing import Any, ClassVar, get_args
 from isonomy.common.base.canonical import (
     HASH_BYTES,
     MAX_INTEGER,
+    MAX_TIME,
     MEMBER_BYTES,
     canonical_json,
     hash_bytes,
@@ -273,6 +274,11 @@ def need_units(name: str, value: object) -> None:
         raise ConfigError(f"{name} must be a whole number from 0 to 2^53 − 1")
 
 
+def _need_time(value: object) -> None:
+    if type(value) is not int or not 0 <= value <= MAX_TIME:
+        raise ConfigError("the time of the clock lies between the years 1970 and 9999")
+
+
 def _checked_event(event: Event) -> Event:
     """A copy that nobody can change; ConfigError for other values, or too many of them."""
     size = 0
@@ -294,7 +300,7 @@ _TYPES: dict[object, type[Body]] = {record.TYPE: record for record in get_args(B
 
 def seal(body: Body, *, seq: int, prev: bytes, time: int) -> tuple[Sealed, bytes]:
     """Put `body` into the chain; returns the record and its line, newline included."""
-    need_units("the time of the clock", time)  # what is written can be read
+    _need_time(time)  # what is written can be read
     record: dict[str, Any] = dict(vars(body))
     for name in record.keys() & _HASHES:
         record[name] = record[name].hex()
@@ -319,7 +325,7 @@ def unseal(line: bytes) -> Sealed:
     if _record_hash(record) != digest:  # (5) hash
         raise VerificationError("the record's hash does not match its content")
     need_units("seq", record["seq"])
-    need_units("time", record["time"])
+    _need_time(record["time"])
     values = {name: value for name, value in record.items() if name not in _ENVELOPE}
     body = _body(record["type"], values)
     return Sealed(record["seq"], _hash_of(record["prev"]), record["time"], digest, body)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.errors import ConfigError, VerificationError
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.privacy.accounting import epsilon_of
@@ -35,6 +35,7 @@ from isonomy.common.report.schema import (
 )
 
 DELETION = "deletion"  # kind of the ledger's note
+_EVENT = (("purpose", "kind", "attributes"), ("people", "noise"))  # of an answer: words, numbers
 
 
 def build_report(
@@ -55,6 +56,12 @@ def build_report(
     if history.reserved_units > plan.cap_units:
         raise ConfigError("the ledger reserved more for this plan than the plan allows")
     settings, answers = settings or ReportSettings(), history.answers
+    for each in answers:
+        words, numbers = ([each.event.get(name) for name in names] for names in _EVENT)
+        if any(type(word) is not str for word in words) or any(
+            type(number) is not int or number < 0 for number in numbers
+        ):
+            raise VerificationError(f"record {each.seq} does not say what was asked")
     row_bound = parameter_set(plan.parameters).row_bound
     audits = [audit_of(each, plan.groups, row_bound, settings, totals or {}) for each in answers]
     unknowns = [unknowns_of(each, plan.groups, row_bound) for each in answers]

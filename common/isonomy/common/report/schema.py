@@ -13,19 +13,20 @@ import hashlib
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.base.canonical import MAX_INTEGER
+from isonomy.common.base.canonical import MAX_INTEGER, MAX_TIME
 from isonomy.common.base.documents import Document
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.keys.party import Hex32, PartyName
 from isonomy.common.report.audit import MAX_SHOWN_GROUPS
-from isonomy.common.report.audit_cells import Cells
+from isonomy.common.report.audit_cells import CELL_NAMES, MEASURES, Cells, notions_of
 
 MAX_LINES = 200
 
 Whole = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+Time = Annotated[int, Field(ge=0, le=MAX_TIME)]
 Signed = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 Text = Annotated[str, StringConstraints(max_length=4000)]
 Limits = tuple[Signed, Signed, Signed]
@@ -52,8 +53,8 @@ class Questions(_Part):
     notion: str
     queries: Whole
     units: Whole
-    first: Whole
-    last: Whole
+    first: Time
+    last: Time
 
 
 class Privacy(_Part):
@@ -114,7 +115,7 @@ class ReportedAudit(_Part):
     attribute: str
     query_id: str
     sequence: Whole
-    time: Whole
+    time: Time
     request_hash: Hex32
     units: Whole
     noise: Whole  # deviation of a count, in units of 1/row_bound people
@@ -122,6 +123,20 @@ class ReportedAudit(_Part):
     totals: tuple[Whole, ...]  # people per cell over all groups: the company's word
     problem: str
     tables: tuple[ShownTable, ...]
+
+    @model_validator(mode="after")
+    def _tables_fit(self) -> ReportedAudit:
+        """Return the audit if each table has one number for each cell, group and measure."""
+        cells, rates = len(CELL_NAMES[self.cells]), {each.name for each in MEASURES[self.cells]}
+        notions = notions_of(self.cells).keys()
+        for table in self.tables:
+            if table.rates.keys() != rates or table.differences.keys() != notions:
+                raise ValueError("a table has other measures than its cells can tell")
+            lengths = {len(table.impact_ratios), *map(len, table.rates.values())}
+            counts = {len(each.counts) for each in table.groups if each.counts is not None}
+            if lengths != {len(table.groups)} or counts - {cells}:
+                raise ValueError("a table has not one number for each of its groups and cells")
+        return self
 
 
 class Unknowns(_Part):
@@ -172,7 +187,7 @@ class OfficerWord(_Part):
 class Deletion(_Part):
     """A deletion that the ledger notes."""
 
-    time: Whole
+    time: Time
     what: str
 
 
@@ -183,7 +198,7 @@ class ReportFile(Document):
     max_bytes: ClassVar[int] = 1 << 24
 
     schema_version: Literal["isonomy/report/v1"] = "isonomy/report/v1"
-    created: Whole
+    created: Time
     software: str
     html_sha256: str = ""
     plan: Plan

@@ -32,7 +32,6 @@ from isonomy.common.keys.party import Card, fingerprint
 from isonomy.common.keys.rotation import Rotation, retirement
 from isonomy.common.people.cohort import group_count
 from isonomy.common.report._tables import shown_table
-from isonomy.common.report.audit_cells import CELL_NAMES
 from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report, rounded_epsilon
 from isonomy.common.report.schema import ReportedAudit, ReportFile, ShownTable
@@ -163,9 +162,6 @@ class Verification:
         released = group_count(audit.attribute, self.report.plan.groups)
         if any(max(group.members, default=released) >= released for group in table.groups):
             raise VerificationError(f"audit {audit.name!r} names groups that were never released")
-        lengths = {len(group.counts) for group in table.groups if group.counts is not None}
-        if lengths - {len(CELL_NAMES[audit.cells])}:
-            raise VerificationError(f"audit {audit.name!r} has too few counts for a group")
         again = shown_table(
             table.attribute,
             table.groups,

@@ -34,6 +34,7 @@ NONCE_BYTES = 32
 _SCHEMA = 1
 _SENT, _ANSWERED = b"sent", b"answered"
 _LENGTH = struct.Struct("<Q")
+_UNREADABLE = (OSError, ValueError, TypeError, LookupError, RecursionError, struct.error)
 
 
 @dataclass(frozen=True, repr=False)  # no repr: rows and seeds must not reach logs
@@ -164,7 +165,7 @@ class FolderOpenings:
             opening = self._read_opening(query_id)
             state, *frames = self._read(self._path(query_id, "request"))
             header = decode(frames[0], SumHeader)
-        except (OSError, ValueError, KeyError, IndexError, struct.error, ProtocolError):
+        except (*_UNREADABLE, ProtocolError):
             raise VerificationError(
                 f"the stored request of query {query_id!r} is damaged or incomplete; restore "
                 f"{self._folder} from a backup, or begin a new plan"

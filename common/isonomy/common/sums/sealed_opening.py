@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from isonomy.common.base.canonical import hash_bytes
+from isonomy.common.base.canonical import HASH_BYTES, hash_bytes
 from isonomy.common.base.errors import CapacityError, ConfigError, ProtocolError, VerificationError
 from isonomy.common.base.private_files import write_private
 from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
@@ -39,6 +39,7 @@ from isonomy.common.sums.openings import (
     join_chunks,
     row_bytes,
 )
+from isonomy.common.wire.envelopes import fixed_field
 from isonomy.common.wire.messages import (
     MAX_OPENING_BYTES,
     OPENING_PART_BYTES,
@@ -105,6 +106,11 @@ class SealedOpening:
             raise ConfigError(f"cannot read the opening {path}: {error.strerror}") from None
         except (ValueError, struct.error):
             raise ConfigError(f"{path} is not an opening, or it was cut off") from None
+        try:
+            decode(encode(opening.header()), OpeningHeader)  # as it would travel
+            fixed_field(plan, HASH_BYTES, "plan")
+        except ProtocolError as error:
+            raise ConfigError(f"{path} is not an opening: {error}") from None
         if magic != _MAGIC:
             raise ConfigError(f"{path} is not an opening, or from another version")
         return opening

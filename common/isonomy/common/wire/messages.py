@@ -381,6 +381,9 @@ def _declaration(body: Any) -> Declaration:
         value = getattr(getattr(body, name), field.name)
         content[field.name] = tuple(value) if field.name == "totals" else value
     try:
-        return Declaration(CONTENT_KINDS[name](**content), body.strategy, body.notion)
+        declaration = Declaration(CONTENT_KINDS[name](**content), body.strategy, body.notion)
     except ConfigError as error:
         raise ProtocolError(f"the query's declaration does not hold: {error}") from None
+    if declaration == PLAIN:
+        raise ProtocolError("a declaration that says nothing is left out: a query has one form")
+    return declaration

@@ -23,7 +23,6 @@ import functools
 import hashlib
 import itertools
 import json
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
@@ -33,6 +32,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from isonomy.common.base.documents import parse_toml
 from isonomy.common.base.errors import ConfigError
 from isonomy.company.compare.benchmark.methods import method
 from isonomy.company.rehearsal.datasets import attribute_names
@@ -181,10 +181,7 @@ def read_list(path: Path) -> list[Experiment]:
 
 def parse(text: str, where: str) -> list[Experiment]:
     """TOML with one [[experiment]] per block."""
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{where} is not TOML: {error}") from None
+    content = parse_toml(text.encode(), where)
     blocks = content.get("experiment")
     if set(content) != {"experiment"} or not isinstance(blocks, list) or not blocks:
         raise ConfigError(f"{where} must hold [[experiment]] blocks and nothing else")

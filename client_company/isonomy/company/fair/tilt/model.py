@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.company.fair.inputs.columns import Columns
 from isonomy.company.fair.inputs.features import FeatureMap
 from isonomy.company.fair.tilt.analysis import Proxy
 from isonomy.company.fair.tilt.notions import Event
@@ -27,6 +28,13 @@ class TiltedModel:
     events: tuple[Event, ...]
     retrained: bool  # the deciding model is the twin, not the base model
     cut: float  # of the base model's rule: who is above it is selected
+
+    def check(self, classes: int) -> None:
+        """Decide about two made-up people: an error of numpy unless all arrays fit each other."""
+        score, proba = np.array([-np.inf, np.inf]), np.full((2, classes), 1 / classes)
+        codes = self.features.coder.codes if self.features is not None else ()
+        values = {each.name: np.zeros(2, float if each.numeric else object) for each in codes}
+        self.decide(Columns(values, 2), proba, score)
 
     def margins(self, X: Any, proba: Floats, score: Floats) -> Floats:
         """(n, classes − 1). proba: of the deciding model; score: of the base model, for φ."""

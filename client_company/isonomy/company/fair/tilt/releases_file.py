@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from safetensors.numpy import save as array_bytes
 
+from isonomy.common.base.documents import parse_json
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.base.private_files import write_whole
 from isonomy.company.fair.inputs.state import Arrays, pack, unpack
@@ -37,7 +38,7 @@ def load_releases(folder: str | Path) -> Releases:
     """Read releases; `FairClassifier(..., releases=…)` checks that they fit the rows."""
     folder = Path(folder)
     try:
-        state = json.loads((folder / JSON).read_text(encoding="utf-8"))
+        state = parse_json((folder / JSON).read_bytes(), folder / JSON)
         arrays = load_file(folder / ARRAYS)
     except (OSError, ValueError, SafetensorError) as error:
         raise DataError(f"{folder} holds no readable releases") from error

@@ -28,6 +28,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 from torch.optim import Optimizer
 
+from isonomy.common.base.documents import parse_json
 from isonomy.common.base.errors import ConfigError, DataError, StorageError, VerificationError
 from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.sums.accounts import Drops
@@ -99,7 +100,9 @@ def restore(
     if not isinstance(saved, dict):
         raise DataError(f"{folder / STATE} lacks the settings of its run")
     both = settings | saved
-    differ = [key for key in both if key not in saved or settings.get(key) != saved[key]]
+    # By type first: a tensor in the place of a number has no yes or no.
+    differ = [key for key in both if type(settings.get(key)) is not type(saved.get(key, ...))]
+    differ = differ or [key for key in both if settings.get(key) != saved[key]]
     if differ:
         raise ConfigError(f"the checkpoint is of another run: {', '.join(differ)} differ")
     try:
@@ -119,7 +122,14 @@ def restore(
         history = History.from_json(state["history"], state["groups"], state["events"])
         history.symbol = str(state["symbol"])
         return history
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+        ArithmeticError,
+        AttributeError,
+    ) as error:
         raise DataError(f"{folder / STATE} lacks or garbles a field: {error}") from error
 
 
@@ -159,7 +169,7 @@ def _plain_fields(strategy: object) -> dict[str, Any]:
 def _read(folder: Path) -> dict[str, Any]:
     """The whole state, its tensors put back."""
     try:
-        state = json.loads((folder / STATE).read_bytes())
+        state = parse_json((folder / STATE).read_bytes(), folder / STATE)
         if not isinstance(state, dict) or state.get("schema") != SCHEMA:
             raise DataError(f"{folder / STATE} is not a checkpoint of schema {SCHEMA}")
         name = Path(str(state["tensors"])).name  # never outside the folder
@@ -169,7 +179,7 @@ def _read(folder: Path) -> dict[str, Any]:
         return whole
     except OSError as error:
         raise ConfigError(f"no checkpoint in {folder}: {error.strerror}") from None
-    except (json.JSONDecodeError, KeyError, SafetensorError) as error:
+    except (KeyError, TypeError, ValueError, SafetensorError) as error:
         raise DataError(f"{folder} holds no readable checkpoint: {error}") from error
 
 

@@ -15,6 +15,11 @@ from isonomy.company.rehearsal.datasets._source import read_csv
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 MAX_GROUPS = 50
+# What pandas and pyarrow raise for files that are damaged.
+_UNREADABLE = (
+    *(OSError, ValueError, EOFError, ImportError, LookupError, TypeError, AttributeError),
+    *(ArithmeticError, RuntimeError, MemoryError),
+)
 # Pairs whose favourable label is obvious; any other pair needs --positive.
 KNOWN_PAIRS = (
     {"0", "1"}, {"0.0", "1.0"}, {"false", "true"}, {"no", "yes"}, {"n", "y"},
@@ -81,7 +86,7 @@ def _read(path: Path) -> pd.DataFrame:
         if path.suffix.lower() == ".parquet":
             return pd.read_parquet(path)
         return read_csv(path)
-    except (OSError, ValueError, EOFError, ImportError) as error:
+    except _UNREADABLE as error:
         raise DataError(f"{path} cannot be read as a table ({type(error).__name__})") from None
 
 

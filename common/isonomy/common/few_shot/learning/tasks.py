@@ -55,6 +55,8 @@ class Pool:
             raise DataError("some inputs hold NaN or infinity; clean them")
         if self.labels.dtype.kind != "i" or int(self.labels.min()) < 0:
             raise DataError("labels are integers from 0")
+        if self.classes > n:  # arrays of one number per class must stay small
+            raise DataError(f"labels count classes from 0; the largest is {self.classes - 1}")
         counts = np.bincount(self.labels)
         if (short := int((counts < settings.shots + settings.queries).sum())) > 0:
             raise DataError(
