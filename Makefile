@@ -40,7 +40,7 @@ test-slow: $(STAMP) ## the long campaigns: a million people, thousands of kills
 test-faults: $(STAMP) ## kill each party at each step, exhaust the relay
 	$(BIN)/python -m pytest -m 'slow or not slow' -n 1 tests/common/session/test_session_faults.py tests/common/ledger/test_ledger_kill.py tests/server/relay/test_relay_exhaustion.py
 
-fuzz: $(STAMP)   ## mutants of every format for every parser, ten minutes (SECONDS_EACH=14 per parser)
+fuzz: $(STAMP)   ## mutants for every parser, ten minutes (SECONDS_EACH=14)
 	$(BIN)/python -W ignore tests/fuzz/run.py --seconds-each $(or $(SECONDS_EACH),14) --keep
 
 matrix: $(STAMP) ## every combination at tiny size; writes docs/matrix.md

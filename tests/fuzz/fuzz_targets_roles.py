@@ -462,7 +462,7 @@ def models(scratch: Path) -> Iterator[Target]:
     rng = np.random.default_rng(0)
     a = rng.random(500) < 0.5
     x = pd.DataFrame({"x": rng.normal(0, 1, 500) + a, "w": rng.normal(0, 1, 500)})
-    y = np.where(x["x"] + rng.normal(0, 0.5, 500) > 0.5, "yes", "no")
+    y = np.where(x["x"] + rng.normal(0, 0.5, 500) > 0.5, 1, 0)
     oracle = LocalOracle.rehearse(
         range(500), {"sex": a.astype(str).tolist()}, epsilon=9, delta=1e-5
     )

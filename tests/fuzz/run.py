@@ -1,10 +1,11 @@
 """`make fuzz`: every parser for so many seconds (or inputs), one line each; fails on a finding.
 
     python tests/fuzz/run.py [--seconds-each 14] [--inputs N] [--seed N] [--only WORD] [--keep]
-    python tests/fuzz/run.py --replay
+
+What once failed is parsed first: `--replay` does only that, or also N inputs with `--inputs N`.
 
 Each parser runs in a process of its own, so that one that dies is a finding like any other.
-`--keep` stores what was found in regressions/, which `--replay` and the tests parse again.
+`--keep` stores what is found in regressions/.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ def replay(targets: list[Target], scratch: Path) -> int:
     by_name, failed = {file_name(target.name): target for target in targets}, 0
     path = scratch / ".fault"
     for stored in sorted(REGRESSIONS.glob("*-*")):
-        target, raw = by_name[stored.name.rpartition("-")[0]], stored.read_bytes()
+        target, raw = by_name.get(stored.name.rpartition("-")[0]), stored.read_bytes()
+        if target is None:
+            continue  # `--only` others
 
         def work(note: object, target: Target = target, raw: bytes = raw) -> None:
             path.write_text(watch(target, raw)[1])
@@ -124,9 +127,9 @@ def main() -> int:
 
         scratch = Path(folder)
         targets = [target for target in all_targets(scratch) if options.only in target.name]
-        if options.replay:
-            return int(replay(targets, scratch) > 0)
-        total = sum(_report(target, options, scratch) for target in targets)
+        total = replay(targets, scratch)
+        if not options.replay or options.inputs:
+            total += sum(_report(target, options, scratch) for target in targets)
     print(f"seed {options.seed}: {total} findings")  # noqa: T201
     return int(total > 0)
 

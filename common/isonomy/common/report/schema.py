@@ -21,7 +21,7 @@ from isonomy.common.base.documents import Document
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.keys.party import Hex32, PartyName
 from isonomy.common.report.audit import MAX_SHOWN_GROUPS
-from isonomy.common.report.audit_cells import CELL_NAMES, MEASURES, Cells, notions_of
+from isonomy.common.report.audit_cells import CELL_NAMES, MEASURES, Cells
 
 MAX_LINES = 200
 
@@ -128,9 +128,8 @@ class ReportedAudit(_Part):
     def _tables_fit(self) -> ReportedAudit:
         """Return the audit if each table has one number for each cell, group and measure."""
         cells, rates = len(CELL_NAMES[self.cells]), {each.name for each in MEASURES[self.cells]}
-        notions = notions_of(self.cells).keys()
         for table in self.tables:
-            if table.rates.keys() != rates or table.differences.keys() != notions:
+            if table.rates.keys() != rates:
                 raise ValueError("a table has other measures than its cells can tell")
             lengths = {len(table.impact_ratios), *map(len, table.rates.values())}
             counts = {len(each.counts) for each in table.groups if each.counts is not None}

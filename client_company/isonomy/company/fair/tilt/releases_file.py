@@ -46,6 +46,6 @@ def load_releases(folder: str | Path) -> Releases:
         raise ConfigError(f"{folder / JSON} is of another schema; this version reads {SCHEMA}")
     try:
         releases: Releases = unpack(Releases, state["releases"], arrays)
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise DataError(f"{folder / JSON} lacks or garbles a field: {error}") from error
     return releases

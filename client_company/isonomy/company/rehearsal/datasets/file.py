@@ -84,7 +84,10 @@ def _read(path: Path) -> pd.DataFrame:
         raise DataError(f"{path} does not exist")
     try:
         if path.suffix.lower() == ".parquet":
-            return pd.read_parquet(path)
+            frame = pd.read_parquet(path)
+            for name in frame.select_dtypes("object"):
+                frame[name].astype(str)  # bytes that are no text: now, not in the middle of use
+            return frame
         return read_csv(path)
     except _UNREADABLE as error:
         raise DataError(f"{path} cannot be read as a table ({type(error).__name__})") from None
