@@ -129,7 +129,13 @@ def unpacked(folder: Path, raw: bytes) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name, content in files_of(raw).items():
-        if name and "/" not in name and "\0" not in name and len(name) < 200 and name.strip("."):
+        if (
+            name
+            and "/" not in name
+            and "\0" not in name
+            and len(name.encode()) < 200
+            and name.strip(".")
+        ):
             (folder / name).write_bytes(content)
     return folder
 

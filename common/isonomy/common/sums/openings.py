@@ -28,7 +28,7 @@ from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import ProtocolError, StorageError, VerificationError
 from isonomy.common.base.private_files import fsync_folder, new_file, private_folder
 from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
-from isonomy.common.wire.messages import SumHeader, decode
+from isonomy.common.wire.messages import MAX_FRAME_BYTES, SumHeader, decode
 
 NONCE_BYTES = 32
 _SCHEMA = 1
@@ -165,6 +165,7 @@ class FolderOpenings:
             opening = self._read_opening(query_id)
             state, *frames = self._read(self._path(query_id, "request"))
             header = decode(frames[0], SumHeader)
+            answer = frames[1] if state == _ANSWERED else None
         except (*_UNREADABLE, ProtocolError):
             raise VerificationError(
                 f"the stored request of query {query_id!r} is damaged or incomplete; restore "
@@ -172,8 +173,8 @@ class FolderOpenings:
             ) from None
         if header.commitment != opening.commitment():
             return None
-        if state == _ANSWERED:
-            return StoredRequest(opening, header, (frames[0],), frames[1])
+        if answer is not None:
+            return StoredRequest(opening, header, (frames[0],), answer)
         return StoredRequest(opening, header, tuple(frames))
 
     def acknowledge(self, query_id: str, answer: bytes) -> None:
@@ -204,7 +205,10 @@ class FolderOpenings:
             with self._path(query_id, "columns").open("rb") as file:
                 while size := file.read(_LENGTH.size):
                     (length,) = _LENGTH.unpack(size)
-                    yield file.read(length)
+                    frame = file.read(min(length, MAX_FRAME_BYTES))
+                    if len(frame) != length:
+                        raise _no_columns(query_id)
+                    yield frame
         except (OSError, struct.error):
             raise _no_columns(query_id) from None
 
