@@ -85,8 +85,10 @@ def _read(path: Path) -> pd.DataFrame:
     try:
         if path.suffix.lower() == ".parquet":
             frame = pd.read_parquet(path)
-            for name in frame.select_dtypes("object"):
-                frame[name].astype(str)  # bytes that are no text: now, not in the middle of use
+            for number in np.flatnonzero(frame.dtypes == np.dtype(object)):
+                frame.iloc[:, number].astype(
+                    str
+                )  # bytes that are no text: now, not in the middle of use
             return frame
         return read_csv(path)
     except _UNREADABLE as error:
