@@ -85,10 +85,9 @@ def _read(path: Path) -> pd.DataFrame:
     try:
         if path.suffix.lower() == ".parquet":
             frame = pd.read_parquet(path)
-            for number in np.flatnonzero(frame.dtypes == np.dtype(object)):
-                frame.iloc[:, number].astype(
-                    str
-                )  # bytes that are no text: now, not in the middle of use
+            for _, column in frame.items():
+                if column.dtype == object:  # bytes that are no text: now, not in the middle of use
+                    column.astype(str)
             return frame
         return read_csv(path)
     except _UNREADABLE as error:
