@@ -35,7 +35,7 @@ screening_ratio = "0.9"
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Audited, Path]]:
     folder = tmp_path_factory.mktemp("homes")
     made = audited_run(folder)
