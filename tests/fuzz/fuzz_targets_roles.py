@@ -357,7 +357,7 @@ def certificates(scratch: Path) -> Target:
 def settings(scratch: Path) -> Iterator[Target]:
     """The TOML files of three roles."""
     home = Regulator.create(scratch / "toml", people=0)
-    policy = (home.home / "regulator.toml").read_bytes()
+    policy = (home.home / "regulator.toml").read_bytes().replace(bytes(scratch), b"folder")
 
     def regulator(raw: bytes) -> None:
         assert RegulatorConfig.load(written(scratch / "regulator.toml", raw)).ledger.cap_units >= 0
