@@ -68,6 +68,7 @@ from isonomy.common.report.schema import ReportFile, Statement
 from isonomy.common.report.sign import SIGNED, countersign, sign_report
 from isonomy.common.report.verify import ReportPaths, Verification
 from isonomy.common.session.tickets import TOKEN_DOMAIN, Ticket, read_token, sign_token
+from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.openings import FolderOpenings
 from isonomy.common.sums.sealed_opening import (
     OPENING_DOMAIN,
@@ -404,8 +405,7 @@ def ledgers_and_reports(scratch: Path) -> Iterator[Target]:
             write_shared(path, scratch / "shared.jsonl")
         finally:
             with Ledger.open(path) as opened:
-                for each in opened.plans():
-                    opened.debits_of(each.plan)
+                Custodian(run.custodian._table, opened, plan=run.plan.hash, member_key=bytes(32))
 
     def load_ledger(raw: bytes) -> Tree:
         return [json.loads(line) for line in raw.splitlines()]

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load as from_bytes
 from safetensors.numpy import save as to_bytes
@@ -133,7 +132,7 @@ class FewShotModel:
             return cls(settings, theta.astype(np.float32), card.get("notes", {}))
         except OSError as error:
             raise ConfigError(f"no few-shot model in {folder}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, SafetensorError, ValidationError):
+        except (ValueError, LookupError, TypeError, AttributeError, SafetensorError):
             raise DataError(f"{folder} is not a readable few-shot model") from None
 
 

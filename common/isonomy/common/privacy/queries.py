@@ -219,6 +219,8 @@ class QueryLog:
         """Go on from what `to_json` and `pools` gave."""
         if pools.shape != (len(stages), self.people):
             raise ConfigError("this log belongs to another cohort")
+        if any(min(map(int, line)) < 0 for stage in stages for line in stage["queries"]):
+            raise ConfigError("this log has queries of less than nothing")
         self.stages = {
             str(stage["purpose"]): Stage(
                 pool.copy(), Counter({(int(u), int(p)): int(n) for u, p, n in stage["queries"]})

@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.base.canonical import hash_bytes
-from isonomy.common.base.errors import ConfigError, PolicyRefused, ProtocolError, ReplayRefused
+from isonomy.common.base.errors import (
+    ConfigError,
+    LedgerTampered,
+    PolicyRefused,
+    ProtocolError,
+    ReplayRefused,
+)
 from isonomy.common.crypto.params import centre
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.ledger.records import DebitRecord, Inspection
@@ -255,27 +261,35 @@ class Custodian:
 
     def _replay(self) -> None:
         """λ of the multipliers follows from the answers: after a restart, from the ledger's."""
-        groups = self._table.groups
         for record in self._ledger.debits_of(self._plan):
             if not _NUMBER.fullmatch(record.query_id.removeprefix(self._prefix)):
                 continue  # a release of the regulator itself
-            event = record.event
-            names = tuple(str(event["attributes"]).split(","))
-            query = Query(
-                query_id=record.query_id,
-                plan=self._plan,
-                purpose=str(event["purpose"]),
-                kind="open" if event["kind"] == "open" else "blind",
-                shape="weighted" if event["shape"] == "weighted" else "groups",
-                attributes=names,
-                columns=int(event["columns"]),
-                mechanism="gaussian" if event["mechanism"] == "gaussian" else "laplace",
-                noise=int(event["noise"]),
-                norm=float(event["norm"]),
-                declaration=Declaration.from_text(str(event["declaration"])),
-            )
-            sizes = tuple(group_count(name, groups) for name in names)
-            self.dual.observe(query, sizes, np.frombuffer(record.answer, "<i8").astype(np.int64))
+            try:
+                query = self._query_of(record)
+                sizes = tuple(group_count(name, self._table.groups) for name in query.attributes)
+                values = np.frombuffer(record.answer, "<i8").astype(np.int64)
+                self.dual.observe(query, sizes, values)
+            except (LookupError, ValueError, ArithmeticError):
+                raise LedgerTampered(
+                    f"record {record.seq} of the ledger is no answer to a query of this plan"
+                ) from None
+
+    def _query_of(self, record: DebitRecord) -> Query:
+        """Return the query that a record answers, as far as the multipliers follow from it."""
+        event = record.event
+        return Query(
+            query_id=record.query_id,
+            plan=self._plan,
+            purpose=str(event["purpose"]),
+            kind="open" if event["kind"] == "open" else "blind",
+            shape="weighted" if event["shape"] == "weighted" else "groups",
+            attributes=tuple(str(event["attributes"]).split(",")),
+            columns=int(event["columns"]),
+            mechanism="gaussian" if event["mechanism"] == "gaussian" else "laplace",
+            noise=int(event["noise"]),
+            norm=float(event["norm"]),
+            declaration=Declaration.from_text(str(event["declaration"])),
+        )
 
     def _check_id(self, query_id: str) -> None:
         """Ids carry their plan, so that one plan cannot take or probe another plan's ids.

@@ -19,6 +19,7 @@ from isonomy.company.fair.inputs.state import Arrays, pack, unpack
 from isonomy.company.fair.tilt.releases import Releases
 
 SCHEMA = 2
+_GARBLED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 JSON, ARRAYS = "releases.json", "releases.safetensors"
 
 
@@ -40,12 +41,12 @@ def load_releases(folder: str | Path) -> Releases:
     try:
         state = parse_json((folder / JSON).read_bytes(), folder / JSON)
         arrays = load_file(folder / ARRAYS)
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, SafetensorError, *_GARBLED) as error:
         raise DataError(f"{folder} holds no readable releases") from error
     if not isinstance(state, dict) or state.get("schema") != SCHEMA:
         raise ConfigError(f"{folder / JSON} is of another schema; this version reads {SCHEMA}")
     try:
         releases: Releases = unpack(Releases, state["releases"], arrays)
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+    except _GARBLED as error:
         raise DataError(f"{folder / JSON} lacks or garbles a field: {error}") from error
     return releases

@@ -100,9 +100,8 @@ def restore(
     if not isinstance(saved, dict):
         raise DataError(f"{folder / STATE} lacks the settings of its run")
     both = settings | saved
-    # By type first: a tensor in the place of a number has no yes or no.
-    differ = [key for key in both if type(settings.get(key)) is not type(saved.get(key, ...))]
-    differ = differ or [key for key in both if settings.get(key) != saved[key]]
+    # As text: a tensor in the place of a number has no yes or no.
+    differ = [key for key in both if _text(settings.get(key, ...)) != _text(saved.get(key, ...))]
     if differ:
         raise ConfigError(f"the checkpoint is of another run: {', '.join(differ)} differ")
     try:
@@ -131,6 +130,10 @@ def restore(
         AttributeError,
     ) as error:
         raise DataError(f"{folder / STATE} lacks or garbles a field: {error}") from error
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
 
 
 def _settings(trainer: Trainer, run: Run, optimiser: Optimizer) -> dict[str, Any]:
@@ -179,7 +182,7 @@ def _read(folder: Path) -> dict[str, Any]:
         return whole
     except OSError as error:
         raise ConfigError(f"no checkpoint in {folder}: {error.strerror}") from None
-    except (KeyError, TypeError, ValueError, SafetensorError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, SafetensorError) as error:
         raise DataError(f"{folder} holds no readable checkpoint: {error}") from error
 
 

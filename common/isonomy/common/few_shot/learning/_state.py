@@ -26,5 +26,5 @@ def unpack(state: bytes) -> dict[str, NDArray[Any]]:
     """What `pack` packed; the arrays may be written to."""
     try:
         return {name: value.copy() for name, value in load(state).items()}
-    except (SafetensorError, KeyError, ValueError, TypeError):
+    except (SafetensorError, LookupError, ValueError, TypeError, AttributeError):
         raise DataError("these bytes are not a few-shot state") from None
