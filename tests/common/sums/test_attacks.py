@@ -156,7 +156,8 @@ def test_noise_deconvolution_by_the_key_holder_fails(monkeypatch: pytest.MonkeyP
     assert abs(noise_attack(rows)) < 0.05  # 8,192 cells: chance alone gives 0.011
     monkeypatch.setattr(he, "expand", unflooded)
     monkeypatch.setattr(SumBuilder, "_hide", hide_without_zero)
-    assert noise_attack(rows) > 0.999999
+    # Dividing by a key's Fourier coefficient near 0 loses digits, so not always .999999.
+    assert noise_attack(rows) > 0.999
 
 
 def hide_without_zero(

@@ -49,6 +49,7 @@ WAYS: list[Callable[[Any, Path], Any]] = [
 SHORT = {"rounds": 1, "warmup_steps": 5}
 
 
+@pytest.mark.filterwarnings("ignore:After the tilt nearly")  # of a hardly trained network
 @pytest.mark.parametrize("way", WAYS, ids=["pickle", "joblib", "deepcopy"])
 @pytest.mark.parametrize(
     "model",
