@@ -30,11 +30,12 @@ class TiltedModel:
     cut: float  # of the base model's rule: who is above it is selected
 
     def check(self, classes: int) -> None:
-        """Decide about two made-up people: an error of numpy unless all arrays fit each other."""
-        score, proba = np.array([-np.inf, np.inf]), np.full((2, classes), 1 / classes)
+        """Decide about made-up people: an error of numpy unless all arrays fit each other."""
         codes = self.features.coder.codes if self.features is not None else ()
-        values = {each.name: np.zeros(2, float if each.numeric else object) for each in codes}
-        self.decide(Columns(values, 2), proba, score)
+        for n in (2, 3):  # an array with a row per person could fit one of them
+            score, proba = np.resize([-np.inf, np.inf], n), np.full((n, classes), 1 / classes)
+            values = {each.name: np.zeros(n, float if each.numeric else object) for each in codes}
+            self.decide(Columns(values, n), proba, score)
 
     def margins(self, X: Any, proba: Floats, score: Floats) -> Floats:
         """(n, classes − 1). proba: of the deciding model; score: of the base model, for φ."""
