@@ -55,14 +55,15 @@ def test_a_tiny_group_cannot_be_measured_and_is_never_called_fair(people: int) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 5.0])
-@pytest.mark.parametrize("people", [5, 10, 20, 40, 80, 320])
-def test_intervals_cover_or_nothing_is_said(people: int, epsilon: float) -> None:
-    """At least 93 % of what is said holds, over the rates together."""
-    said = []
-    for rate in (0.0, 0.05, 0.5, 1.0):
-        for seed in range(15):
-            model, gap = fit(people, rate, epsilon, seed)
-            if (limits := model.report_.interval) is not None:
-                said.append(limits[0] - 1e-3 <= gap <= limits[1] + 1e-3)
-    if said:
-        assert np.mean(said) >= 0.93 - 2 * np.sqrt(0.93 * 0.07 / len(said)), (len(said), said)
+def test_intervals_cover_or_nothing_is_said(epsilon: float) -> None:
+    """At least 93 % of what is said holds, over all sizes and rates together."""
+    covered = []
+    for people in (5, 10, 20, 40, 80, 320):
+        for rate in (0.0, 0.05, 0.5, 1.0):
+            for seed in range(5):
+                model, gap = fit(people, rate, epsilon, seed)
+                if (limits := model.report_.interval) is not None:
+                    covered.append(limits[0] - 1e-3 <= gap <= limits[1] + 1e-3)
+    if covered:
+        least = 0.93 - 2 * np.sqrt(0.93 * 0.07 / len(covered))  # five seeds are few
+        assert np.mean(covered) >= least, (len(covered), covered)

@@ -200,14 +200,25 @@ def serve_queries(
     and InspectionFailed if it was caught.
     """
     (company,) = (card.name for card in session.plan.companies)
+
+    def answer(generation: int, first: Parcel) -> None:
+        kind, reason = _serve_one(session, half, company, generation, first)
+        if on_event is not None:
+            on_event(kind, first.query_id, reason)
+
+    answer_exchanges(session, company, answer)
+
+
+def answer_exchanges(session: Session, company: str, answer: Callable[[int, Parcel], None]) -> None:
+    """Call `answer(generation, first frame)` for each exchange that a company begins.
+
+    Returns when the company says it is done; raises SessionClosed if it ended for another reason.
+    """
     generation = 0
     while True:
         try:
             generation = session.generation(company)
-            first = session.receive(company, generation=generation)
-            kind, reason = _serve_one(session, half, company, generation, first)
-            if on_event is not None:
-                on_event(kind, first.query_id, reason)
+            answer(generation, session.receive(company, generation=generation))
         except PeerRestarted:
             # A restart that the session does not know of would repeat for ever.
             if session.incarnations()[company] == generation:

@@ -98,11 +98,9 @@ class Knowledge:
         The prior plays a part only where decisions changed since that audit. So this holds for a
         small group that no feature tells apart, whom the prior takes for everybody else.
         """
-        known = np.hstack([np.zeros((self.entries, 1)), self.audited])  # no audit: all is new
-        nearest = np.stack(
-            [((known - column[:, None]) ** 2).sum(axis=0).argmin() for column in u.T]
-        )
-        change = u - known[:, nearest]
+        rows = np.hstack([np.zeros((self.entries, 1)), self.audited])  # no audit: all is new
+        nearest = np.stack([((rows - column[:, None]) ** 2).sum(axis=0).argmin() for column in u.T])
+        change = u - rows[:, nearest]
         nothing = np.zeros((self.groups, 1))
         values = np.hstack([nothing, self._values])[:, nearest]
         noise = np.hstack([nothing, self._noise])[:, nearest]

@@ -192,12 +192,12 @@ class View:
         rates = with_last(sums.T, self.land.blocks, total=0.0).T / counts
         # Four more people, two of them positive: a rate of 0 in a small sample is not certain.
         p = (np.clip(pooled + rates, 0.0, 1.0) * counts + 2) / (counts + 4)
-        own = np.hypot(self._count_noise(rates), np.sqrt(p * (1 - p) / counts))
-        gaps, deviations = self._gaps(rates, np.sqrt(variance), own, measured)
+        alone = np.hypot(self._count_noise(rates), np.sqrt(p * (1 - p) / counts))
+        gaps, deviations = self._gaps(rates, np.sqrt(variance), alone, measured)
         low = float((gaps + ndtri(TAIL / len(gaps)) * deviations).max())
         high = float((gaps - ndtri(TAIL) * deviations).max())
         value = float(
-            self._gaps(self.land.rates(decided), np.sqrt(variance), own, measured)[0].max()
+            self._gaps(self.land.rates(decided), np.sqrt(variance), alone, measured)[0].max()
         )
         return Gap(
             value,
@@ -211,25 +211,25 @@ class View:
         return np.asarray(self.releases.count_deviation[:, None] / self.land.counts * rates)
 
     def _gaps(
-        self, rates: Floats, free: Floats, own: Floats, shown: NDArray[np.bool_]
+        self, rates: Floats, free: Floats, alone: Floats, measured: NDArray[np.bool_]
     ) -> tuple[Floats, Floats]:
-        """(pairs,) gaps of all pairs of shown groups of one attribute, and their deviations.
+        """(pairs,) gaps of all pairs of measured groups of one attribute, and their deviations.
 
         A group's rate is a linear function of the free groups' sums, of deviation `free`: the last
-        group's sum is minus all others. `own` is the deviation that a group shares with nobody.
+        group's sum is minus all others. `alone` is the deviation that a group shares with nobody.
         """
         gaps, deviations = [], []
         for number, block in enumerate(self.land.blocks):
             start = block.start - number  # each attribute before this one has a last group
             inside = slice(start, start + block.stop - block.start - 1)
             for event in range(len(self.land.events)):
-                chosen = np.flatnonzero(shown[block, event])
+                members = np.flatnonzero(measured[block, event])
                 sums = free[inside, event]
                 parts = np.vstack([np.diag(sums), -sums]) / self.land.counts[block, event][:, None]
-                parts, values = parts[chosen], rates[block, event][chosen]
-                squares = (parts**2).sum(axis=1) + own[block, event][chosen] ** 2
+                parts, values = parts[members], rates[block, event][members]
+                squares = (parts**2).sum(axis=1) + alone[block, event][members] ** 2
                 variance = squares[:, None] + squares - 2 * parts @ parts.T
-                pairs = np.triu_indices(len(chosen), 1)
+                pairs = np.triu_indices(len(members), 1)
                 gaps.append(np.abs(values[:, None] - values)[pairs])
                 deviations.append(np.sqrt(np.maximum(variance[pairs], 0.0)))
         return np.concatenate(gaps), np.concatenate(deviations)

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from isonomy.common.base.errors import (
-    IsonomyError,
-    PeerRestarted,
-    ProtocolError,
-    SessionClosed,
-)
+from isonomy.common.base.errors import IsonomyError, ProtocolError
 from isonomy.common.crypto.he_vectors import VectorEncryptor
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.few_shot.rounds._messages import (
@@ -24,7 +19,7 @@ from isonomy.common.few_shot.rounds._rounds import encrypted_parts
 from isonomy.common.few_shot.rounds.desk import RoundDesk
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.session import few_shot_plan
-from isonomy.common.remote.exchanges import marked
+from isonomy.common.remote.exchanges import answer_exchanges, marked
 from isonomy.common.session.connection import Session
 from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.wire.messages import encode
@@ -43,22 +38,14 @@ def serve_rounds(
     it is done; raises SessionClosed if the session ended for another reason.
     """
     plan = few_shot_plan(session)
-    company, generation = plan.companies[0].name, 0
-    while True:
-        try:
-            generation = session.generation(company)
-            link = _CompanyLink(session, plan, company, generation)
-            answer = link.answer(desk, session.receive(company, generation=generation))
-            if on_round is not None:
-                on_round(*answer)
-        except PeerRestarted:
-            # A real restart shows a new incarnation. Without one the loop would never end.
-            if session.incarnations()[company] == generation:
-                raise
-        except SessionClosed as closed:
-            if closed.done:
-                return
-            raise
+    company = plan.companies[0].name
+
+    def answer(generation: int, first: Parcel) -> None:
+        result = _CompanyLink(session, plan, company, generation).answer(desk, first)
+        if on_round is not None:
+            on_round(*result)
+
+    answer_exchanges(session, company, answer)
 
 
 class _CompanyLink:
