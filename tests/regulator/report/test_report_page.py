@@ -107,6 +107,43 @@ def test_names_and_words_from_others_are_escaped(report: ReportFile) -> None:
     assert HOSTILE not in drawn + svg.legend([HOSTILE]) + svg.bars([(HOSTILE, 1.0, HOSTILE)])
 
 
+def test_a_narrow_screen_names_every_number_and_paper_repeats_every_head(
+    report: ReportFile,
+) -> None:
+    page = render(report).decode()
+    for table in re.findall(r'<table class="list.*?</table>', page, re.DOTALL):
+        assert table.count("<thead>") == 1
+        for row in re.findall(r"<tr>(.*?)</tr>", table.split("</thead>")[1], re.DOTALL):
+            (first, *rest) = re.findall(r"<td([^>]*)>", row)
+            assert 'class="group"' in first or not rest
+            assert all("data-of=" in cell or "colspan" in cell for cell in rest)
+    for rule in ("prefers-color-scheme: dark", "counter(pages)", "table-header-group"):
+        assert rule in page
+
+
+def test_right_to_left_names_keep_their_direction_to_themselves(report: ReportFile) -> None:
+    audit = report.audits[-1]
+    (table, *_) = audit.tables
+    groups = (table.groups[0].model_copy(update={"label": "نساء"}), *table.groups[1:])
+    table = table.model_copy(update={"groups": groups})
+    audits = (audit.model_copy(update={"tables": (table,)}),)
+    page = render(report.model_copy(update={"audits": audits})).decode()
+    assert "\u2068نساء\u2069: impact ratio" in page
+    assert "\u2068" not in render(report).decode()
+    assert report.plan.hash.hex() in page
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["Black or African American, not Hispanic or Latino", "日本語の長い名前" * 4, "x" * 90, " "],
+)
+def test_a_long_name_is_broken_into_lines_of_its_plot(label: str) -> None:
+    drawn = svg.intervals([label], [svg.IntervalSeries("a", [svg.Mark(0.1, 0.0, 0.2)])])
+    lines = re.findall(r'text-anchor="end"><title>[^<]*</title>([^<]*)</text>', drawn)
+    assert 1 <= len(lines) <= 3
+    assert max(map(len, lines)) <= 14
+
+
 def test_a_run_without_audits_says_so(tmp_path: Path) -> None:
     run = audited_run(tmp_path, people=500, groups=1)
     run.ledger.close()

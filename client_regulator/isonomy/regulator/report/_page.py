@@ -7,41 +7,27 @@ under a heading that says that it is not the regulator's finding.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from isonomy.common.agreements.notions import NOTIONS
 from isonomy.common.keys.party import fingerprint
-from isonomy.common.people.cohort import without_value
 from isonomy.common.report.audit_cells import CELL_NAMES, MEASURES
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
 from isonomy.regulator.report import _svg as svg
 from isonomy.regulator.report import _words as words
+from isonomy.regulator.report._template import page_of, readable
 from isonomy.regulator.report.appendix import Appendix
 
 
 def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
     """Return the page, which depends on the report and the appendix alone."""
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters.update(
-        percent=words.percent,
-        points=words.points,
-        day=words.day,
-        attribute=words.attribute_words,
-        limits=_limits,
-        people=_people,
-    )
-    environment.tests["without_value"] = without_value
-    source = files("isonomy.regulator.report") / "templates" / "report.html.j2"
-    template = environment.from_string(source.read_text(encoding="utf-8"))
+    report = readable(report)
     usable = [audit for audit in report.audits if audit.tables]
     last = usable[-1] if usable else None
-    page = template.render(
+    return page_of(
+        "report.html.j2",
         report=report,
         headline=words.headline(report, usable),
         notion=words.main_notion(report),
@@ -59,7 +45,6 @@ def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
         appendix=appendix.sections() if appendix else [],
         appendix_title=appendix.title if appendix else "",
     )
-    return page.encode("utf-8")
 
 
 def _summary(report: ReportFile, usable: Sequence[ReportedAudit]) -> list[dict[str, Any]]:
@@ -157,20 +142,3 @@ def _law144(audit: ReportedAudit) -> list[dict[str, Any]]:
         }
         for table in audit.tables
     ]
-
-
-def _limits(limits: Limits | None, kind: str = "percent") -> Markup:
-    """Return a value with its interval, for a cell of a table."""
-    if limits is None:
-        return Markup('<span class="small">too noisy</span>')
-    scale, digits = (1e6, 2) if kind == "ratio" else (1e4, 1)
-    value, low, high = (f"{limit / scale:.{digits}f}" for limit in limits)
-    unit = " %" if kind == "percent" else ""
-    return Markup(f'{value}{unit} <span class="ci">{low}–{high}</span>')  # noqa: S704  (numbers)
-
-
-def _people(count: int | None) -> str:
-    """Return millionths of people as a whole number: the noise is larger than one person."""
-    if count is None:
-        return "–"
-    return f"{round(count / 1e6):,}"

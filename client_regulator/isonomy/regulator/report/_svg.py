@@ -1,12 +1,15 @@
 """Plots of a report as inline SVG: light, sharp in print, no script, no network.
 
 Series differ by colour *and* by marker, so that a reader can tell them apart in grey and
-without seeing colours. Shapes and escaping are in common/report/svg.
+without seeing colours. The colours are the page's (base.html.j2), which has others for dark
+screens. Shapes and escaping are in common/report/svg.
 """
 
 from __future__ import annotations
 
 import math
+import textwrap
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -14,9 +17,10 @@ from html import escape
 from isonomy.common.report.svg import attribute, box, line, marker, path, text
 
 WIDTH = 460
-COLOURS = ("#b5482f", "#1f4e79", "#5d7a3a", "#7a4d8c", "#6b6b6b", "#8a6d1c", "#2f7f86", "#333333")
+COLOURS = tuple(f"var(--series-{number})" for number in range(8))
+_PAPER, _GRID, _LINE = "var(--paper)", "var(--grid)", "var(--label)"
 _MARKERS = ("circle", "square", "diamond", "triangle")
-_ROW, _SERIES_GAP, _TOP, _BOTTOM = 26, 15, 8, 34
+_ROW, _SERIES_GAP, _TOP, _BOTTOM, _LINE_HEIGHT = 26, 15, 8, 34, 15
 _PLOT_START, _PLOT_MARGIN = 122, 24  # row names stand before it
 _BAR_START, _BAR_MARGIN = 185, 75
 
@@ -44,7 +48,8 @@ def intervals(rows: Sequence[str], series: Sequence[IntervalSeries]) -> str:
     if not marks:
         return ""
     low, high, step = _axis(marks)
-    height_of_row = max(_ROW, _SERIES_GAP * len(series) + 12)
+    longest = max(len(_lines(label, _PLOT_START)) for label in rows)
+    height_of_row = max(_ROW, _SERIES_GAP * len(series) + 12, _LINE_HEIGHT * longest + 8)
     height = _TOP + height_of_row * len(rows) + _BOTTOM
 
     def x(value: float) -> float:
@@ -109,19 +114,21 @@ def bars(rows: Sequence[tuple[str, float, str]], *, limit: float | None = None) 
     if not rows:
         return ""
     most = max([value for _, value, _ in rows] + ([limit] if limit else [])) or 1.0
-    height = _TOP + _ROW * len(rows) + 10
+    longest = max(len(_lines(label, _BAR_START)) for label, _, _ in rows)
+    height_of_row = max(_ROW, _LINE_HEIGHT * longest + 8)
+    height = _TOP + height_of_row * len(rows) + 10
     width = WIDTH - _BAR_START - _BAR_MARGIN
 
     body = []
     for number, (label, value, end) in enumerate(rows):
-        middle = _TOP + _ROW * (number + 0.5)
+        middle = _TOP + height_of_row * (number + 0.5)
         length = width * max(value, 0.0) / most
         body.append(_label(label, middle, _BAR_START))
         body.append(box(_BAR_START, middle - 7, length, 14, COLOURS[1]))
         body.append(text(WIDTH, middle + 4, end, anchor="end"))
     if limit is not None:
         at = _BAR_START + width * limit / most
-        body.append(line(at, _TOP, at, height - 10, "#444", dashed=True))
+        body.append(line(at, _TOP, at, height - 10, _LINE, dashed=True))
     return _svg(height, "Bars", body)
 
 
@@ -143,7 +150,7 @@ def _grid(low: float, high: float, step: float, x: Callable[[float], float], hei
     parts = []
     for number in range(round((high - low) / step) + 1):
         value = low + number * step
-        parts.append(line(x(value), _TOP, x(value), height - _BOTTOM, "#dddddd"))
+        parts.append(line(x(value), _TOP, x(value), height - _BOTTOM, _GRID))
         digits = 0 if step >= 0.01 else 1
         parts.append(
             text(x(value), height - _BOTTOM + 18, f"{100 * value:.{digits}f} %", anchor="middle")
@@ -159,14 +166,26 @@ def _interval(low: float, value: float, high: float, y: float, place: int) -> st
 
 
 def _marker(x: float, y: float, place: int) -> str:
-    return marker(x, y, _MARKERS[place % len(_MARKERS)], COLOURS[place % len(COLOURS)])
+    shape, colour = _MARKERS[place % len(_MARKERS)], COLOURS[place % len(COLOURS)]
+    return marker(x, y, shape, colour, paper=_PAPER)
 
 
 def _label(name: str, middle: float, right: float = _PLOT_START) -> str:
-    """A row's name, shortened to what fits; the whole name is its tooltip."""
-    fits = round((right - 10) / 6.8)
-    short = name if len(name) <= fits else name[: fits - 1] + "…"
-    return text(right - 10, middle + 4, short, anchor="end", tip=name)
+    """A row's name, in as many lines as it needs; the whole name is its tooltip."""
+    lines = _lines(name, right)
+    first = middle + 4 - _LINE_HEIGHT * (len(lines) - 1) / 2
+    return "".join(
+        text(right - 10, first + _LINE_HEIGHT * number, part, anchor="end", tip=name)
+        for number, part in enumerate(lines)
+    )
+
+
+def _lines(name: str, right: float) -> list[str]:
+    """A name broken at blanks to what fits before a plot; a fourth line is left out."""
+    fits = (right - 10) / 8.0  # pixels of a letter, in a wide font
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in name) / max(len(name), 1)
+    lines = textwrap.wrap(name, round(fits / (1 + wide)), max_lines=3, placeholder="…")
+    return lines or [name]
 
 
 def _svg(height: float, title: str, body: Sequence[str]) -> str:

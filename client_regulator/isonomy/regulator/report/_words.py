@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
@@ -27,6 +29,8 @@ RATE_WORDS = {
     "false_positive_rate": "False positive rate",
     "accuracy": "Accuracy",
 }
+_RIGHT_TO_LEFT = ("R", "AL", "AN")
+_ISOLATE, _END = "\u2068", "\u2069"
 
 
 def percent(value: int, digits: int = 1) -> str:
@@ -46,7 +50,17 @@ def day(time: int) -> str:
 
 def attribute_words(attribute: str) -> str:
     """Return an attribute in words: "sex*race" is "sex and race"."""
-    return " and ".join(attribute.split("*"))
+    return " and ".join(map(isolated, attribute.split("*")))
+
+
+def isolated(label: str) -> str:
+    """Return a group's name with marks that keep each right-to-left part's direction to itself."""
+    return "".join(
+        f"{_ISOLATE}{part}{_END}"
+        if any(unicodedata.bidirectional(char) in _RIGHT_TO_LEFT for char in part)
+        else part
+        for part in re.split("( × | or )", label)
+    )
 
 
 def main_notion(report: ReportFile) -> str:

@@ -30,10 +30,17 @@ _CORNERS: dict[str, tuple[tuple[float, float], ...]] = {
 
 
 def marker(
-    x: float, y: float, shape: str, colour: str, *, hollow: bool = False, tip: str = ""
+    x: float,
+    y: float,
+    shape: str,
+    colour: str,
+    *,
+    hollow: bool = False,
+    tip: str = "",
+    paper: str = "#ffffff",
 ) -> str:
     """A mark at a point: one of the shapes above, or a circle. `tip` shows when it is hovered."""
-    fill, edge, width = ("#ffffff", colour, 1.7) if hollow else (colour, "#ffffff", 0.9)
+    fill, edge, width = (paper, colour, 1.7) if hollow else (colour, paper, 0.9)
     style = f'fill="{fill}" stroke="{edge}" stroke-width="{width}"'
     title = f"<title>{_escaped(tip)}</title>" if tip else ""
     if shape in _CORNERS:
