@@ -59,6 +59,7 @@ CAPTIONS = {
     "common/wire": "messages and envelopes",
     "common/privacy": "noise, price, accounts, λ",
     "common/crypto": "encryption",
+    "common/figures": "pictures as SVG",
     "common/keys": "identity, sealing, TLS",
     "common/ledger": "budget and answers",
     "common/people": "cohorts, groups",

@@ -37,11 +37,10 @@ if TYPE_CHECKING:
     from isonomy.company.gradient.pf_ld.f_ld import FLD
     from isonomy.company.gradient.pf_ld.pf_ld import PFLD
     from isonomy.company.gradient.record.privacy import RecordPrivacy
-    from isonomy.company.gradient.run.bounds import dual_tradeoff, plot_tradeoff, primal_tradeoff
+    from isonomy.company.gradient.run.bounds import dual_tradeoff, primal_tradeoff
     from isonomy.company.gradient.run.notions import Event
     from isonomy.company.gradient.sdk.classifier import GradientFairClassifier
     from isonomy.company.gradient.sdk.lengths import own_lengths
-    from isonomy.company.gradient.sdk.plots import history_figure
     from isonomy.company.gradient.training.trainer import EarlyStopping, Trainer
     from isonomy.company.rehearsal.datasets import Dataset, lending, load
 
@@ -65,7 +64,6 @@ __all__ = [
     "align_records",
     "audit",
     "dual_tradeoff",
-    "history_figure",
     "inputs_of",
     "join",
     "lending",
@@ -73,7 +71,6 @@ __all__ = [
     "load_model",
     "load_releases",
     "own_lengths",
-    "plot_tradeoff",
     "primal_tradeoff",
     "save_model",
     "save_releases",
@@ -95,12 +92,11 @@ _MODULES = {
     "company.gradient.pf_ld.f_ld": "FLD",
     "company.gradient.pf_ld.pf_ld": "PFLD",
     "company.gradient.record.privacy": "RecordPrivacy",
-    "company.gradient.run.bounds": "dual_tradeoff plot_tradeoff primal_tradeoff",
+    "company.gradient.run.bounds": "dual_tradeoff primal_tradeoff",
     "common.sums.oracle": "FilteredOracle",
     "company.gradient.run.notions": "Event",
     "company.gradient.sdk.classifier": "GradientFairClassifier",
     "company.gradient.sdk.lengths": "own_lengths",
-    "company.gradient.sdk.plots": "history_figure",
     "company.gradient.training.trainer": "EarlyStopping Trainer",
     "company.rehearsal.datasets": "Dataset lending load",
 }

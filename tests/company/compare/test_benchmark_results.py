@@ -162,7 +162,8 @@ def test_figures_are_sound_and_a_method_keeps_its_colour() -> None:
         "benchmark-clipping",
         "benchmark-steps",
     }
-    for name, text in drawn.items():
+    for name, figure in drawn.items():
+        text = figure.svg()
         picture = ET.fromstring(text)  # noqa: S314  (our own text)
         width, height = (float(picture.attrib[side]) for side in ("width", "height"))
         for mark in picture.iter("{http://www.w3.org/2000/svg}circle"):
@@ -170,7 +171,7 @@ def test_figures_are_sound_and_a_method_keeps_its_colour() -> None:
             assert 0 < float(mark.attrib["cy"]) < height
         assert "nan" not in text, name
     for name in ("benchmark-tradeoff-demographic-parity", "benchmark-epsilon-demographic-parity"):
-        assert f'fill="{method("tilt").colour}"' in drawn[name]
+        assert f'fill="{method("tilt").colour}"' in drawn[name].svg()
     assert published_method("DP-FERMI").colour == method("dp_fermi").colour
 
 

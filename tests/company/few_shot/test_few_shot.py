@@ -120,7 +120,7 @@ def test_cells_are_resumed_and_drawn(tmp_path: Path) -> None:
     assert run_cells(listed, Rehearsals(QUICK, None), tmp_path) == (3, 2, [])
     lines = summarise(read_records(tmp_path))
     assert list(lines["method"]) == ["none", "dp_sgd", "pf_ld", "dp_sgd", "pf_ld"]
-    picture = plot(lines, "digits")
+    picture = plot(lines, "digits").svg()
     assert picture.startswith("<svg")
     assert all(VARIANTS[m].label in picture for m in ("none", "dp_sgd", "pf_ld"))
 

@@ -15,10 +15,11 @@ from rich.table import Table
 
 from isonomy.common.base.errors import StorageError
 from isonomy.common.base.private_files import write_whole
-from isonomy.company.compare.benchmark import methods as palette
+from isonomy.common.figures import style
+from isonomy.common.figures.figure import Figure
+from isonomy.common.figures.panels import Panel, Series
 from isonomy.company.few_shot._data import NAMES as DATASETS
 from isonomy.company.few_shot._variants import VARIANTS
-from isonomy.company.rehearsal.panels import Panel, Series, figure
 
 MEASURES = ["accuracy", "gf", "eo"]
 NAMES = {"accuracy": "accuracy", "gf": "GF (1 is fair)", "eo": "EO (0 is fair)"}
@@ -30,14 +31,14 @@ PAIRS = (
     ("pf_ld", "sc_reptile"),
 )
 _STYLE = {
-    "alone": (palette.BROWN, "cross"),
-    "none": (palette.INK, "circle"),
-    "fair": (palette.GREY, "plus"),
-    "dp_sgd": (palette.ORANGE, "square"),
-    "irdp": (palette.BLUE, "diamond"),
-    "l_d": (palette.RED, "triangle"),
-    "pf_ld": (palette.GREEN, "star"),
-    "sc_reptile": (palette.PURPLE, "down"),
+    "alone": (style.BROWN, "cross"),
+    "none": (style.INK, "circle"),
+    "fair": (style.GREY, "plus"),
+    "dp_sgd": (style.ORANGE, "square"),
+    "irdp": (style.BLUE, "diamond"),
+    "l_d": (style.RED, "triangle"),
+    "pf_ld": (style.GREEN, "star"),
+    "sc_reptile": (style.PURPLE, "down"),
 }
 
 
@@ -117,14 +118,14 @@ def differences(records: Iterable[Mapping[str, Any]], reading: str = "balanced")
     return _markdown(rows)
 
 
-def plot(summary: pd.DataFrame, title: str) -> str:
+def plot(summary: pd.DataFrame, title: str) -> Figure:
     """One panel per measure over ε; bars are one standard error; no privacy: a dashed line."""
     epsilons = sorted(summary.loc[summary["epsilon"] > 0, "epsilon"].unique())
     panels = [_panel(summary, name, epsilons) for name in MEASURES]
     seeds = int(summary["seeds"].max())
     note = f"Mean over {seeds} seed{'s' if seeds != 1 else ''}, bars ± one standard error"
     note += "".join(f"; {text}" for text in sorted(set(summary["dataset"].map(reading_of)))) + "."
-    return figure(title, panels, note=note, columns=len(panels))
+    return Figure(title, panels, note=note, columns=len(panels))
 
 
 def _panel(summary: pd.DataFrame, name: str, epsilons: Sequence[float]) -> Panel:
@@ -142,13 +143,12 @@ def _panel(summary: pd.DataFrame, name: str, epsilons: Sequence[float]) -> Panel
             continue
         shift = 0.08 * (number - len(methods) / 2)  # so that bars do not hide each other
         points = list(zip(rows["epsilon"] + shift, rows[name], strict=True))
-        for (x, y), error in zip(points, rows[f"{name}_se"], strict=True):
-            if error:
-                series.append(Series("", colour, "", [(x, y - error), (x, y + error)], line=True))
+        errors = zip(rows[name], rows[f"{name}_se"], strict=True)
+        bars = [(mean - error, mean + error) if error else None for mean, error in errors]
         texts = [
             f"{label}, ε = {row['epsilon']:g}: {_text(row, name)}" for _, row in rows.iterrows()
         ]
-        series.append(Series(label, colour, mark, points, texts, line=True))
+        series.append(Series(label, colour, mark, points, texts, line=True, y_limits=bars))
     return Panel(NAMES[name], "ε", NAMES[name], series, y_span=0.05, x_ticks=epsilons)
 
 
@@ -162,7 +162,7 @@ def write(records: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
     files["differences.md"] = differences(records)
     for dataset, rows in summary.groupby("dataset"):
         short = Path(str(dataset)).name or "data"  # a user's folder: never a path out of `folder`
-        files[f"{short}.svg"] = plot(rows, f"{short}: {reading_of(str(dataset))}")
+        files[f"{short}.svg"] = plot(rows, f"{short}: {reading_of(str(dataset))}").svg()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():

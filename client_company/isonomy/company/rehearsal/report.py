@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from html import escape
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -13,13 +13,15 @@ from rich.table import Table
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_whole
-from isonomy.company.rehearsal.panels import Panel, Series, figure
+from isonomy.common.figures.figure import Figure, page
+from isonomy.common.figures.panels import Level, Panel, Series
+from isonomy.common.figures.style import BLUE, GREEN, RED, SHADE
 from isonomy.company.rehearsal.results import Result, Simulation
 
 _COLUMNS = (
     "ε", "error", "violation", "floor", "selected", "ε spent", "ε papers", "returned", "s",
 )  # fmt: skip
-_INK, _BASE, _FLOOR = "#1f4e79", "#b5482f", "#7a7a7a"
+_GAP = "gap between groups, %"
 
 
 def table(simulation: Simulation) -> Table:
@@ -143,54 +145,93 @@ def _plots(simulation: Simulation) -> str:
         f"{first.dataset}, {first.attribute}: {settings.strategy}, "
         f"{settings.notion.replace('_', ' ')}, base {settings.base}"
     )
-    svg = figure(title, [_trade_off(simulation), _sweep(simulation)])
-    notes = "".join(f"<p>{escape(note)}</p>\n" for note in _notes(simulation.results))
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        f"<title>{escape(title)}</title>\n{svg}{notes}</html>\n"
+    panels = [_trade_off(simulation), _sweep(simulation)]
+    note = ". ".join(_notes(simulation.results))
+    return page(title, [Figure(title, panels, _verdict(simulation), note)])
+
+
+def _verdict(simulation: Simulation) -> str:
+    """What the largest ε brought, in words: rates of test people, which only a rehearsal knows."""
+    best = max(simulation.results, key=lambda result: result.epsilon)
+    gap, base = best.average("test_violation"), best.average("base_violation")
+    words = (
+        f"At ε = {best.epsilon:g} the gap between groups on test people is {100 * gap:.1f} % "
+        f"(base model: {100 * base:.1f} %), with an accuracy of "
+        f"{100 * (1 - best.average('test_error')):.1f} % "
+        f"(base model: {100 * (1 - best.average('base_error')):.1f} %)."
+    )
+    if best.settings.aim is None:
+        return words
+    inside = gap <= max(best.settings.aim, best.noise_floor)
+    return f"{words} That is {'within' if inside else 'above'} the tolerance" + (
+        " or what sampling alone shows." if inside else "."
+    )
+
+
+def _levels(simulation: Simulation, axis: str) -> list[Level]:
+    """The violation that sampling alone shows, and the tolerance if there is one."""
+    results = simulation.results
+    floor = 100 * sum(result.noise_floor for result in results) / len(results)
+    aim = results[0].settings.aim
+    levels = [Level(floor, "expected from sampling alone", axis, band=True, colour=SHADE)]
+    return levels + (
+        [Level(100 * aim, f"tolerance {100 * aim:g} %", axis, colour=GREEN)] if aim else []
     )
 
 
 def _trade_off(simulation: Simulation) -> Panel:
-    """Error against violation: the base model, single runs, and their means per ε."""
+    """Accuracy against violation: the base model, single runs, and their means per ε."""
     results = simulation.results
     first = results[0]
     runs = [(result, run) for result in results for run in result.runs]
-    base = (first.average("base_violation"), first.average("base_error"))
     means = [(result.average("test_violation"), result.average("test_error")) for result in results]
     series = [
-        Series("base model, mean", _BASE, "diamond", [base]),
         Series(
-            "single runs", _INK, "circle",
-            [(run.test_violation, run.test_error) for _, run in runs],
+            "base model, mean", RED, "diamond",
+            _percent([(first.average("base_violation"), first.average("base_error"))]),
+        ),
+        Series(
+            "single runs", BLUE, "circle",
+            _percent([(run.test_violation, run.test_error) for _, run in runs]),
             [f"ε = {result.epsilon:g}, seed {run.seed}, {run.returned}" for result, run in runs],
             hollow=True,
         ),
         Series(
-            f"{first.settings.strategy}, mean", _INK, "circle", means,
+            f"{first.settings.strategy}, mean", BLUE, "circle", _percent(means),
             [f"ε = {result.epsilon:g}" for result in results],
         ),
     ]  # fmt: skip
-    floor = sum(result.noise_floor for result in results) / len(results)
-    return Panel("Trade-off on test people", "violation", "error", series, shade=floor)
+    return Panel(
+        "Accuracy against the gap, test people", _GAP, "accuracy, %", series,
+        x_from_zero=True, y_span=1.0, levels=_levels(simulation, "x"),
+    )  # fmt: skip
+
+
+def _percent(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """(violation, error) → (violation, accuracy) in per cent."""
+    return [(100 * violation, 100 * (1 - error)) for violation, error in points]
 
 
 def _sweep(simulation: Simulation) -> Panel:
-    """Violation against ε: mean with least and largest, the base model, the noise floor."""
+    """The gap against ε: means, single runs, and the base model."""
     results = sorted(simulation.results, key=lambda result: result.epsilon)
-    epsilons = [result.epsilon for result in results]
 
     def line(measure: str) -> list[tuple[float, float]]:
-        return [(result.epsilon, result.average(measure)) for result in results]
+        return [(result.epsilon, 100 * result.average(measure)) for result in results]
 
-    runs = [(result.epsilon, run.test_violation) for result in results for run in result.runs]
+    runs = [(result.epsilon, 100 * run.test_violation) for result in results for run in result.runs]
     series = [
-        Series("violation, mean", _INK, "circle", line("test_violation"), line=True),
-        Series("violation, single runs", _INK, "circle", runs, hollow=True),
-        Series("base model", _BASE, "diamond", line("base_violation"), line=True),
-        Series("noise floor", _FLOOR, "", line("noise_floor"), dash=True),
+        Series("single runs", BLUE, "circle", runs, hollow=True),
+        Series(
+            f"{results[0].settings.strategy}, mean",
+            BLUE,
+            "circle",
+            line("test_violation"),
+            line=True,
+        ),
+        Series("base model, mean", RED, "diamond", line("base_violation"), line=True),
     ]
     return Panel(
-        "Violation against ε", "ε (log scale)", "violation", series,
-        x_log=True, y_from_zero=True, x_ticks=epsilons,
+        "Gap against ε", "ε (log scale)", _GAP, series, x_log=True, y_from_zero=True,
+        levels=_levels(simulation, "y"), x_ticks=[result.epsilon for result in results],
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 Series differ by colour *and* by marker, so that a reader can tell them apart in grey and
 without seeing colours. The colours are the page's (base.html.j2), which has others for dark
-screens. Shapes and escaping are in common/report/svg.
+screens. Shapes and escaping are in common/figures/shapes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from isonomy.common.report.svg import attribute, box, line, marker, path, text
+from isonomy.common.figures.shapes import attribute, box, line, marker, path, text
 
 WIDTH = 460
 COLOURS = tuple(f"var(--series-{number})" for number in range(8))

@@ -8,7 +8,6 @@ use the same functions. Public modules:
     audit_unknowns          the release of how many people have no value
     report, from_ledger     a report from a plan and the ledger
     schema, sign, verify    its files, signatures and checks; command: `isonomy-verify`
-    svg                     shapes of its figures
 
 audit_rates, audit_intervals and tables are the arithmetic behind them.
 """

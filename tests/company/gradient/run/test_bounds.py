@@ -12,7 +12,6 @@ from isonomy.company.gradient.run.bounds import (
     LEAST_QUANTILE,
     Tradeoff,
     dual_tradeoff,
-    plot_tradeoff,
     primal_tradeoff,
     subspace_tradeoff,
 )
@@ -112,15 +111,15 @@ def test_noise_that_dominates_leaves_the_shortest_rows() -> None:
 
 def test_the_plot_shows_the_three_curves_and_the_minimum() -> None:
     tradeoff = Tradeoff(np.arange(1.0, 101.0), noise=0.3, weight=1.0)
-    figure = plot_tradeoff(tradeoff)
-    assert [trace.name for trace in figure.data] == [
+    (panel,) = tradeoff.plot().panels
+    assert [one.label for one in panel.series] == [
         "noise",
         "lost by clipping",
         "bound on the error",
     ]
-    total = np.asarray(figure.data[2].y)
-    np.testing.assert_allclose(total, np.asarray(figure.data[0].y) + np.asarray(figure.data[1].y))
-    assert figure.layout.shapes[0].x0 == 70.0
+    noise, lost, total = (np.array(one.points)[:, 1] for one in panel.series)
+    np.testing.assert_allclose(total, noise + lost)
+    assert panel.levels[0].value == 70.0
 
 
 def test_bad_input_is_refused() -> None:

@@ -41,7 +41,7 @@ def test_examples_run_as_printed(
         "ids": ids,
     }
     exec(block, names)  # noqa: S102  (our own page)
-    if "history_figure" in block:
+    if "history.plot" in block:
         page = (tmp_path / "run.html").read_text()
         assert "not a guarantee" in page
     if "ScoreParity" in block:

@@ -18,7 +18,6 @@ from isonomy.company.gradient.fermi.fermi import DpFermi
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD
 from isonomy.company.gradient.record.privacy import RecordPrivacy
 from isonomy.company.gradient.run.chunks import make_chunks
-from isonomy.company.gradient.sdk.plots import history_figure
 from isonomy.company.gradient.training.trainer import EarlyStopping, Trainer
 
 
@@ -249,10 +248,13 @@ def test_history_is_a_table_and_a_figure(tmp_path: Path) -> None:
     assert table["epsilon_spent"].is_monotonic_increasing
     assert table["epsilon_spent"].iloc[-1] == pytest.approx(2.0, abs=1e-3)
     assert "λ[g0, selected | y = 1]" in table.columns
-    figure = history_figure(history, cap_epsilon=oracle.budget.cap_epsilon)
-    names = {trace.name for trace in figure.data}
-    assert {"loss", "violation", "ε spent", "λ[g1, selected | y = 0]"} <= names
-    assert "ε as in the papers, not a guarantee" in names
+    figure = history.plot(cap_epsilon=oracle.budget.cap_epsilon, tolerance=0.02)
+    names = set(figure.legend())
+    assert {"loss", "released violation", "ε spent", "λ[g1, selected | y = 0]"} <= names
+    assert {"ε as in the papers, not a guarantee", "ε certified: 2", "tolerance 0.02"} <= names
+    (violation,) = figure.panels[1].series
+    assert [y for _, y in violation.points] == list(table["violation"])
+    assert len(violation.y_limits) == len(history)
 
 
 # --- Models ------------------------------------------------------------------------------------

@@ -10,6 +10,6 @@
 | `_published` | points and tables of the papers |
 | `_summary` | means, fronts, dominance, paired tests |
 | `_tables` | the same as Markdown |
-| `_figures` | pictures, drawn with `rehearsal.panels` |
+| `_figures` | pictures, drawn with `common/figures` |
 | `output` | everything of a folder: table, figures, Markdown |
 """

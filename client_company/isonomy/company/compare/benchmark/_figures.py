@@ -18,12 +18,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from isonomy.common.figures.figure import Figure
+from isonomy.common.figures.panels import Level, Panel, Series
+from isonomy.common.figures.style import GREY, SHADE
 from isonomy.company.compare.benchmark._published import Rival
 from isonomy.company.compare.benchmark._summary import Mean, front
-from isonomy.company.compare.benchmark.methods import GREY, method, published_method
-from isonomy.company.rehearsal.panels import Panel, Series, figure
+from isonomy.company.compare.benchmark.methods import method, published_method
 
-_NOTE = "filled: run here, means over seeds · hollow: published · grey: sampling noise"
+_NOTE = "filled: run here, means over seeds · hollow: published"
+_FLOOR = "sampling noise: cannot be told from zero"
 _LEAST = 5e-4  # violations below are drawn here: a logarithm has no zero
 _C_P = "primal_norm="
 Where = tuple[str, str, str]
@@ -34,10 +37,10 @@ def draw(
     means: Sequence[Mean],
     published: Sequence[Rival] = (),
     steps: Mapping[str, Any] | None = None,
-) -> dict[str, str]:
-    """File name without ending → SVG text. Figures without data are left out."""
+) -> dict[str, Figure]:
+    """File name without ending → figure. Figures without data are left out."""
     plain = [mean for mean in means if not mean.options]
-    figures: dict[str, str] = {}
+    figures: dict[str, Figure] = {}
     for notion in dict.fromkeys(mean.notion for mean in plain):
         of_notion = [mean for mean in plain if mean.notion == notion]
         name = notion.replace("_", "-")
@@ -63,18 +66,22 @@ def _budgets(means: Iterable[Mean]) -> list[float]:
     return sorted({mean.epsilon for mean in means if mean.epsilon is not None})
 
 
-def _floor(means: Sequence[Mean]) -> float | None:
-    """The mean violation that sampling alone shows; None where nothing ran."""
-    return sum(mean.floor for mean in means) / len(means) if means else None
+def _floor(means: Sequence[Mean], axis: str) -> list[Level]:
+    """The mean violation that sampling alone shows; nothing where nothing ran."""
+    if not means:
+        return []
+    return [
+        Level(sum(mean.floor for mean in means) / len(means), _FLOOR, axis, band=True, colour=SHADE)
+    ]
 
 
 # --- Error against violation ---------------------------------------------------------------------
 
 
-def _all_sets(notion: str, means: Sequence[Mean], published: Sequence[Rival]) -> str:
+def _all_sets(notion: str, means: Sequence[Mean], published: Sequence[Rival]) -> Figure:
     panels = [_trade_off(_place(where), where, 1.0, means, published) for where in _places(means)]
     title = f"Error against violation of {_words(notion)} at ε = 1"
-    return figure(title, panels, note=_NOTE, columns=2)
+    return Figure(title, panels, note=_NOTE)
 
 
 def _all_budgets(
@@ -82,10 +89,10 @@ def _all_budgets(
     budgets: Sequence[float],
     means: Sequence[Mean],
     published: Sequence[Rival],
-) -> str:
+) -> Figure:
     panels = [_trade_off(f"ε = {e:g}", where, e, means, published) for e in budgets]
     title = f"{_place(where)}: error against violation of {_words(where[2])}"
-    return figure(title, panels, note=_NOTE, columns=2)
+    return Figure(title, panels, note=_NOTE)
 
 
 def _trade_off(
@@ -100,7 +107,7 @@ def _trade_off(
     points = [point for point in published if (point.where, point.epsilon) == (where, epsilon)]
     return Panel(
         title, "violation (log scale)", "error", [*_published(points), *_run_here(here)],
-        x_log=True, y_span=0.03, shade=_floor(here),
+        x_log=True, y_span=0.03, levels=_floor(here, "x"),
     )  # fmt: skip
 
 
@@ -156,31 +163,33 @@ def _hover(label: str, mean: Mean) -> str:
 
 
 def _two_panels(
-    title: str, x_label: str, ticks: Sequence[float], floor: float | None, series: SeriesOf
+    title: str, x_label: str, ticks: Sequence[float], floor: Sequence[Level], series: SeriesOf
 ) -> list[Panel]:
     """Violation and error over the same numbers, side by side; `series` makes both."""
     return [
         Panel(
             title, x_label, measure, series(measure), x_log=True, x_ticks=ticks,
-            y_from_zero=measure == "violation", shade_y=floor if measure == "violation" else None,
+            y_from_zero=measure == "violation", levels=floor if measure == "violation" else (),
         )
         for measure in ("violation", "error")
     ]  # fmt: skip
 
 
-def _against_epsilon(notion: str, means: Sequence[Mean]) -> dict[str, str]:
+def _against_epsilon(notion: str, means: Sequence[Mean]) -> dict[str, Figure]:
     panels = []
     for where in _places(means):
         here = [mean for mean in means if mean.where == where and mean.tolerance == 0.01]
         budgets = _budgets(here)
         if len(budgets) > 1:
             series = partial(_sweeps, here, budgets)
-            panels += _two_panels(_place(where), "ε (log scale)", budgets, _floor(here), series)
+            panels += _two_panels(
+                _place(where), "ε (log scale)", budgets, _floor(here, "y"), series
+            )
     if not panels:
         return {}
     title = f"{_words(notion).capitalize()}: violation and error against ε"
     name = f"benchmark-epsilon-{notion.replace('_', '-')}"
-    return {name: figure(title, panels, note=_NOTE, columns=2)}
+    return {name: Figure(title, panels, note=_NOTE)}
 
 
 def _sweeps(here: Sequence[Mean], budgets: Sequence[float], measure: str) -> list[Series]:
@@ -199,7 +208,7 @@ def _sweeps(here: Sequence[Mean], budgets: Sequence[float], measure: str) -> lis
     return series
 
 
-def _clipping(means: Sequence[Mean]) -> dict[str, str]:
+def _clipping(means: Sequence[Mean]) -> dict[str, Figure]:
     """PF-LD over primal_norm, Figure 3 of Tran et al.; ε by line."""
     swept = [mean for mean in means if mean.strategy == "pf_ld" and _C_P in mean.options]
     panels = []
@@ -208,9 +217,9 @@ def _clipping(means: Sequence[Mean]) -> dict[str, str]:
         norms = sorted({_norm(mean) for mean in here})
         title = f"{_place(where)}, {_words(where[2])}"
         series = partial(_by_norm, here)
-        panels += _two_panels(title, "C_p (log scale)", norms, _floor(here), series)
+        panels += _two_panels(title, "C_p (log scale)", norms, _floor(here, "y"), series)
     title = "PF-LD: effect of the primal clipping bound C_p"
-    return {"benchmark-clipping": figure(title, panels, note=_NOTE, columns=2)} if panels else {}
+    return {"benchmark-clipping": Figure(title, panels, note=_NOTE)} if panels else {}
 
 
 def _norm(mean: Mean) -> float:
@@ -237,7 +246,7 @@ TABLE_1 = {
 }  # fmt: skip
 
 
-def _steps(steps: Mapping[str, Any]) -> str:
+def _steps(steps: Mapping[str, Any]) -> Figure:
     """Ratios to the plain step: run here (`isonomy bench step --json`), and in Table 1."""
     kinds = (
         ("f_ld", 1, method("f_ld"), "F-LD"),
@@ -269,7 +278,7 @@ def _steps(steps: Mapping[str, Any]) -> str:
                 series, x_log=True, y_log=True, x_ticks=batches,
             )
         )  # fmt: skip
-    return figure("Cost of a training step over a plain one (Bank)", panels, columns=2)
+    return Figure("Cost of a training step over a plain one (Bank)", panels)
 
 
 def _place(where: Where) -> str:

@@ -1,9 +1,7 @@
 """Every method's name, colour and mark, the same in every figure.
 
-Colours are the Okabe–Ito palette, which people with any of the usual colour blindnesses can tell
-apart (a dark purple and a brown for its yellow, which is too light for thin marks); marks differ as
-well, so that a figure survives a black-and-white printer. A strategy that is
-registered later appears by itself, with the first free colour of the reserve.
+Marks differ as well as colours, so that a figure survives a black-and-white printer. A strategy
+that is registered later appears by itself, with the first free colour of the reserve.
 """
 
 from __future__ import annotations
@@ -11,10 +9,19 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
-BLUE, ORANGE, GREEN, RED = "#0072b2", "#e69f00", "#009e73", "#d55e00"
-PINK, SKY, PURPLE, INK, GREY = "#cc79a7", "#56b4e9", "#5b2a86", "#222222", "#767676"
-BROWN = "#8c510a"
-_RESERVE = ("#01665e", "#9e0142", "#4d4d4d", "#666633")
+from isonomy.common.figures.style import (
+    BLUE,
+    BROWN,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PINK,
+    PURPLE,
+    RED,
+    RESERVE,
+    SKY,
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ def method(strategy: str) -> Method:
     """The look of a strategy; one that is not listed here is taken to be private."""
     if strategy in _METHODS:
         return _METHODS[strategy]
-    colour = _RESERVE[zlib.crc32(strategy.encode()) % len(_RESERVE)]
+    colour = RESERVE[zlib.crc32(strategy.encode()) % len(RESERVE)]
     return Method(strategy.replace("_", " "), colour, "circle")
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_whole
+from isonomy.common.figures.figure import page
 from isonomy.company.compare.benchmark._figures import draw
 from isonomy.company.compare.benchmark._published import curves
 from isonomy.company.compare.benchmark._summary import means, tidy
@@ -37,8 +37,8 @@ def write(
         "results.csv": frame.to_csv(index=False).encode(),
         "results.parquet": parquet.getvalue(),
         "tables.md": markdown(results, published).encode(),
-        **{f"figures/{name}.svg": text.encode() for name, text in figures.items()},
-        "index.html": _page(figures).encode(),
+        **{f"figures/{name}.svg": figure.svg().encode() for name, figure in figures.items()},
+        "index.html": page("isonomy benchmark", list(figures.values()), heading=True).encode(),
     }
     (out / "figures").mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
@@ -60,15 +60,3 @@ def read_steps(path: Path) -> dict[str, Any]:
             f"{path} is not the output of `isonomy bench step --json`; make it anew"
         ) from None
     return dict(content)
-
-
-def _page(figures: Mapping[str, str]) -> str:
-    """All figures on one page; the marks' texts show on hovering. No script, no network."""
-    parts = [f"<h2>{escape(name)}</h2>\n{text}" for name, text in figures.items()]
-    style = (
-        "body{font-family:Helvetica,Arial,sans-serif;margin:2rem}svg{max-width:100%;height:auto}"
-    )
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>isonomy benchmark</title>'
-        f"<style>{style}</style><h1>isonomy benchmark</h1>\n" + "\n".join(parts) + "</html>\n"
-    )

@@ -19,10 +19,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import ArrayLike, NDArray
 
 from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.figures.figure import Figure
+from isonomy.common.figures.panels import Level, Panel, Series
+from isonomy.common.figures.style import GREEN, INK, ORANGE, SKY
 
 LEAST_QUANTILE = 0.05
 """If noise outweighs all that clipping can lose, (12) is least at C = 0, which trains nothing."""
@@ -84,6 +86,26 @@ class Tradeoff:
         best = float(ordered[max(index, 0)])
         return best if best > 0 else float(ordered[-1])
 
+    def plot(self, title: str = "Error of a private gradient") -> Figure:
+        """Noise, bias and their sum against C, with the minimum marked."""
+        best, top = self.best, float(self.lengths.max())
+        norms = np.linspace(0.0, max(1.1 * top, 1.5 * best), _POINTS)
+        curves = (
+            ("noise", self.variance(norms), ORANGE),
+            ("lost by clipping", self.bias(norms), SKY),
+            ("bound on the error", self.bound(norms), INK),
+        )
+        series = [
+            Series(label, colour, "", list(zip(norms, values, strict=True)), line=True)
+            for label, values, colour in curves
+        ]
+        least = Level(best, f"least at C = {best:.3g}", colour=GREEN)
+        panel = Panel(
+            "", "clipping bound C", "expected error, at most", series,
+            x_from_zero=True, y_from_zero=True, levels=[least],
+        )  # fmt: skip
+        return Figure(title, [panel])
+
 
 def primal_tradeoff(
     lengths: ArrayLike,
@@ -124,27 +146,6 @@ def subspace_tradeoff(
     return Tradeoff(values, float(noise), float(np.abs(u).max()) * len(values))
 
 
-def plot_tradeoff(tradeoff: Tradeoff, *, title: str = "Error of a private gradient") -> go.Figure:
-    """Bias, variance and their sum against C, with the minimum marked."""
-    best, top = tradeoff.best, float(tradeoff.lengths.max())
-    norms = np.linspace(0.0, max(1.1 * top, 1.5 * best), _POINTS)
-    figure = go.Figure()
-    for name, values, dash in (
-        ("noise", tradeoff.variance(norms), "dot"),
-        ("lost by clipping", tradeoff.bias(norms), "dash"),
-        ("bound on the error", tradeoff.bound(norms), "solid"),
-    ):
-        figure.add_scatter(x=norms, y=values, name=name, mode="lines", line={"dash": dash})
-    figure.add_vline(x=best, line_dash="longdash", annotation_text=f"C = {best:.3g}")
-    figure.update_layout(
-        title=title,
-        xaxis_title="clipping bound C",
-        yaxis_title="expected error, at most",
-        template="plotly_white",
-    )
-    return figure
-
-
 def _lengths(values: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(values, dtype=np.float64).reshape(-1)
 
@@ -159,7 +160,6 @@ def _rest(smallest_group: float) -> float:
 __all__ = [
     "Tradeoff",
     "dual_tradeoff",
-    "plot_tradeoff",
     "primal_tradeoff",
     "subspace_tradeoff",
 ]

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from isonomy.common.figures.figure import Figure
+from isonomy.common.figures.panels import Level, Panel, Series
+from isonomy.common.figures.style import GREEN, MARKS, SERIES
+from isonomy.company.gradient.run.paper_epsilon import GUARANTEE, NOT_A_GUARANTEE
 from isonomy.company.gradient.run.strategy import RoundRecord
+
+_VIOLATION = "released violation ± 2 deviations of its noise"
+_EPSILONS = {
+    "epsilon_spent": "ε spent",
+    "epsilon_as_in_papers": f"ε {NOT_A_GUARANTEE}",
+    "epsilon_records": f"ε {GUARANTEE}",
+}
+_MOST_NAMES = 8
 
 
 @dataclass
@@ -52,6 +64,28 @@ class History:
             rows.append(row)
         return pd.DataFrame(rows)
 
+    def plot(self, *, cap_epsilon: float | None = None, tolerance: float | None = None) -> Figure:
+        """Loss, released violation, multipliers and ε over the rounds.
+
+        `tolerance` and `cap_epsilon` are lines to compare the violation and ε with.
+        """
+        table = self.table()
+        multipliers = [name for name in table.columns if name.startswith(f"{self.symbol}[")]
+        aim = [Level(tolerance, f"tolerance {tolerance:g}", "y", colour=GREEN)] if tolerance else []
+        cap = [Level(cap_epsilon, f"ε certified: {cap_epsilon:.3g}", "y")] if cap_epsilon else []
+        panels = [
+            _panel("loss", "loss", table, {"loss": "loss"}),
+            _panel(_VIOLATION, "violation", table, {"violation": "released violation"}, aim),
+            _panel(
+                f"multipliers {self.symbol}",
+                self.symbol,
+                table,
+                dict(zip(multipliers, multipliers, strict=True)),
+            ),
+            _panel("privacy", "ε", table, _EPSILONS, cap),
+        ]
+        return Figure(f"{len(self)} rounds of training", panels)
+
     def to_json(self) -> list[dict[str, Any]]:
         """Plain numbers, for checkpoints."""
         return [
@@ -73,6 +107,36 @@ class History:
 
     def _event(self, index: int) -> str:
         return self.events[index] if index < len(self.events) else str(index)
+
+
+def _panel(
+    title: str,
+    y_label: str,
+    table: pd.DataFrame,
+    names: Mapping[str, str],
+    levels: Sequence[Level] = (),
+) -> Panel:
+    """Columns of the table over the rounds: name of the column → label."""
+    present = {name: label for name, label in names.items() if name in table}
+    series = []
+    for number, (name, label) in enumerate(present.items()):
+        values = [float(value) for value in table[name]]
+        noise = [2 * float(d) for d in table["deviation"]] if name == "violation" else []
+        limits = [
+            (value - margin, value + margin) if np.isfinite(margin) else None
+            for value, margin in zip(values, noise, strict=False)
+        ]
+        texts = [
+            f"{label}, round {r}: {v:.4g}" for r, v in zip(table["round"], values, strict=True)
+        ]
+        points = list(zip(table["round"], values, strict=True))
+        shown = label if len(present) <= _MOST_NAMES else ""  # of more, under the mouse only
+        colour, mark = SERIES[number % len(SERIES)], MARKS[number % len(MARKS)]
+        series.append(Series(shown, colour, mark, points, texts, line=True, y_limits=limits))
+    empty = not any(np.isfinite(y) for one in series for _, y in one.points)
+    # Under record privacy a loss would tell about records.
+    message = "not released" if empty and len(table) else ""
+    return Panel(title, "round", y_label, series, levels=levels, message=message)
 
 
 __all__ = ["History"]

@@ -1,8 +1,8 @@
 """How long a company's own gradients and values are: what clipping bounds are chosen from.
 
     lengths = own_lengths(model, "demographic_parity", inputs, target)["selected"]
-    plot_tradeoff(primal_tradeoff(lengths.gradients, lam, sigma=…, bound=…, …)).show()    Eq. (12)
-    plot_tradeoff(dual_tradeoff(lengths.values, sigma=…, smallest_group=…)).show()        Eq. (13)
+    primal_tradeoff(lengths.gradients, lam, sigma=…, bound=…, …).plot()    Eq. (12)
+    dual_tradeoff(lengths.values, sigma=…, smallest_group=…).plot()        Eq. (13)
 
 No attribute is involved, so nothing is asked and nothing is spent. As in the paper, and unlike in
 a run (primal.py), gradients are not centred.

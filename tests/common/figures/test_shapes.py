@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from isonomy.common.report.svg import attribute, box, line, marker, path, text
+from isonomy.common.figures.shapes import attribute, box, line, marker, path, text
 
 HOSTILE = '"><script>alert(1)</script>&'
 
