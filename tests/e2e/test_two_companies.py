@@ -115,6 +115,7 @@ class Town:
         run(
             regulator_app,
             *("init", home, "--epsilon", EPSILON, "--delta", DELTA, "--groups", "sex=f,m"),
+            *("--complete", "sex"),
             *("--unlock-file", str(root / "unlock.key")),
         )
         for name in COMPANIES:

@@ -28,6 +28,7 @@ from isonomy.regulator.vault.unlock import new_secret
 from isonomy.regulator.vault.vault import Vault
 
 GROUPS = {"sex": ("female", "male")}
+GAPS = {"sex": ("female", "male", "not stated")}
 COMPANY = PartyKeys.generate("acme", "company")
 
 
@@ -56,14 +57,20 @@ class Regulator:
     config: RegulatorConfig
 
     @classmethod
-    def create(cls, tmp_path: Path, people: int = 40, **wishes: str) -> Regulator:
+    def create(
+        cls,
+        tmp_path: Path,
+        people: int = 40,
+        groups: Mapping[str, tuple[str, ...]] = GROUPS,
+        **wishes: str,
+    ) -> Regulator:
         home = tmp_path / "home"
         settings = {"name": "regulator", "epsilon": "2", "delta": "1e-6", **wishes}
         unlock = tmp_path / "secret" / "unlock"
-        make_home(home, **settings, groups=GROUPS, unlock_file=unlock)
+        make_home(home, **settings, groups=groups, unlock_file=unlock)
         regulator = cls(tmp_path, RegulatorConfig.load(home))
         if people:
-            fill_vault(regulator.config, regulator.people(people), GROUPS)
+            fill_vault(regulator.config, regulator.people(people), groups)
         return regulator
 
     @staticmethod

@@ -39,9 +39,18 @@ class Audited:
 
 
 def audited_run(
-    folder: Path, *, people: int = 4000, epsilon: str = "2", seed: int = 5, groups: int = 2
+    folder: Path,
+    *,
+    people: int = 4000,
+    epsilon: str = "2",
+    seed: int = 5,
+    groups: int = 2,
+    silent: float = 0.0,
 ) -> Audited:
-    """People, plan and ledger; nothing asked yet. `groups` attributes: sex, or sex and race."""
+    """People, plan and ledger; nothing asked yet. `groups` attributes: sex, or sex and race.
+
+    Of the part `silent` of the people the regulator has no sex.
+    """
     rng = np.random.default_rng(seed)
     names = list(GROUPS)[:groups]
     sex = rng.integers(0, 2, people)
@@ -49,6 +58,8 @@ def audited_run(
     label = (rng.random(people) < 0.35 + 0.1 * sex).astype(int)
     before = (rng.random(people) < 0.2 + 0.4 * label + 0.15 * sex).astype(int)
     after = (rng.random(people) < 0.27 + 0.4 * label).astype(int)
+    sex = np.where(rng.random(people) < silent, 2, sex)
+    declared = GROUPS | ({"sex": (*GROUPS["sex"], "not stated")} if silent else {})
     company = PartyKeys.create(folder / "company" / "keys", "company", "company")
     regulator = PartyKeys.create(folder / "regulator" / "keys", "regulator", "regulator")
     plan, cohort = make_plan(
@@ -56,7 +67,7 @@ def audited_run(
         companies=[(company.card(), Cohort.of([f"p{i}" for i in range(people)]))],
         regulator=regulator.card(),
         relay_name="relay",
-        groups={name: GROUPS[name] for name in names},
+        groups={name: declared[name] for name in names},
         notion="demographic_parity",
         strategy="tilt",
         tolerance="0.01",
@@ -64,7 +75,7 @@ def audited_run(
         delta="1e-6",
     )
     codes = {"sex": sex, "race": race}
-    values = {name: [GROUPS[name][code] for code in codes[name]] for name in names}
+    values = {name: [declared[name][code] for code in codes[name]] for name in names}
     table = AttributeTable(cohort, values, plan.groups)
     path = folder / "regulator" / "ledger.jsonl"
     ledger = Ledger.create(path, cap_units=plan.cap_units, delta=plan.delta_value)

@@ -184,6 +184,28 @@ def test_whatever_a_company_asks_the_report_can_be_written(
     assert found is None or bool(found.problem) != bool(found.tables)
 
 
+def test_people_without_a_value_are_a_row_that_nothing_is_compared_with(tmp_path: Path) -> None:
+    """A third of the people stated nothing and are all selected: no gap, and no verdict, moves."""
+    run = audited_run(tmp_path, people=6000, epsilon="20", groups=1, silent=1 / 3)
+    assert run.oracle.labels("sex") == ("female", "male", "not stated")
+    result = audit(
+        run.oracle, np.where(run.sex == 2, 1, run.after), run.label, name="after", share=0.5
+    )
+    assert "not stated (about 2," in str(result)
+    assert "left out of comparisons" in str(result)
+    report = built(run)
+    (table,) = report.audits[0].tables
+    silent = [group.label for group in table.groups].index("not stated")
+    selected = table.rates["selection_rate"][silent]
+    assert selected is not None
+    assert selected[0] > 980_000
+    assert table.impact_ratios[silent] is None
+    gap = table.differences["demographic_parity"]
+    assert gap is not None
+    assert gap[0] < 100_000
+    run.ledger.close()
+
+
 def test_unknowns_are_released_once_with_noise_and_paid_for(tmp_path: Path) -> None:
     run = audited_run(tmp_path, groups=1)
     before = run.ledger.spent_units(run.plan.hash)

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from regulator_kit import GROUPS, Regulator, fill_vault, run_regulator
+from regulator_kit import Regulator, fill_vault, run_regulator
 from report_kit import Audited, audited_run
 from typer.testing import CliRunner
 
@@ -139,10 +139,11 @@ def test_wrong_input_is_named(run: tuple[Audited, Path], tmp_path: Path) -> None
 
 
 def test_unknowns_are_released_by_the_officers_command_once(tmp_path: Path) -> None:
-    regulator = Regulator.create(tmp_path, people=0)
+    merged = {"sex": ("female", "male or not stated")}
+    regulator = Regulator.create(tmp_path, people=0, groups=merged)
     people = {f"p{n}": None if n % 4 == 0 else "female" for n in range(800)}
-    fill_vault(regulator.config, people, GROUPS)
-    plan = regulator.plan_file(list(people), epsilon="2")
+    fill_vault(regulator.config, people, merged)
+    plan = regulator.plan_file(list(people), epsilon="2", groups=merged)
     regulator.approve(plan)
     spent = []
     for out in (tmp_path / "first", tmp_path):

@@ -72,6 +72,7 @@ def ask(oracle: GroupOracle, case: dict[str, object]) -> Release:
 def both(case: dict[str, object]) -> tuple[Release, Release]:
     rng = np.random.default_rng(int(str(case["seed"])) + 1)
     names = [f"g{i}" for i in range(int(str(case["groups"])))]
+    names[-1] += " or not stated"
     # Some groups may be empty, and some values missing: both must not show.
     values: list[str | None] = list(
         labels(rng.integers(0, len(names), int(str(case["people"]))), names)

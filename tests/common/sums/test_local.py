@@ -52,10 +52,23 @@ def test_the_root_binds_ids_and_their_order() -> None:
     assert Cohort.of(["b"]).member_hashes(key)[0] == cohort.member_hashes(key)[1]
 
 
-def test_a_missing_value_is_pooled_with_the_last_group() -> None:
-    cohort = Cohort.of(["a", "b", "c"])
-    table = AttributeTable(cohort, {"s": ["x", None, "y"]}, {"s": ("x", "z", "y")})
-    assert table.codes("s").tolist() == [0, 2, 2]
+def test_a_missing_value_is_in_the_group_that_says_so() -> None:
+    cohort, values = Cohort.of(["a", "b", "c"]), {"s": ["x", None, "y"]}
+    merged = AttributeTable(cohort, values, {"s": ("x", "z", "y or not stated")})
+    assert merged.codes("s").tolist() == [0, 2, 2]
+    alone = AttributeTable(cohort, values, {"s": ("x", "y", "not stated")})
+    assert alone.codes("s").tolist() == [0, 2, 1]
+    with pytest.raises(DataError, match=r"no group takes them.*'y or not stated'"):
+        AttributeTable(cohort, values, {"s": ("x", "y")})
+
+
+def test_a_rehearsal_has_a_group_for_people_without_a_value() -> None:
+    ids, values = ["a", "b", "c", "d"], {"s": ["x", None, "y", "not stated"]}
+    assert LocalOracle.rehearse(ids, values, epsilon=1, delta=1e-6).labels("s") == (
+        "x", "y", "not stated",
+    )  # fmt: skip
+    stated = LocalOracle.rehearse(ids, {"s": ["y", "x", "y", "x"]}, epsilon=1, delta=1e-6)
+    assert stated.labels("s") == ("x", "y")
 
 
 def test_intersections() -> None:

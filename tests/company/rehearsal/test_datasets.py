@@ -224,7 +224,7 @@ def test_a_file_becomes_a_data_set(tmp_path: Path, people_frame: pd.DataFrame, s
     assert data.people is not None
     assert data.people.tolist() == [2, 0, 1, 0, 3]
     assert data.attributes["group"] == ["f", "m", "m", None]
-    assert data.groups == {"group": ("f", "m")}
+    assert data.groups == {"group": ("f", "m", "not stated")}
     assert data.target.tolist() == [1, 0, 0, 1, 1]
     assert list(data.features.columns) == ["town", "pay"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
-from regulator_kit import COMPANY, Regulator
+from regulator_kit import COMPANY, GAPS, Regulator
 
 from isonomy.common.agreements.approvals import sign_agreement, signers
 from isonomy.common.ledger.entries import read_entries
@@ -110,7 +110,8 @@ def test_the_approval_screen_says_what_the_plan_means(regulator: Regulator) -> N
 
 
 def test_values_are_translated_and_workbooks_are_named(tmp_path: Path) -> None:
-    regulator, file = Regulator.create(tmp_path, people=0), tmp_path / "people.csv"
+    regulator = Regulator.create(tmp_path, people=0, groups=GAPS)
+    file = tmp_path / "people.csv"
     file.write_text("id,sex\na,F\nb,male\nc,\n")
     enroll = ("enroll", file, "--attribute", "sex", "--show-sizes", "--json")
     assert regulator.run(*enroll).code == 12

@@ -46,7 +46,7 @@ def test_the_page_says_what_was_asked_for(report: ReportFile) -> None:
     page = render(report).decode()
     for text in (
         "95 % interval", "before", "after", "Four-fifths", "not law in lending", "Local Law 144",
-        "Share of unknowns", "Article 10(5)", "Who can learn what", "No inspections",
+        "People without a value", "Article 10(5)", "Who can learn what", "No inspections",
         report.plan.hash.hex(), report.ledger.head, report.plan.cohort_root,
     ):  # fmt: skip
         assert text in page, text

@@ -138,7 +138,9 @@ def test_people_who_stated_nothing_are_counted_and_left_out_of_ratios(empty: Rep
         }
     )
     assert words.screen_verdict([shown], 800_000) == ("met", "")
+    unmeasured = shown.model_copy(update={"withheld": ("not stated", "male × not stated")})
+    assert words.target_verdict([unmeasured], "demographic_parity", M) == ("met", "")
     after = audited("after", shown)
-    assert words.four_fifths(empty, after)[-1] == "not stated: left out of impact ratios."
+    assert words.four_fifths(empty, after)[-1] == "not stated: left out of comparisons."
     page = render(empty.model_copy(update={"audits": (after,)})).decode()
     assert re.search("not stated</td><td[^>]*>64</td><td[^>]*>left out of the calculation", page)

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from regulator_kit import GROUPS, Outcome, Regulator, fill_vault
+from regulator_kit import GAPS, Outcome, Regulator, fill_vault
 
-from isonomy.common.people.cohort import AttributeTable, Cohort
+from isonomy.regulator.vault.attributes import load_table
 from isonomy.regulator.vault.vault import MISSING, UNKNOWN, Vault
 
 GOOD = "id,sex\nann,female\nbo,male\ncy,\ndi,unknown\n"
@@ -18,7 +18,7 @@ GOOD = "id,sex\nann,female\nbo,male\ncy,\ndi,unknown\n"
 
 @pytest.fixture
 def regulator(tmp_path: Path) -> Regulator:
-    return Regulator.create(tmp_path, people=0)
+    return Regulator.create(tmp_path, people=0, groups=GAPS)
 
 
 def enroll(regulator: Regulator, content: str | bytes, *options: str) -> Outcome:
@@ -47,22 +47,53 @@ def test_people_are_enrolled_and_gaps_are_groups_of_their_own(regulator: Regulat
     assert table.codes["sex"].tolist() == [0, 1, MISSING, UNKNOWN]
 
 
-def test_people_without_a_value_are_the_group_not_stated_if_it_is_declared(
-    regulator: Regulator,
+@pytest.mark.parametrize(
+    ("declared", "labels", "released"),
+    [
+        ("age=young,old", ("young", "old", "not stated"), [0, 2, 2, 1]),
+        ("age=young,old,not stated", ("young", "old", "not stated"), [0, 2, 2, 1]),
+        ("age=young,old or not stated", ("young", "old or not stated"), [0, 1, 1, 1]),
+    ],
+)
+def test_people_without_a_value_have_a_group_by_default_or_a_merged_one(
+    regulator: Regulator, declared: str, labels: tuple[str, ...], released: list[int]
 ) -> None:
     path = regulator.folder / "people.csv"
-    path.write_text("id,age\nann,young\nbo,\ncy,not stated\ndi,old\n")
-    wrong = regulator.run("enroll", path, "--attribute", "age", "--groups", "age=young,not stated")
-    assert wrong.code == 10, wrong.stderr
-    groups = ("--attribute", "age", "--groups", "age=young,old,not stated")
-    done = regulator.run("enroll", path, *groups, "--json", "--show-sizes")
+    path.write_text("id,age\nann,young\nbo,\ncy,not stated\ndi,o\n")
+    options = ("--attribute", "age", "--groups", declared, "--map", "o=old")
+    done = regulator.run("enroll", path, *options, "--json", "--show-sizes")
     assert done.json["sizes"] == {"age": {"young": 1, "old": 1, "(missing)": 1, "(unknown)": 1}}
     table = regulator.vault.read()
     assert table.codes["age"].tolist() == [0, MISSING, UNKNOWN, 1]
-    released = AttributeTable(
-        Cohort(table.ids), {"age": ["young", None, None, "old"]}, table.groups
-    )
-    assert released.codes("age").tolist() == [0, 2, 2, 1]
+    assert table.groups == {"age": labels}
+    plan, cohort = regulator.plan(table.ids, groups=table.groups)
+    assert load_table(regulator.config, table, plan, cohort).codes("age").tolist() == released
+
+
+def test_where_everybody_has_a_value_a_gap_is_refused(regulator: Regulator) -> None:
+    path = regulator.folder / "people.csv"
+    path.write_text("id,age\nann,young\nbo,\ncy,unknown\n")
+    options = ("--attribute", "age", "--groups", "age=young,old", "--complete", "age")
+    done = regulator.run("enroll", path, *options)
+    assert done.code == 12
+    assert "2 bad lines" in done.stderr
+    assert "'old or not stated'" in done.stderr.replace("\n", " ")
+    assert len(regulator.vault.read()) == 0
+    assert regulator.run("enroll", path, *options, "--complete", "sex").code == 10
+    assert enroll(regulator, GOOD).code == 0
+    path.write_text("id,age\nann,young\n")  # the others would have no age
+    assert regulator.run("enroll", path, *options, "--update").code == 12
+
+
+def test_a_group_for_gaps_is_added_later_by_the_policy(tmp_path: Path) -> None:
+    regulator = Regulator.create(tmp_path)
+    assert enroll(regulator, "id,sex\nem,\n", "--update").code == 12
+    regulator.change('"male"]', '"male", "not stated"]')
+    assert regulator.run("approve", regulator.plan_file(groups=GAPS), "--yes").code == 10
+    assert enroll(regulator, "id,sex\nem,\n", "--update").code == 0
+    assert regulator.vault.read().groups == GAPS
+    regulator.approve(regulator.plan_file(groups=GAPS))
+    assert regulator.run("approve", regulator.plan_file(name="old"), "--yes").code == 10
 
 
 def test_group_sizes_are_shown_on_request_only(regulator: Regulator) -> None:
@@ -90,8 +121,9 @@ def test_another_spelling_is_the_same_person(regulator: Regulator) -> None:
     assert (done.json["added"], done.json["people"]) == (0, 20)
     both = enroll(regulator, "id,sex\nnew,male\nNEW,male\n", "--update")
     assert (both.code, "the same id as in line 2" in both.stderr) == (12, True)
-    regulator.approve(regulator.plan_file(people, name="one", epsilon="2"))
-    twice = regulator.run("approve", regulator.plan_file(shouted, name="two", epsilon="2"), "--yes")
+    regulator.approve(regulator.plan_file(people, name="one", epsilon="2", groups=GAPS))
+    again = regulator.plan_file(shouted, name="two", epsilon="2", groups=GAPS)
+    twice = regulator.run("approve", again, "--yes")
     assert twice.code == 51  # their total is spent
 
 
@@ -269,8 +301,8 @@ class TestParquet:
 
 
 def test_the_vault_forgets_what_it_is_told_to(regulator: Regulator) -> None:
-    fill_vault(regulator.config, {"a": "female", "b": "male"}, GROUPS, "north")
-    fill_vault(regulator.config, {"c": "male", "d": None}, GROUPS, "south")
+    fill_vault(regulator.config, {"a": "female", "b": "male"}, GAPS, "north")
+    fill_vault(regulator.config, {"c": "male", "d": None}, GAPS, "south")
     table = regulator.vault.read()
     left = table.without(table.in_cohort("north"))
     assert (left.ids, left.cohort_names) == (("c", "d"), ("south",))

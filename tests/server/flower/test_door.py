@@ -122,7 +122,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     config = make_server(root)
     run(company_app, "keys", "--name", "company", "--home", str(root / "company"))
     run(company_app, "tls-request", "--home", str(root / "company"))
-    home = ("init", str(root / "regulator"), "--groups", "sex=f,m")
+    home = ("init", str(root / "regulator"), "--groups", "sex=f,m", "--complete", "sex")
     run(regulator_app, *home, "--unlock-file", str(root / "unlock.key"))
     certify(root, ("company", "regulator"))
     foreign = authority(root / "foreign-authority")

@@ -42,6 +42,7 @@ def prepare(
         [
             *("isonomy-regulator", "init", str(layout.regulator), "--name", REGULATOR),
             *("--epsilon", settings.epsilon, "--delta", settings.delta, "--groups", labels),
+            *("--complete", population.attribute),
             # Beside the vault, so that the demonstration asks for no passphrase. Not for real use.
             *("--unlock-file", str(layout.regulator_unlock)),
             *(("--group", place.socket_group) if place.socket_group else ()),

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
-from isonomy.common.people.cohort import INTERSECTION
+from isonomy.common.people.cohort import INTERSECTION, without_value
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.privacy.declarations import Audit, Cells, Declaration
 from isonomy.common.privacy.queries import cost_of
@@ -65,12 +65,12 @@ def price(
     """What an audit would cost and show. Asks nothing, spends nothing."""
     if not 0 < share <= 1:
         raise ConfigError(f"share is a part of the plan's budget between 0 and 1; got {share}")
-    groups = len(oracle.labels(_expression(oracle, attribute)))
-    cost = cost_of("groups", (groups,), oracle.params)
+    labels = oracle.labels(_expression(oracle, attribute))
+    cost = cost_of("groups", (len(labels),), oracle.params)
     units = int(oracle.budget.cap_units * share)
     sigma = cost.sigma_for(units) / oracle.params.row_bound
     cells = 4 if labelled else 2
-    average = (people or len(oracle.cohort)) / groups
+    average = _average(people or len(oracle.cohort), labels)
     # x − n/2 over 4 cells is half the sum of ±cells: its noise is σ·√cells/2.
     rate = np.sqrt(average / 4 + sigma**2 * cells / 4) / average
     return Price(
@@ -162,7 +162,7 @@ def audit(
         people=len(persons),
         labelled=cells == "yd",
     )
-    _check_useful(cost, len(persons), len(oracle.labels(expression)))
+    _check_useful(cost, _average(len(persons), oracle.labels(expression)))
     joint = oracle.capabilities.pooled
     totals = tuple(float(total) for total in folded.sum(axis=0).round(3))
     # Where several companies ask together, nobody knows the totals before the answer.
@@ -222,8 +222,12 @@ def _rows(
     return "yd", np.eye(4)[2 * (labels == selected).astype(np.int64) + d], str(selected)
 
 
-def _check_useful(cost: Price, people: int, groups: int) -> None:
-    average = people / groups
+def _average(people: int, labels: Sequence[str]) -> float:
+    """People in an average group of those that are compared."""
+    return people / sum(not without_value(label) for label in labels)
+
+
+def _check_useful(cost: Price, average: float) -> None:
     if cost.count_deviation > MAX_NOISE * average:
         share = min(cost.share * (cost.count_deviation / (MAX_NOISE * average)) ** 2, 99.0)
         raise BudgetExceeded(
@@ -251,7 +255,9 @@ def _table_lines(table: AuditTable) -> list[str]:
     lines = []
     for number, group in enumerate(table.groups):
         parts = [f"{_words(name)} {_show(of[number])}" for name, of in findings.rates.items()]
-        parts.append(f"impact ratio {_show(findings.impact_ratios[number])}")
+        ratio = _show(findings.impact_ratios[number])
+        silent = without_value(group.label)
+        parts.append("left out of comparisons" if silent else f"impact ratio {ratio}")
         size = people[number]
         if size is None:
             lines.append(f"  {group.label}: hidden by noise")

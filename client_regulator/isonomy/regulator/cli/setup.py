@@ -13,6 +13,7 @@ import typer
 from isonomy.common.base.command_line import prompt
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.keys.certificates import Request
+from isonomy.common.people.cohort import with_not_stated, written_as
 from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, open_vault, say
 from isonomy.regulator.config.config import DEFAULT_COHORT, RegulatorConfig
 from isonomy.regulator.serving.officer import ask, daemon_status
@@ -22,6 +23,12 @@ from isonomy.regulator.vault.tables import Problems, Row, read_rows
 from isonomy.regulator.vault.vault import VaultTable
 
 _PROGRESS_ROWS = 250_000
+Complete = Annotated[
+    list[str] | None,
+    typer.Option(
+        help='A name in --groups of which everybody has a value: no group "not stated" is added.'
+    ),
+]
 
 
 def init(
@@ -32,6 +39,7 @@ def init(
     groups: Annotated[
         list[str] | None, typer.Option(help="NAME=LABEL,LABEL… for each attribute.")
     ] = None,
+    complete: Complete = None,
     group: Annotated[
         str | None, typer.Option(help="User group that the Flower node's user shares.")
     ] = None,
@@ -66,7 +74,7 @@ def init(
         name=name,
         epsilon=epsilon,
         delta=delta,
-        groups=parse_groups(groups or []),
+        groups=parse_groups(groups or [], complete or []),
         group=group,
         unlock_file=unlock_file,
         witness_copies=witness or (),
@@ -97,6 +105,7 @@ def enroll(
     groups: Annotated[
         list[str] | None, typer.Option(help="NAME=LABEL,LABEL… if the policy does not say.")
     ] = None,
+    complete: Complete = None,
     mapping: Annotated[
         list[str] | None,
         typer.Option("--map", help="VALUE=GROUP: how the file spells a group; repeatable."),
@@ -114,8 +123,9 @@ def enroll(
 ) -> None:
     """Take people and their attributes into the encrypted vault: all of a file, or nobody.
 
-    Every line is checked first; a bad one is named by its number. Empty cells count as missing,
-    values such as "unknown" as unknown: both are groups of their own that companies never see.
+    Every line is checked first; a bad one is named by its number. People without a value (empty
+    cells, values such as "unknown") are the group "not stated", which --groups adds. To merge it,
+    name the last group so: --groups "sex=female,male or not stated".
     Group sizes are private; they are shown at a terminal only, unless --show-sizes asks for them.
 
     \b
@@ -129,7 +139,7 @@ def enroll(
     with vault.locked():
         table = vault.read()
         declared = declared_groups(
-            attribute, parse_groups(groups or []), config.groups, table.groups
+            attribute, parse_groups(groups or [], complete or []), config.groups, table.groups
         )
         order = Order(cohort, declared, config.vault.unknown_values, update, replace)
         problems = Problems(file)
@@ -162,14 +172,21 @@ def enroll(
     emit("enroll", fields, text, as_json=as_json)
 
 
-def parse_groups(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """["sex=female,male"] to {"sex": ("female", "male")}."""
+def parse_groups(texts: Iterable[str], complete: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """["sex=female,male"] to {"sex": ("female", "male", "not stated")}.
+
+    Nothing is added to attributes in `complete`, nor to a group that takes people without a value.
+    """
     groups: dict[str, tuple[str, ...]] = {}
     for text in texts:
         name, equals, labels = text.partition("=")
         if not equals or not name or name in groups:
             raise ConfigError(f"--groups {text!r} is not NAME=LABEL,LABEL, or names it twice")
-        groups[name] = tuple(label.strip() for label in labels.split(","))
+        names = tuple(label.strip() for label in labels.split(","))
+        groups[name] = names if name in complete else with_not_stated(names)
+    strangers = set(complete) - set(groups)
+    if strangers:
+        raise ConfigError(f"--complete names {sorted(strangers)}, which no --groups declares")
     return groups
 
 
@@ -180,11 +197,12 @@ def translations(
     tables: list[dict[str | None, str]] = [{} for _ in groups]
     for text in texts:
         value, equals, label = (part.strip() for part in text.partition("="))
-        places = [place for place, labels in enumerate(groups.values()) if label in labels]
+        spelled = [{*labels, *map(written_as, labels)} for labels in groups.values()]
+        places = [place for place, labels in enumerate(spelled) if label in labels]
         if not equals or not value or not places:
             raise ConfigError(f"--map {text!r} is not VALUE=GROUP with a declared group")
-        for place, labels in zip(places, (list(groups.values())[p] for p in places), strict=True):
-            if value in labels or value in tables[place]:
+        for place in places:
+            if value in spelled[place] or value in tables[place]:
                 raise ConfigError(f"--map {text!r}: {value!r} is a group itself, or mapped twice")
             tables[place][value] = label
     return tables

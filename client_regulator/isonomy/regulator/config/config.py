@@ -25,7 +25,7 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.logs import BACKUPS, MAX_BYTES
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyName
-from isonomy.common.people.cohort import NOT_STATED, not_stated_fits
+from isonomy.common.people.cohort import labels_fault
 from isonomy.common.privacy.accounting import units_for
 from isonomy.regulator.config.policy import Decimal, Policy
 
@@ -169,9 +169,8 @@ class RegulatorConfig(_Settings):
 
 def check_groups(name: str, labels: tuple[str, ...]) -> None:
     """Raise ValueError unless there are two groups to compare."""
-    if len(labels) < 2 or len(set(labels)) != len(labels):
-        raise ValueError(f"{name!r} needs two or more distinct groups")
-    if not not_stated_fits(labels):
-        raise ValueError(f"{name!r}: {NOT_STATED!r} is the last group, after two others or more")
+    fault = labels_fault(labels)
+    if fault:
+        raise ValueError(f"{name!r} {fault}")
     if "*" in name or "," in name or "=" in name:
         raise ValueError(f"{name!r}: an attribute's name holds no *, comma or equals sign")

@@ -38,6 +38,7 @@ def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
         last=last,
         screening=words.four_fifths(report, last) if last else [],
         law144=_law144(last) if last else [],
+        unknowns=words.unknown_words(report),
         meaning=words.privacy_meaning(report),
         inspections=words.inspection_words(report),
         rate_words=words.RATE_WORDS,

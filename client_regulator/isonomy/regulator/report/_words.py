@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
-from isonomy.common.people.cohort import without_value
+from isonomy.common.people.cohort import takes_missing, without_value
 from isonomy.common.report.audit_cells import NOTION_RATES, notions_of
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
 
@@ -138,9 +138,7 @@ def screen_verdict(tables: Sequence[ShownTable], limit: int) -> tuple[Verdict, s
     ]
     below = [label for label, word in of_groups if word == "not met"]
     open_ones = [label for label, word in of_groups if word == "inconclusive"]
-    unmeasured = [
-        label for label in _unmeasured(tables, ["selection_rate"]) if not without_value(label)
-    ]
+    unmeasured = _unmeasured(tables, ["selection_rate"])
     unmeasured += [label for label, word in of_groups if word is None and label not in unmeasured]
     lines = [
         f"{words}: {', '.join(labels)}."
@@ -172,7 +170,7 @@ def four_fifths(report: ReportFile, audit: ReportedAudit) -> list[str]:
     for table in audit.tables:
         for group, ratio in zip(table.groups, table.impact_ratios, strict=True):
             if ratio is None:
-                why = "left out of impact ratios" if without_value(group.label) else UNMEASURED
+                why = "left out of comparisons" if without_value(group.label) else UNMEASURED
                 sentences.append(f"{group.label}: {why}.")
                 continue
             value, low, high = (part / 1e6 for part in ratio)
@@ -191,14 +189,14 @@ def _joint(words: Sequence[Verdict], unmeasured: Sequence[str]) -> Verdict:
 
 
 def _unmeasured(tables: Sequence[ShownTable], rates: Sequence[str]) -> list[str]:
-    """Return the groups that are withheld, or of which one of these rates cannot be told."""
+    """Return the compared groups that are withheld, or of which a rate cannot be told."""
     labels = []
     for table in tables:
         for place, group in enumerate(table.groups):
             if any(table.rates[name][place] is None for name in rates if name in table.rates):
                 labels.append(group.label)
         labels += table.withheld
-    return labels
+    return [label for label in labels if not without_value(label)]
 
 
 def _attribute_sentence(attribute: str, usable: Sequence[ReportedAudit], notion: str) -> str:
@@ -277,18 +275,39 @@ def _intersection(last: ReportedAudit, notion: str, report: ReportFile) -> list[
 
 
 def _extremes(table: ShownTable, notion: str) -> tuple[str, str]:
-    """Return the two groups whose rates lie farthest apart, each with its rate."""
+    """Return the two compared groups whose rates lie farthest apart, each with its rate."""
     pairs = []
     for name in NOTION_RATES[notion]:
         rates = [
             (limits[0], group.label)
             for group, limits in zip(table.groups, table.rates[name], strict=True)
-            if limits is not None
+            if limits is not None and not without_value(group.label)
         ]
         if rates:
             pairs.append((max(rates)[0] - min(rates)[0], min(rates), max(rates)))
     _, low, high = max(pairs)
     return f"{low[1]} ({percent(low[0])})", f"{high[1]} ({percent(high[0])})"
+
+
+def unknown_words(report: ReportFile) -> list[str]:
+    """Return, for each attribute, how many people have no value, or why that is not known."""
+    released = {each.attribute: each.share for each in report.unknowns}
+    sentences = []
+    for name, labels in report.plan.groups.items():
+        if name in released:
+            share, low, high = (f"{limit / 10_000:.1f}" for limit in released[name])
+            words = f"{share} % ({low} to {high}), a noised count, paid for in the ledger."
+        elif not takes_missing(labels):
+            words = "none. The regulator enrolled nobody without a value."
+        elif without_value(labels[-1]):
+            words = f"the rows “{labels[-1]}” of each audit by {name}."
+        else:
+            words = (
+                f"not released; they are counted in “{labels[-1]}”. An exact number would disclose "
+                "private data, and the plan's budget can buy one with noise (report --unknowns)."
+            )
+        sentences.append(f"{name}: {words}")
+    return sentences
 
 
 def privacy_meaning(report: ReportFile) -> str:

@@ -15,6 +15,7 @@ from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.inspection.desk import InspectionDesk
+from isonomy.common.people.cohort import takes_missing
 from isonomy.common.pooled.half import PooledHalf
 from isonomy.common.pooled.store import PooledStore
 from isonomy.common.privacy.queries import Query
@@ -85,7 +86,8 @@ class PlanDesks:
     def release_unknowns(self, plan_hash: bytes, millionths: int) -> None:
         """Release, with noise, how many of a plan's people have no value (for its report).
 
-        `millionths` of the plan's budget go to each attribute. Missing and unknown count together.
+        `millionths` of the plan's budget go to each attribute, but for those of which everybody has
+        a value. Missing and unknown count together.
         """
         if not 1 <= millionths <= MILLION:
             raise ConfigError("the share of the budget for unknowns lies between 0 and 1")
@@ -94,7 +96,10 @@ class PlanDesks:
         (root,) = [entry.root for entry in self._ledger.plans() if entry.plan == plan_hash]
         people = self.people()
         rows = rows_of(people, cohort)
-        for name in plan.groups:
+        names = [name for name, labels in plan.groups.items() if takes_missing(labels)]
+        if not names:
+            raise ConfigError("nobody is enrolled without a value, so there is nothing to release")
+        for name in names:
             codes = people.codes[name][rows]
             missing = int(np.count_nonzero(codes >= len(people.groups[name])))
             release_unknowns(self._ledger, plan, root, name, missing, millionths / MILLION)

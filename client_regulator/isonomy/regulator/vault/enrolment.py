@@ -16,7 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.common.people.cohort import NOT_STATED, id_key, normalise_id
+from isonomy.common.people.cohort import (
+    NOT_STATED,
+    id_key,
+    no_place,
+    normalise_id,
+    takes_missing,
+    with_not_stated,
+    written_as,
+)
 from isonomy.regulator.config.config import check_groups
 from isonomy.regulator.config.faults import AlreadyEnrolled
 from isonomy.regulator.vault.tables import MAX_SHOWN, Problems, Row
@@ -80,13 +88,19 @@ def declared_groups(
     policy: Mapping[str, tuple[str, ...]],
     enrolled: Mapping[str, tuple[str, ...]],
 ) -> dict[str, tuple[str, ...]]:
-    """Return each attribute's groups. Command line, policy and vault must agree on them."""
+    """Return each attribute's groups. Command line, policy and vault must agree on them.
+
+    Only this may differ: the enrolled all have a value, and the policy now adds "not stated".
+    """
     strangers = set(options) - set(attributes)
     if strangers:
         raise ConfigError(f"--groups names {sorted(strangers)}, which no --attribute chooses")
     groups = {}
     for name in attributes:
-        sources = [source[name] for source in (options, policy, enrolled) if name in source]
+        sources = [source[name] for source in (options, policy) if name in source]
+        if name in enrolled:
+            extended = with_not_stated(enrolled[name])
+            sources.append(extended if policy.get(name) == extended else enrolled[name])
         if not sources:
             raise ConfigError(
                 f"the groups of {name!r} are not declared; write them into [groups] of "
@@ -147,8 +161,9 @@ def _read(order: Order, rows: Iterable[Row], problems: Problems) -> _Read:
                     f"({', '.join(coder.labels[:8])}), nor one that means unknown "
                     "(--map VALUE=GROUP translates)",
                 )
-                code = UNKNOWN
-            column.append(code)
+            elif code >= UNKNOWN and not takes_missing(coder.labels):
+                problems.add(row.where, f"{coder.name!r}: {no_place(coder.labels)}")
+            column.append(UNKNOWN if code is None else code)
         read.ids.append(person)
         read.where.append(row.where)
     return read
@@ -160,9 +175,9 @@ class _Coder:
     def __init__(self, name: str, labels: Sequence[str], unknown: Sequence[str]) -> None:
         self.name, self.labels = name, labels
         self._codes: dict[str | None, int | None] = {None: MISSING}
-        self._codes |= {
-            label: UNKNOWN if label == NOT_STATED else number for number, label in enumerate(labels)
-        }
+        for number, label in enumerate(labels):
+            code = UNKNOWN if label == NOT_STATED else number
+            self._codes |= {label: code, written_as(label): code}
         self._unknown = {value.casefold() for value in unknown}
 
     def code(self, value: str | None) -> int | None:
@@ -193,6 +208,10 @@ def _merge(
             if name in table.groups:  # a new attribute contradicts nobody
                 changed |= ~fresh & (column[targets] != values)
             column[targets] = values
+        if not takes_missing(groups[name]) and (column >= UNKNOWN).any():
+            raise DataError(
+                f"{name!r}, of people who are not in the file: {no_place(groups[name])}"
+            )
         codes[name] = column
     # Nothing is lost here: the old table is unchanged, and the new one has not been returned.
     if changed.any() and not order.replace:

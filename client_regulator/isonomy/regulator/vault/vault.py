@@ -7,9 +7,9 @@ vault that is put back is noticed (witness).
     payload = 8-byte length ‖ manifest (JSON) ‖ ids, one per line ‖ 16-bit codes, column by column
 
 A code is the number of a declared group, or one of two that stand for "no value": MISSING (an empty
-cell) and UNKNOWN (a value that says so). The officer sees both as groups of their own; in whatever
-is released they count to the attribute's last group, so that nobody learns who has no value. No
-code stands for the group "not stated" if that is declared: it is these two.
+cell) and UNKNOWN (a value that says so). The officer sees both as groups of their own. In whatever
+is released they are the attribute's last group, "not stated", or are merged into it ("male or not
+stated"); an attribute without either has neither code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from isonomy.common.base.canonical import canonical_json, parse_canonical
 from isonomy.common.base.errors import ConfigError, ProtocolError
 from isonomy.common.base.private_files import open_file
-from isonomy.common.people.cohort import NOT_STATED, id_key
+from isonomy.common.people.cohort import NOT_STATED, id_key, written_as
 from isonomy.regulator.config.faults import VaultTampered
 from isonomy.regulator.vault.sealed_file import Header, open_sealed, read_header, write_sealed
 from isonomy.regulator.vault.unlock import Derivation, Secret
@@ -80,7 +80,9 @@ class VaultTable:
     def sizes(self, name: str) -> dict[str, int]:
         """Return how many people each group of an attribute has: for the officer's eyes only."""
         labels = self.groups[name]
-        codes = {label: number for number, label in enumerate(labels) if label != NOT_STATED}
+        codes = {
+            written_as(label): code for code, label in enumerate(labels) if label != NOT_STATED
+        }
         codes |= {"(missing)": MISSING, "(unknown)": UNKNOWN}
         return {label: int((self.codes[name] == code).sum()) for label, code in codes.items()}
 

@@ -27,6 +27,7 @@ from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS
 from isonomy.common.base.canonical import MAX_INTEGER
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.keys.party import Hex32
+from isonomy.common.people.cohort import labels_fault
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.privacy.declarations import Declaration
 
@@ -110,10 +111,12 @@ class Plan(Agreement):
     @field_validator("groups")
     @classmethod
     def _groups_compare(cls, groups: Mapping[str, tuple[str, ...]]) -> Mapping[str, Any]:
-        if not groups or any(
-            len(set(labels)) != len(labels) or len(labels) < 2 for labels in groups.values()
-        ):
-            raise ValueError("name at least one attribute, each with two or more distinct groups")
+        if not groups:
+            raise ValueError("name at least one attribute, with two or more distinct groups")
+        for name, labels in groups.items():
+            fault = labels_fault(labels)
+            if fault:
+                raise ValueError(f"{name!r} {fault}")
         return groups
 
     @model_validator(mode="after")

@@ -24,6 +24,7 @@ MAX_GROUPS = 1 << 12
 INTERSECTION = "*"
 _LABEL_JOIN = " × "
 NOT_STATED = "not stated"  # as an attribute's last group: people without a value, and nobody else
+_MERGED = f" or {NOT_STATED}"  # at the end of the last group's label: it takes them in
 
 
 def id_key(person: str) -> str:
@@ -112,9 +113,9 @@ class AttributeTable:
     """The regulator's attributes of a cohort. Group labels are public, who is in them is not.
 
     A group's label list (`groups`) is declared, not read off the data: whether anybody has a rare
-    value is itself private. A missing value (None) counts to the last group of its attribute in
-    every release, so that nobody learns whose value is missing. If that group is declared as
-    NOT_STATED, it holds nobody else; otherwise audits call it, say, "male or not stated".
+    value is itself private. People without a value (None) are in the last group, whose label says
+    so: NOT_STATED holds nobody else, "male or not stated" is a merged one. An attribute without
+    such a label has a value for everybody.
     """
 
     def __init__(
@@ -135,21 +136,19 @@ class AttributeTable:
         """Store one attribute as group numbers; DataError if a value is not declared."""
         if INTERSECTION in name or not name:
             raise ConfigError(f"an attribute's name is not empty and holds no {INTERSECTION!r}")
-        if len(labels) < 2 or len(set(labels)) != len(labels):
-            raise DataError(
-                f"attribute {name!r} needs at least two distinct groups, declared {len(labels)}: "
-                "with one group there is nothing to compare"
-            )
-        if not not_stated_fits(labels):
-            raise DataError(f"{name!r}: {NOT_STATED!r} is the last group, after two others or more")
+        fault = labels_fault(labels)
+        if fault:
+            raise DataError(f"attribute {name!r} {fault}")
         if len(column) != len(self.cohort):
             raise DataError(
                 f"attribute {name!r} has {len(column)} values for {len(self.cohort)} people"
             )
-        code = {label: index for index, label in enumerate(labels)}
-        missing = len(labels) - 1
-        numbers = [missing if value is None else code.get(value, -1) for value in column]
-        codes = np.array(numbers, dtype=np.int64)
+        code: dict[str | None, int] = {label: index for index, label in enumerate(labels)}
+        if takes_missing(labels):
+            code |= {None: len(labels) - 1, written_as(labels[-1]): len(labels) - 1}
+        elif any(value is None for value in column):
+            raise DataError(f"attribute {name!r}: {no_place(labels)}")
+        codes = np.array([code.get(value, -1) for value in column], dtype=np.int64)
         if (codes < 0).any():
             raise DataError(
                 f"attribute {name!r} has {int((codes < 0).sum())} values outside its declared "
@@ -165,26 +164,48 @@ class AttributeTable:
         return total
 
 
-def not_stated_fits(labels: Sequence[str]) -> bool:
-    """Whether NOT_STATED, if it is declared, stands last, with groups before it to compare."""
-    return NOT_STATED not in labels or (labels.index(NOT_STATED) == len(labels) - 1 >= 2)
+def takes_missing(labels: Sequence[str]) -> bool:
+    """Whether the last group takes people without a value, alone or merged."""
+    return labels[-1] == NOT_STATED or labels[-1].endswith(_MERGED)
+
+
+def with_not_stated(labels: Sequence[str]) -> tuple[str, ...]:
+    """The groups, and NOT_STATED behind them unless the last one takes people without a value."""
+    return tuple(labels) if takes_missing(labels) else (*labels, NOT_STATED)
+
+
+def written_as(label: str) -> str:
+    """How data spell a group: "male" for the merged group "male or not stated"."""
+    return label.removesuffix(_MERGED)
+
+
+def groups_in(column: Sequence[str | None]) -> tuple[str, ...]:
+    """The groups of known values: sorted, then NOT_STATED if somebody has none."""
+    values = set(column)
+    labels = tuple(sorted(value for value in values - {None, NOT_STATED} if value is not None))
+    return labels if len(labels) == len(values) else (*labels, NOT_STATED)
+
+
+def labels_fault(labels: Sequence[str]) -> str:
+    """What is wrong with an attribute's groups, as the end of a sentence; empty if nothing is."""
+    if len(labels) < 2 or len({*map(written_as, labels)} - {""}) != len(labels):
+        return f"needs at least two distinct groups, declared {len(labels)}: nothing to compare"
+    if any(takes_missing([label]) for label in labels[:-1]) or [*labels[1:]] == [NOT_STATED]:
+        return f"has {NOT_STATED!r}, alone or merged, as its last group only, after others"
+    return ""
+
+
+def no_place(labels: Sequence[str]) -> str:
+    """What to declare where somebody has no value and no group takes them."""
+    return (
+        "somebody has no value, and no group takes them. Declare the last group as "
+        f"{NOT_STATED!r}, or merge it: {labels[-1] + _MERGED!r}"
+    )
 
 
 def without_value(label: str) -> bool:
     """Whether a group, or one part of an intersection, is of people without a value."""
     return NOT_STATED in label.split(_LABEL_JOIN)
-
-
-def shown_labels(expression: str, groups: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """`group_labels` for readers: a last group that takes in missing values says so."""
-    names = {
-        name: [
-            *labels[:-1],
-            labels[-1] if NOT_STATED in labels else f"{labels[-1]} or {NOT_STATED}",
-        ]
-        for name, labels in groups.items()
-    }
-    return group_labels(expression, names)
 
 
 def split_expression(expression: str, groups: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

@@ -48,14 +48,14 @@ class GroupCounts:
     | counts | (groups, cells) | noised people per group and cell |
     | covariance | (groups, groups) | of one cell's noise between groups, in units of σ² |
     | sigma | | deviation of one released cell, in people |
-    | no_ratio | | numbers of the groups that have no impact ratio, nor are its base |
+    | left_out | | numbers of the groups that no difference or impact ratio is about |
     """
 
     cells: Cells
     counts: Floats
     covariance: Floats
     sigma: float
-    no_ratio: tuple[int, ...] = ()
+    left_out: tuple[int, ...] = ()
 
     def people(self) -> list[float | None]:
         """Noised group sizes; None where the noise drowns them."""
@@ -68,7 +68,7 @@ class Rates:
     """One rate of all groups; None where the noise drowns it."""
 
     def __init__(self, measure: Measure, groups: GroupCounts) -> None:
-        self.measure, self._groups, self.no_ratio = measure, groups, groups.no_ratio
+        self.measure, self._groups = measure, groups
         self._limits: dict[float, list[Estimate | None]] = {}  # by tail
         hits, among = list(measure.hits), list(measure.among)
         self._rates = [
@@ -114,9 +114,10 @@ class Rates:
         spread = math.sqrt(one.variance * two.variance)
         return max(-1.0, min(1.0, noise / (one.n * two.n * spread))) if spread else 0.0
 
-    def known_groups(self) -> list[int]:
-        """Groups whose rate can be told."""
-        return [g for g, estimate in enumerate(self.estimates()) if estimate is not None]
+    def compared(self) -> list[int]:
+        """Groups whose rate can be told, without those that comparisons leave out."""
+        known = (g for g, estimate in enumerate(self.estimates()) if estimate is not None)
+        return [g for g in known if g not in self._groups.left_out]
 
     def difference(self, g: int, h: int, tail: float = TAIL) -> Estimate | None:
         """p_g − p_h for two groups that were named beforehand."""
@@ -134,7 +135,7 @@ class Rates:
 
 
 def largest_difference(rates: Sequence[Rates]) -> Estimate | None:
-    """max over rates and pairs of |p_g − p_h|, among groups whose rates can be told.
+    """max over rates and pairs of |p_g − p_h|, among the groups that are compared.
 
     None unless every rate can be told of two groups: half of equalized odds is not equalized odds.
 
@@ -142,9 +143,9 @@ def largest_difference(rates: Sequence[Rates]) -> Estimate | None:
     hold, no pair's limit exceeds the truth. high: the largest of the plain upper limits, which is
     at least that of the pair that differs most.
     """
-    if any(len(rate.known_groups()) < 2 for rate in rates):
+    if any(len(rate.compared()) < 2 for rate in rates):
         return None
-    pairs = [(rate, g, h) for rate in rates for g, h in permutations(rate.known_groups(), 2)]
+    pairs = [(rate, g, h) for rate in rates for g, h in permutations(rate.compared(), 2)]
     tail = TAIL / (len(pairs) / 2)
     plain = _defined(rate.difference(g, h) for rate, g, h in pairs)
     careful = _defined(rate.difference(g, h, tail) for rate, g, h in pairs)
@@ -154,12 +155,12 @@ def largest_difference(rates: Sequence[Rates]) -> Estimate | None:
 
 
 def impact_ratios(rates: Rates) -> list[Estimate | None]:
-    """Each group's rate over that of the most selected group; `no_ratio` groups are left out.
+    """Each group's rate over that of the most selected group, among those that are compared.
 
     p_g / max_h p_h = min_h p_g / p_h, so low is the smallest of the plain lower limits, high the
     smallest of the upper limits at tail/(number of other groups); never above 1.
     """
-    groups = [g for g in rates.known_groups() if g not in rates.no_ratio]
+    groups = rates.compared()
     ratios: list[Estimate | None] = [None] * len(rates.estimates())
     if len(groups) < 2:
         return ratios

@@ -15,7 +15,7 @@ from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.people.cohort import group_count
 from isonomy.common.privacy.declarations import Audit
 from isonomy.common.report._audit_rates import GroupCounts, findings_of
-from isonomy.common.report.audit import NoisedCounts, no_ratio_of, noise_covariance
+from isonomy.common.report.audit import NoisedCounts, left_out_of, noise_covariance
 from isonomy.common.report.audit_cells import CELL_NAMES, Cells
 from isonomy.common.report.audit_intervals import Estimate, NoisedRate, rate_interval
 from isonomy.common.report.audit_unknowns import declaration_of, released_attribute
@@ -99,7 +99,7 @@ def shown_table(
             counts.reshape(len(groups), len(CELL_NAMES[cells])),
             noise_covariance([group.members for group in groups], released),
             sigma,
-            no_ratio_of(groups),
+            left_out_of(groups),
         )
     )
     sizes = findings.rates["selection_rate"]

@@ -26,7 +26,7 @@ from isonomy.common.base.errors import DataError
 from isonomy.common.people.cohort import (
     INTERSECTION,
     group_count,
-    shown_labels,
+    group_labels,
     split_expression,
     without_value,
 )
@@ -126,7 +126,7 @@ class NoisedCounts:
         counts = np.array([self.counts[list(members)].sum(axis=0) for members in sets])
         counts = np.round(counts.reshape(len(sets), self.counts.shape[1]) * MILLION) / MILLION
         covariance = noise_covariance(sets, len(self.counts))
-        return GroupCounts(self.cells, counts, covariance, self.sigma, no_ratio_of(groups))
+        return GroupCounts(self.cells, counts, covariance, self.sigma, left_out_of(groups))
 
     def _sets(self, attribute: str) -> list[ShownGroup]:
         """The groups of a coarser attribute as sets of the released ones."""
@@ -138,12 +138,12 @@ class NoisedCounts:
             code = code * len(self.groups[name]) + index[names.index(name)]
         return [
             ShownGroup(label, tuple(np.flatnonzero(code == number).tolist()))
-            for number, label in enumerate(shown_labels(attribute, self.groups))
+            for number, label in enumerate(group_labels(attribute, self.groups))
         ]
 
 
-def no_ratio_of(groups: Sequence[Labelled]) -> tuple[int, ...]:
-    """Numbers of the groups of people without a value: impact ratios leave them out."""
+def left_out_of(groups: Sequence[Labelled]) -> tuple[int, ...]:
+    """Numbers of the groups of people without a value, whom comparisons leave out."""
     return tuple(number for number, group in enumerate(groups) if without_value(group.label))
 
 

@@ -22,7 +22,7 @@ from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import ConfigError, DataError, ProtocolError, ReplayRefused
 from isonomy.common.base.private_files import open_file, private_folder
 from isonomy.common.ledger.ledger import Ledger
-from isonomy.common.people.cohort import AttributeTable, Cohort
+from isonomy.common.people.cohort import AttributeTable, Cohort, groups_in
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.sums.channel import Capabilities, Channel, Wrapper
 from isonomy.common.sums.noise_and_budget import Authorised, Custodian
@@ -120,9 +120,10 @@ class LocalOracle:
     ) -> GroupOracle:
         """An oracle over known attributes, with a ledger of its own (temporary unless `folder`).
 
-        Without `groups` the groups are those in the data, sorted: fine in a rehearsal, where the
-        attributes are known anyway. A `folder` that holds a rehearsal is opened again, for the
-        same people and budget: what was answered stays answered, so a run can be resumed there.
+        Without `groups` the groups are those in the data, sorted, and "not stated" if somebody has
+        no value (None): fine in a rehearsal, where the attributes are known anyway. A `folder` that
+        holds a rehearsal is opened again, for the same people and budget: what was answered stays
+        answered, so a run can be resumed there.
         `individual`: a plan for the individual filter (FilteredOracle).
         """
         cohort = Cohort.of(ids)
@@ -148,12 +149,11 @@ class LocalOracle:
 
 
 def _groups_of(name: str, column: Sequence[str | None]) -> tuple[str, ...]:
-    """The values of a column, sorted. A table's missing values are often NaN, which is no text."""
-    values = {value for value in column if value is not None}
-    if any(value != value for value in values):
+    """The groups of a column. A table's missing values are often NaN, which is no text."""
+    if any(value != value for value in column):
         raise DataError(f"attribute {name!r} has NaN values: write None where nothing is known")
     try:
-        return tuple(sorted(values))
+        return groups_in(column)
     except TypeError:
         raise DataError(f"attribute {name!r} has values of several kinds; make all text") from None
 

@@ -255,6 +255,19 @@ def test_dropping_all_groups_but_one_is_an_error(tmp_path: Path) -> None:
     assert oracle.position[0] == 1  # the counts alone
 
 
+def test_a_group_not_stated_that_holds_nobody_takes_no_part(tmp_path: Path) -> None:
+    """It is declared whether or not anybody is in it, so an empty one ends no run."""
+    from federation import federation, labels
+
+    from isonomy.company.gradient.pf_ld.pf_ld import SmallGroupWarning
+
+    data, names = toy(600), ["g0", "g1", "not stated"]
+    home = federation(tmp_path, {"sex": labels(data.group, names)}, {"sex": names}, epsilon=20.0)
+    with pytest.warns(SmallGroupWarning, match="not stated: empty, or too small"):
+        result = trainer(linear(), PFLD(), home.local()).fit(data.x, data.y)
+    assert result.stopped == "rounds"
+
+
 # --- Names in tables ---------------------------------------------------------------------------
 
 

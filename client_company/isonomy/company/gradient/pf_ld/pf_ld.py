@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.people.cohort import without_value
 from isonomy.common.privacy.declarations import ConstraintGradient, Content, Declaration, DualStep
 from isonomy.common.privacy.dual import DualRule, Multipliers, declared_counts
 from isonomy.common.privacy.queries import cost_of
@@ -316,6 +317,7 @@ class PFLD:
     def _refuse_small(self, people: Population, counts: Release, least: float) -> None:
         """Cells whose released count the noise drowns are refused, or dropped with a warning.
 
+        A group "not stated" is always dropped: it is declared whether or not anybody is in it.
         If all that is left is one group by itself, there is nothing to make equal: an error.
         """
         large = counts.values >= least  # (groups, events)
@@ -327,7 +329,7 @@ class PFLD:
             "the released number of people is within the noise for "
             f"{', '.join(small[:_NAMED])}{more}: empty, or too small to be measured at this budget"
         )
-        if self.small_groups == "error":
+        if self.small_groups == "error" and not all(map(without_value, small)):
             raise DataError(f'{text}. Merge groups, or take small_groups="drop".')
         ends = np.cumsum(people.sizes)[:-1]
         if max(int(groups.sum(axis=0).max()) for groups in np.split(large, ends)) < 2:

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import DataError
-from isonomy.common.people.cohort import AttributeTable, Cohort, group_labels
+from isonomy.common.people.cohort import AttributeTable, Cohort, group_labels, groups_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ def dataset_of(
     """A data set from columns by row; returns it with one value of each attribute per person.
 
     `ids` says whose row it is; without, every row is a person of their own, by number. `groups`:
-    the labels there are; without, those that somebody has.
+    the labels there are; without, those that somebody has, and "not stated" if somebody has none.
     """
     if ids is None:
         stem, width = name.split(".")[0], len(str(max(len(features) - 1, 1)))
@@ -114,10 +114,7 @@ def dataset_of(
         attributes[attribute] = [labels[row] for row in first]
         if whose is not None and [attributes[attribute][person] for person in whose] != labels:
             raise DataError(f"rows of one person have different values of {attribute!r}")
-    present = {
-        attribute: tuple(sorted({label for label in labels if label is not None}))
-        for attribute, labels in attributes.items()
-    }
+    present = {attribute: groups_in(labels) for attribute, labels in attributes.items()}
     return Dataset(
         name=name,
         features=features.reset_index(drop=True),

@@ -43,7 +43,7 @@ def from_file(
     """A table with one row per person, or several if `id_column` names whose row it is.
 
     `attribute` is a column, or several joined by "*"; it is never a feature. Rows without a target
-    are dropped; a missing attribute value stays missing.
+    are dropped; people without a value of the attribute are its group "not stated".
     """
     frame = _read(path)
     if not target or not attribute:
