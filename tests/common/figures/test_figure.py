@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.figures import style
 from isonomy.common.figures.figure import Figure, page
-from isonomy.common.figures.panels import WIDTH, Level, Panel, Series, draw, width_of, wrapped
+from isonomy.common.figures.panels import (
+    WIDTH,
+    Level,
+    Panel,
+    Series,
+    draw,
+    shortened,
+    width_of,
+    wrapped,
+)
 
 HOSTILE = '"><script>alert(1)</script>&'
 NAMES = [f"group {n} with a name that is much longer than its place 群体 {n}" for n in range(18)]
@@ -51,7 +60,7 @@ def test_text_is_wrapped_to_its_room_and_keeps_every_sign(title: str) -> None:
     lines = wrapped(title, 14, 200)
     assert all(width_of(line, 14) <= 200 for line in lines)
     assert "".join(lines).replace(" ", "") == "".join(title.split())
-    short = wrapped(title, 14, 200, most=2)
+    short = shortened(title, 14, 200)
     assert len(short) <= 2
     assert all(width_of(line, 14) <= 200 for line in short)
 

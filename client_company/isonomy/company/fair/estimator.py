@@ -6,6 +6,7 @@
     print(clf.report_)                                # what it did, in words
     clf.predict(X_new)                                # no attribute, no label
     clf.frontier(); clf.at(tolerance=0.05)            # free: post-processing of what was released
+    clf.plot_frontier(); clf.plot_groups()            # pictures of the two, also free
 
 Sensitive attributes never reach the company's side: `oracle` answers with noised group sums only.
 Retraining with another base model on the same people costs no privacy either:
@@ -32,8 +33,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples, check_is_fitted, column_or_1d, validate_data
 
 from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.figures.figure import Figure
 from isonomy.common.sums.channel import Needs
 from isonomy.common.sums.oracle import GroupOracle
+from isonomy.company.fair.figures import frontier_figure, groups_figure
 from isonomy.company.fair.inputs import checks
 from isonomy.company.fair.inputs.base import check_base, check_threshold, cut_of, fit_base
 from isonomy.company.fair.inputs.copies import WithoutOracle
@@ -330,6 +333,16 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
             point = measure(outcome.view, outcome.tilt)
             points.append(Point(**vars(point), tolerance=tolerance, returned=outcome.returned))
         return points
+
+    def plot_frontier(self, tolerances: Sequence[float] = _TOLERANCES) -> Figure:
+        """A picture of `frontier`, with the tolerance, this model and the base model."""
+        points = self.frontier(tolerances)
+        return frontier_figure(self.report_, points)
+
+    def plot_groups(self) -> Figure:
+        """A picture of each group's rates before and after, as `report_` has them."""
+        check_is_fitted(self, "report_")
+        return groups_figure(self.report_)
 
     def at(self, *, tolerance: float) -> FairClassifier:
         """The classifier for another tolerance; spends nothing and leaves this one as it is."""

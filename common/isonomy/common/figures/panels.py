@@ -7,6 +7,7 @@ numbers that are not positive, have no place and are left out. Hovering a mark s
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from isonomy.common.figures.style import GREY, GRID, INK, SOFT
 WIDTH = 420
 _PLOT_HEIGHT = 236
 _LEFT, _RIGHT, _BOTTOM, _LINE = 60, 16, 46, 17  # margins, and the height of a line of text
-_ROW, _NAMES = 34, 150  # height of a row, and the most that its name may take
+_ROW, _NAMES = 40, 150  # height of a row, and the most that its name may take
 _TITLE, _LABEL, _TICK = 14.0, 12.5, 12.0  # sizes of text
 
 Limits = tuple[float, float]
@@ -69,7 +70,9 @@ class Panel:
     y_log: bool = False
     x_from_zero: bool = False
     y_from_zero: bool = False
-    y_span: float = 0.0  # the least range, so that a difference of .001 does not look large
+    x_span: float = 0.0  # the least range, so that a difference of .001 does not look large
+    y_span: float = 0.0
+    x_within: Limits = (-math.inf, math.inf)  # what the axis cannot pass, such as 0 and 100 %
     levels: Sequence[Level] = ()
     x_ticks: Sequence[float] = field(default=())
     rows: Sequence[str] = ()
@@ -106,26 +109,30 @@ def width_of(content: str, size: float) -> float:
     return size * (0.56 * len(content) + 0.44 * wide)
 
 
-def wrapped(content: str, size: float, room: float, most: int = 0) -> list[str]:
-    """Lines that fit into `room`; with `most`, what does not fit into so many ends with "…"."""
+def wrapped(content: str, size: float, room: float) -> list[str]:
+    """Lines that fit into `room`; a word that is longer than a line is cut."""
     lines = [""]
-    for word in content.split():
-        while word:
-            joined = f"{lines[-1]} {word}".strip()
+    for word in re.split(r"[ \t\n\r]+", content.strip()):  # not at a non-breaking space
+        rest = word
+        while rest:
+            joined = f"{lines[-1]} {rest}" if lines[-1] else rest
             if width_of(joined, size) <= room:
-                lines[-1], word = joined, ""
+                lines[-1], rest = joined, ""
             elif lines[-1]:
                 lines.append("")
-            else:  # one word that is longer than a line is cut
-                fits = len(word) - 1
-                while fits > 1 and width_of(word[:fits], size) > room:
-                    fits -= 1
-                lines[-1], word = word[:fits] or word, word[fits:] if fits else ""
-    if most and len(lines) > most:
-        last = lines[most - 1]
-        while last and width_of(f"{last}…", size) > room:
-            last = last[:-1]
-        lines = [*lines[: most - 1], f"{last}…"]
+            else:
+                fits = max(1, sum(width_of(rest[:n], size) <= room for n in range(1, len(rest))))
+                lines[-1], rest = rest[:fits], rest[fits:]
+    return lines
+
+
+def shortened(content: str, size: float, room: float, most: int = 2) -> list[str]:
+    """At most so many lines; of a longer text the middle is left out: names differ at the ends."""
+    lines = wrapped(content, size, room)
+    half = min(len(content) // 2, round(most * room / size) + 1)  # more cannot fit
+    while len(lines) > most:
+        half -= 1
+        lines = wrapped(f"{content[:half].rstrip()}…{content[-half:].lstrip()}", size, room)
     return lines
 
 
@@ -199,9 +206,11 @@ def _axes(panel: Panel, left: float, top: float, height: float) -> _Axes:
     ys += [level.value for level in panel.levels if level.axis == "y"]
     xs = [x for x in xs if _has_place(x, panel.x_log)]
     ys = [y for y in ys if _has_place(y, panel.y_log)]
-    if ys and (lacking := panel.y_span - (max(ys) - min(ys))) > 0:
-        ys += [min(ys) - lacking / 2, max(ys) + lacking / 2]
-    x_range = _range(xs, panel.x_log, panel.x_from_zero)
+    for values, span in ((xs, panel.x_span), (ys, panel.y_span)):
+        if values and (lacking := span - (max(values) - min(values))) > 0:
+            values += [min(values) - lacking / 2, max(values) + lacking / 2]
+    low, high = _range(xs, panel.x_log, panel.x_from_zero)
+    x_range = (max(low, panel.x_within[0]), min(high, panel.x_within[1]))
     y_range = _range(ys, panel.y_log, panel.y_from_zero)
     if panel.rows:
         y_range = (len(panel.rows) - 0.5, -0.5)  # the first row is the uppermost
@@ -236,13 +245,13 @@ def _ticks_and_names(panel: Panel, axes: _Axes, left: float) -> list[str]:
     x0, x1, y0, y1 = axes.x0, axes.x1, axes.y0, axes.y1
     elements = []
     for number, name in enumerate(panel.rows):
-        lines = wrapped(name, _LABEL, left - 12, most=2)
+        lines = shortened(name, _LABEL, left - 12)
         foot = axes.at_y(number) + 4.5 - _LINE * (len(lines) - 1) / 2
         elements += lines_of(x0 - 8, foot, lines, _LABEL, anchor="end", tip=name)
         if number:
             between = axes.at_y(number - 0.5)
             elements.append(line(x0, between, x1, between, GRID))
-        note = wrapped(panel.row_notes.get(number, ""), _TICK, x1 - x0 - 12, most=2)
+        note = shortened(panel.row_notes.get(number, ""), _TICK, x1 - x0 - 12)
         foot += 0 if len(note) == len(lines) else _LINE * (len(lines) - len(note)) / 2
         elements += lines_of(x0 + 8, foot, note, _TICK, colour=SOFT) if note[0] else []
     y_ticks = [] if panel.rows else _ticks(*axes.y_range, panel.y_log)

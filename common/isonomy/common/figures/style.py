@@ -26,8 +26,9 @@ SERIES = (
 MARKS = ("circle", "square", "diamond", "triangle", "down", "star", "plus", "cross")
 
 _DARK = {
-    BLUE: "#4fb0e8", GREEN: "#2cc295", RED: "#f5883a", PURPLE: "#b992e6", INK: "#e8e6e3",
-    GREY: "#9aa1a8", BROWN: "#cf9750", PAPER: "#17191c", GRID: "#33383e", SHADE: "#3a4047",
+    BLUE: "#4fb0e8", SKY: "#b5dff7", GREEN: "#2cc295", RED: "#f5883a", PURPLE: "#b992e6",
+    INK: "#e8e6e3", GREY: "#9aa1a8", BROWN: "#cf9750", PAPER: "#17191c",
+    GRID: "#33383e", SHADE: "#3a4047",
     SOFT: "#a9afb6", TOLERATED: "#1d3f33",
     **dict(zip(RESERVE, ("#35b0a3", "#f06a9b", "#b4b4b4", "#c4c483"), strict=True)),
 }  # fmt: skip

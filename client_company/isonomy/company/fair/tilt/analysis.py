@@ -237,3 +237,23 @@ class View:
     def _sum_deviations(self, decided: Ints) -> Floats:
         """(free groups, events) deviation of the estimated sums of centred rows."""
         return self.knowledge.deviations(self.people.fold(self.land.centred(decided)[0]))
+
+    def limits(self, decided: Ints) -> Floats:
+        """(3, groups, events) rates with the ends of their 95 % intervals; NaN: not measurable.
+
+        As in a gap, the value is what the search saw and the interval is around what the nearest
+        audit answered.
+        """
+        u, pooled = self.land.centred(decided)
+        sums, variance = self.knowledge.answers(self.people.fold(u))
+        counts = self.land.counts
+        rates = with_last(sums.T, self.land.blocks, total=0.0).T / counts
+        noise = with_last(variance.T, self.land.blocks, total=0.0).T  # of the last: minus the sum
+        p = (np.clip(pooled + rates, 0.0, 1.0) * counts + 2) / (counts + 4)
+        spread = np.abs(noise) / counts**2 + p * (1 - p) / counts + self._count_noise(rates) ** 2
+        margin = -ndtri(TAIL) * np.sqrt(spread)
+        value = np.clip(pooled + self.land.rates(decided), 0.0, 1.0)
+        low = np.minimum(value, np.clip(pooled + rates - margin, 0.0, 1.0))
+        high = np.maximum(value, np.clip(pooled + rates + margin, 0.0, 1.0))
+        measured = self.releases.measured(self.land.events)
+        return np.where(measured, np.stack([value, low, high]), np.nan)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.sums.oracle import Budget
@@ -17,6 +18,17 @@ from isonomy.company.fair.tilt.strategy import Outcome
 
 EXTREME = 0.02  # a warning is written when fewer are selected, or fewer are not
 FELL = 0.8  # a note is written when the share of positives falls below this part of what it was
+
+
+@dataclass(frozen=True)
+class GroupRate:
+    """One group's rate: estimate and 95 % interval, or None where the budget cannot measure it."""
+
+    attribute: str
+    group: str
+    event: str  # what is counted: selected, wrong, …
+    before: tuple[float, float, float] | None  # of the base model
+    after: tuple[float, float, float] | None
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,7 @@ class Report:
     seconds_base: float  # one fit of the base model
     seconds_out_of_fold: float
     seconds_fairness: float
+    rates: tuple[GroupRate, ...] = ()  # none where the base model is exactly fair
     notes: tuple[str, ...] = ()
 
     @property
@@ -211,6 +224,7 @@ def report_of(outcome: Outcome, terms: Terms, budget: Budget, seconds: Seconds) 
     before = measure(outcome.base_view, Tilt.none(*outcome.view.land.shape))
     final = outcome.base_view if outcome.returned == "base" else outcome.view
     after = measure(final, outcome.tilt)
+    none = Tilt.none(*outcome.view.land.shape)
     return Report(
         **asdict(terms),
         attributes=outcome.releases.attributes,
@@ -219,8 +233,37 @@ def report_of(outcome: Outcome, terms: Terms, budget: Budget, seconds: Seconds) 
         retrained=outcome.retrained,
         epsilon_spent=epsilon_of(outcome.releases.units, budget.delta),
         unmeasured=_unmeasured(outcome),
+        rates=_rates(
+            outcome,
+            outcome.base_view.limits(outcome.base_view.land.decide(none)[0]),
+            final.limits(final.land.decide(outcome.tilt)[0]),
+        ),
         notes=_notes(outcome, before, after),
         **_shared_fields(outcome.view.land.events, outcome.tilt, before, after, budget, seconds),
+    )
+
+
+def _rates(
+    outcome: Outcome, before: NDArray[np.float64], after: NDArray[np.float64]
+) -> tuple[GroupRate, ...]:
+    """Every group's rate of every event; before, after: (3, groups, events)."""
+    releases = outcome.releases
+
+    def measured(limits: NDArray[np.float64]) -> tuple[float, float, float] | None:
+        value, low, high = (float(limit) for limit in limits)
+        return None if np.isnan(value) else (value, low, high)
+
+    return tuple(
+        GroupRate(
+            attribute,
+            releases.groups[group],
+            event.name,
+            measured(before[:, group, number]),
+            measured(after[:, group, number]),
+        )
+        for attribute, block in zip(releases.attributes, releases.blocks, strict=True)
+        for number, event in enumerate(outcome.view.land.events)
+        for group in range(block.start, block.stop)
     )
 
 
