@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
-.PHONY: install lock sbom licences demo demo-docker test test-slow test-faults fuzz matrix check lint types contracts format proto bench build clean help
+.PHONY: install lock sbom licences docs-pictures demo demo-docker test test-slow test-faults fuzz matrix check lint types contracts format proto bench build clean help
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -77,6 +77,9 @@ sbom: $(STAMP)   ## list every package of this environment in dist/sbom.cdx.json
 
 licences: $(STAMP) ## write docs/licences.md
 	$(BIN)/python .ci/licences
+
+docs-pictures: $(STAMP) ## draw docs/images/report-*.png anew, with Chromium
+	$(BIN)/python tests/kits/report_pictures.py
 
 clean:           ## remove what was built, not what was written
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

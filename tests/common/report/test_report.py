@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_kit import GROUPS, Audited, audited_run
+from report_kit import GROUPS, Audited, audited_run, sign_files
 
 from isonomy.common.base.canonical import canonical_json
 from isonomy.common.base.errors import ConfigError, VerificationError
@@ -56,16 +55,7 @@ def built(run: Audited, **more: Any) -> ReportFile:
 
 
 def written(run: Audited, folder: Path, report: ReportFile | None = None) -> ReportPaths:
-    """The three files, as `isonomy-regulator report` writes them."""
-    page = render(report or built(run))
-    pinned = (report or built(run)).model_copy(
-        update={"html_sha256": hashlib.sha256(page).hexdigest()}
-    )
-    paths = ReportPaths(folder / "report.json")
-    paths.html.write_bytes(page)
-    paths.report.write_bytes(pinned.to_json())
-    sign_report(pinned.to_json(), run.regulator).save(paths.signatures)
-    return paths
+    return sign_files(report or built(run), run.regulator, folder)
 
 
 def states(checks: list[Check]) -> dict[int, str]:

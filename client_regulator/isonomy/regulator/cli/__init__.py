@@ -10,6 +10,7 @@ from isonomy.common.base.command_line import CommandLine
 from isonomy.common.node.command import node, node_request
 from isonomy.regulator.cli import (
     books,
+    compare,
     inspect,
     plans,
     report,
@@ -38,6 +39,9 @@ app.command()(serving.status)
 app.command()(books.ledger)
 app.command()(report.report)
 app.command()(report.verify)
+app.command()(compare.diff)
+app.command()(compare.history)
+app.command()(compare.csv)
 app.command()(inspect.inspect)
 app.command()(inspect.verdict)
 app.command()(inspect.auditor_key)

@@ -23,6 +23,7 @@ _MARKERS = ("circle", "square", "diamond", "triangle")
 _ROW, _SERIES_GAP, _TOP, _BOTTOM, _LINE_HEIGHT = 26, 15, 8, 34, 15
 _PLOT_START, _PLOT_MARGIN = 122, 24  # row names stand before it
 _BAR_START, _BAR_MARGIN = 185, 75
+_MOST_ROWS = 18  # of one drawing
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,36 @@ class IntervalSeries:
     marks: Sequence[Mark | None]
 
 
-def intervals(rows: Sequence[str], series: Sequence[IntervalSeries]) -> str:
-    """Horizontal intervals: one row per group, one mark per series. Empty if there is no mark."""
+def intervals(
+    rows: Sequence[str],
+    series: Sequence[IntervalSeries],
+    *,
+    limits: Sequence[float | None] = (),
+) -> str:
+    """Horizontal intervals: one row per group, one mark per series. Empty if there is no mark.
+
+    `limits`, one for each row, are dashed lines.
+    """
     marks = [m for s in series for m in s.marks if m is not None]
     if not marks:
         return ""
-    low, high, step = _axis(marks)
+    axis = _axis([*marks, *(Mark(at, at, at) for at in limits if at is not None)])
+    drawings = []
+    for start in range(0, len(rows), _MOST_ROWS):  # what is taller than a sheet cannot be printed
+        part = slice(start, start + _MOST_ROWS)
+        cut = [IntervalSeries(one.name, one.marks[part]) for one in series]
+        drawings.append(_rows(rows[part], cut, limits[part], axis))
+    return "".join(drawings)
+
+
+def _rows(
+    rows: Sequence[str],
+    series: Sequence[IntervalSeries],
+    limits: Sequence[float | None],
+    axis: tuple[float, float, float],
+) -> str:
+    """One drawing of `intervals`: its rows over an axis."""
+    low, high, step = axis
     longest = max(len(_lines(label, _PLOT_START)) for label in rows)
     height_of_row = max(_ROW, _SERIES_GAP * len(series) + 12, _LINE_HEIGHT * longest + 8)
     height = _TOP + height_of_row * len(rows) + _BOTTOM
@@ -59,6 +84,10 @@ def intervals(rows: Sequence[str], series: Sequence[IntervalSeries]) -> str:
     for number, label in enumerate(rows):
         middle = _TOP + height_of_row * (number + 0.5)
         body.append(_label(label, middle))
+        limit = limits[number] if limits else None
+        if limit is not None:
+            ends = (middle - height_of_row / 2, middle + height_of_row / 2)
+            body.append(line(x(limit), ends[0], x(limit), ends[1], _LINE, width=2, dashed=True))
         for place, one in enumerate(series):
             mark = one.marks[number]
             if mark is not None:

@@ -32,6 +32,7 @@ def page_of(template: str, **fields: Any) -> bytes:
         points=words.points,
         day=words.day,
         attribute=words.attribute_words,
+        isolated=words.isolated,
         limits=_limits,
         people=_people,
         verdict=_verdict,

@@ -29,6 +29,7 @@ RATE_WORDS = {
     "false_positive_rate": "False positive rate",
     "accuracy": "Accuracy",
 }
+_MOST_NAMES = 8  # of one sentence
 _RIGHT_TO_LEFT = ("R", "AL", "AN")
 _ISOLATE, _END = "\u2068", "\u2069"
 
@@ -124,7 +125,7 @@ def target_verdict(tables: Sequence[ShownTable], notion: str, most: int) -> tupl
             )
     unmeasured = _unmeasured(tables, NOTION_RATES[notion])
     if unmeasured:
-        lines.append(f"{_TOO_SMALL}: {', '.join(unmeasured)}.")
+        lines.append(f"{_TOO_SMALL}: {_listed(unmeasured)}.")
     return _joint(words, unmeasured), " ".join(lines)
 
 
@@ -141,7 +142,7 @@ def screen_verdict(tables: Sequence[ShownTable], limit: int) -> tuple[Verdict, s
     unmeasured = _unmeasured(tables, ["selection_rate"])
     unmeasured += [label for label, word in of_groups if word is None and label not in unmeasured]
     lines = [
-        f"{words}: {', '.join(labels)}."
+        f"{words}: {_listed(labels)}."
         for words, labels in (
             ("Below it", below),
             ("May lie on either side", open_ones),
@@ -180,6 +181,14 @@ def four_fifths(report: ReportFile, audit: ReportedAudit) -> list[str]:
             )
         sentences += [f"{label}: {UNMEASURED}, too few people." for label in table.withheld]
     return sentences
+
+
+def _listed(labels: Sequence[str]) -> str:
+    """Return the names, or the first of very many: each one is judged under the screening."""
+    more = len(labels) - _MOST_NAMES
+    if more <= 1:
+        return ", ".join(labels)
+    return f"{', '.join(labels[:_MOST_NAMES])} and {more} others"
 
 
 def _joint(words: Sequence[Verdict], unmeasured: Sequence[str]) -> Verdict:

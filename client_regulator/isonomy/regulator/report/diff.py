@@ -1,0 +1,171 @@
+"""Two reports of one company beside each other.
+
+A change counts only where two 95 % intervals do not touch: everything else is within the error,
+however far apart the estimates are. That is stricter than a test of the difference itself, and it
+holds whether the audits were of the same people or of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
+from isonomy.regulator.report import _words as words
+from isonomy.regulator.report._template import page_of
+from isonomy.regulator.report.collection import VerifiedReport, check_same_company
+
+Pair = tuple[ReportedAudit, ReportedAudit]
+
+
+def compare(one: VerifiedReport, two: VerifiedReport) -> dict[str, Any]:
+    """Return both reports side by side: the last audits' differences, terms and tables.
+
+    Numbers are as in report.json: millionths, [value, low, high], null where the noise drowns them.
+    """
+    check_same_company((one, two))
+    if one.sha256 == two.sha256:
+        raise ConfigError(f"{one.path} and {two.path} are the same report")
+    pairs, terms = _pairs(one.report, two.report), [_terms(r.report) for r in (one, two)]
+    return {
+        "companies": list(one.companies),
+        "reports": [described(each) for each in (one, two)],
+        "cautions": _cautions(one.report, two.report, pairs),
+        "terms": [
+            {"what": what, "values": [each.get(what, "–") for each in terms]}
+            for what in dict.fromkeys([*terms[0], *terms[1]])
+        ],
+        "summary": [
+            {"attribute": table["attribute"], **line}
+            for table in (_tables(pairs[0]) if pairs else ())
+            for line in table["differences"]
+            if line["notion"] == words.main_notion(two.report)
+        ],
+        "tables": [table for pair in pairs for table in _tables(pair)],
+    }
+
+
+def render_diff(comparison: dict[str, Any]) -> bytes:
+    """Return the page of a comparison."""
+    return page_of("diff.html.j2", diff=comparison, rate_words=words.RATE_WORDS)
+
+
+def described(report: VerifiedReport) -> dict[str, Any]:
+    """Return which report it is: file, hash, time and plan."""
+    contents = report.report
+    return {
+        "file": str(report.path),
+        "sha256": report.sha256,
+        "created": contents.created,
+        "plan": contents.plan.hash.hex(),
+        "name": contents.plan.name,
+    }
+
+
+def verdicts(report: ReportFile) -> tuple[str, str]:
+    """Return the last usable audit's verdicts: on the target, and of the four-fifths screen."""
+    usable = [audit for audit in report.audits if audit.tables]
+    if not usable:
+        return "no audit could be evaluated", "no audit could be evaluated"
+    tables, limit, plan = usable[-1].tables, report.settings.four_fifths, report.plan
+    target = "no target that an audit measures"
+    if plan.notion in words.NOTION_WORDS:
+        single = words.single_tables(usable[-1])
+        target = words.target_verdict(single, plan.notion, plan.tolerance_millionths)[0]
+    return target, words.screen_verdict(tables, limit)[0] if limit else "switched off"
+
+
+def _terms(report: ReportFile) -> dict[str, str]:
+    """Return what was agreed and what came of it, in words."""
+    plan, privacy, inspections = report.plan, report.privacy, report.inspections
+    target, screen = verdicts(report)
+    groups = {f"groups by {name}": ", ".join(plan.groups[name]) for name in sorted(plan.groups)}
+    return {
+        "verdict on the target, last audit": target,
+        "four-fifths screen, last audit": screen,
+        "notion": plan.notion.replace("_", " "),
+        "target, points": words.points(plan.tolerance_millionths),
+        "people": f"{plan.cohort_size:,}",
+        **groups,
+        "strategy": plan.strategy,
+        "guaranteed ε": f"{plan.epsilon_millionths / 1e6:g} at δ = {plan.delta}",
+        "spent ε": f"{privacy.spent_epsilon / 1e6:.4g}",
+        "answers": str(privacy.answers),
+        "inspections": f"{inspections.demanded} drawn, {inspections.failed} failed",
+        **plan.words.lines(),
+    }
+
+
+def _cautions(one: ReportFile, two: ReportFile, pairs: list[Pair]) -> list[str]:
+    """Return why the numbers may not be about the same thing."""
+    lines = []
+    if one.plan.companies != two.plan.companies:
+        lines.append("The companies' names are the same, their keys are not.")
+    if one.plan.cohort_root != two.plan.cohort_root:
+        lines.append("The two plans are about different people.")
+    if one.plan.words.people != two.plan.words.people:
+        lines.append(
+            "One report is about people whom the model was trained on, held out or met, and the "
+            "other is not, or does not say: their accuracy does not compare."
+        )
+    for a, b in pairs:
+        if (a.selected, one.plan.words.selected) != (b.selected, two.plan.words.selected):
+            lines.append(
+                f"“Selected” is not the same decision in audits “{a.name}” and “{b.name}”."
+            )
+    if not pairs:
+        lines.append("No audit of the one can be compared with an audit of the other.")
+    return lines
+
+
+def _pairs(one: ReportFile, two: ReportFile) -> list[Pair]:
+    """Return the last audits, whatever their names are, then those of the same name."""
+    first, second = ([a for a in each.audits if a.tables] for each in (one, two))
+    if not (first and second):
+        return []
+    by_name = {audit.name: audit for audit in first}
+    pairs = [(by_name[audit.name], audit) for audit in second if audit.name in by_name]
+    last = (first[-1], second[-1])
+    return [last, *(pair for pair in pairs if pair != last)]
+
+
+def _tables(pair: Pair) -> Iterator[dict[str, Any]]:
+    """Yield the tables that both audits have, by the same attribute."""
+    before = {table.attribute: table for table in pair[0].tables}
+    for table in pair[1].tables:
+        if table.attribute in before:
+            tables = (before[table.attribute], table)
+            yield {
+                "audits": [audit.name for audit in pair],
+                "attribute": table.attribute,
+                "differences": list(_differences(*tables)),
+                "rates": list(_rates(*tables)),
+            }
+
+
+def _differences(a: ShownTable, b: ShownTable) -> Iterator[dict[str, Any]]:
+    for notion in words.NOTION_WORDS:
+        if notion in a.differences or notion in b.differences:
+            values = (a.differences.get(notion), b.differences.get(notion))
+            yield {"notion": notion, "values": values, "change": _change(*values)}
+
+
+def _rates(a: ShownTable, b: ShownTable) -> Iterator[dict[str, Any]]:
+    """Yield a line for each rate and each group that one of the two tables shows."""
+    for label in dict.fromkeys(group.label for table in (b, a) for group in table.groups):
+        for rate in words.RATE_WORDS:
+            if rate in a.rates or rate in b.rates:
+                values = (_rate(a, label, rate), _rate(b, label, rate))
+                yield {"group": label, "rate": rate, "values": values, "change": _change(*values)}
+
+
+def _rate(table: ShownTable, label: str, rate: str) -> Limits | None:
+    shown = zip(table.groups, table.rates.get(rate, ()), strict=False)
+    return next((limits for group, limits in shown if group.label == label), None)
+
+
+def _change(one: Limits | None, two: Limits | None) -> str:
+    if one is None or two is None:
+        return "not measured"
+    return "larger" if two[1] > one[2] else "smaller" if two[2] < one[1] else "within the error"
