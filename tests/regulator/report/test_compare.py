@@ -190,7 +190,9 @@ def test_a_spreadsheet_computes_nothing(home: Path, tmp_path: Path) -> None:
     report = ReportFile.load(home / "reports/deep/3/report.json")
     assert data == csv_tables(report)
     lines = list(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline="")))
-    assert {line["group"] for line in lines} >= {HOSTILE, "'=HYPERLINK(1) or not stated"}
+    labels = {line["group"] for line in lines}
+    assert HOSTILE in labels
+    assert any(label.startswith("'=HYPERLINK(1)") for label in labels)
     for line in lines:
         assert not any(cell.startswith(("=", "+", "@")) for cell in line.values())
         assert all(not cell.startswith("-") or float(cell) < 0 for cell in line.values())
