@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import numpy as np
 
 from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import Ledger
+from isonomy.common.pads.company import PadRows
+from isonomy.common.pads.key_store import KeyStore
+from isonomy.common.pads.regulator import PadCarrier
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.sums.company_half import EncryptedChannel, Reply, read_reply
@@ -105,6 +109,30 @@ class Federation:
         terms = Terms(self.table.cohort, self.table.groups, PLAN, self.cap_units, DELTA)
         key = self.identity.public
         return GroupOracle(EncryptedChannel(self.port, terms, regulator_key=key, openings=openings))
+
+    def company_by_pads(
+        self,
+        openings: OpeningStore | None = None,
+        keys: KeyStore | None = None,
+        number: int = 0,
+    ) -> GroupOracle:
+        """A company whose regulator answers by pads (`answer_by_pads`)."""
+        terms = Terms(self.table.cohort, self.table.groups, PLAN, self.cap_units, DELTA)
+        channel = EncryptedChannel(
+            self.port,
+            terms,
+            regulator_key=self.identity.public,
+            openings=openings,
+            carrier=partial(PadRows, store=keys or KeyStore(terms.people, company=True)),
+        )
+        return GroupOracle(channel, number=number)
+
+    def answer_by_pads(self, keys: KeyStore | None = None) -> PadCarrier:
+        """From now on the regulator's half answers by pads, with these keys."""
+        people = len(self.table.cohort)
+        carrier = PadCarrier(self.custodian, keys or KeyStore(people, company=False))
+        self.port.half = RegulatorHalf(self.custodian, self.identity, carrier=carrier)
+        return carrier
 
     def local(self) -> GroupOracle:
         channel = LocalChannel(

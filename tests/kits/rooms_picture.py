@@ -51,6 +51,7 @@ CAPTIONS = {
     "common/node": "Flower node to daemon",
     "common/alignment": "find the common people",
     "common/inspection": "open and check requests",
+    "common/pads": "keys once, then one-time pads",
     "common/remote": "sums through a session",
     "common/report": "audits, intervals, verify",
     "common/session": "streams, links, tickets",

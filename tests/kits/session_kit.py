@@ -21,6 +21,8 @@ from isonomy.common.keys.certificates import TlsFiles, issue
 from isonomy.common.keys.identity import Identity
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger
+from isonomy.common.pads.key_store import KeyStore
+from isonomy.common.pads.regulator import PadCarrier
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.pooled.half import PooledHalf
 from isonomy.common.pooled.store import PooledStore
@@ -145,6 +147,10 @@ class Federation:
         if self.plan.shares:
             store = PooledStore(self.folder / "regulator" / "joint")
             return PooledHalf(custodian, identity, self.plan, store), ledger
+        if self.plan.carrier == "pads":
+            folder, size = self.folder / "regulator" / "pads", len(self.cohort)
+            store = KeyStore(size, company=False, folder=folder, sealing=b"vault")
+            return RegulatorHalf(custodian, identity, carrier=PadCarrier(custodian, store)), ledger
         return RegulatorHalf(custodian, identity), ledger
 
     def rows(self, columns: int = 3) -> np.ndarray:

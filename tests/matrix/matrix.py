@@ -2,9 +2,9 @@
 
     strategy × notion × classes × groups × channel × filter × record privacy × companies
 
-A cell of the encrypted channel runs twice, with the same noise: in a rehearsal, and through every
-frame of the encrypted exchange. All released integers and all decisions must agree. A refusal must
-come before the ledger has a debit. Anything else is a surprise, and `make matrix` fails.
+A cell by homomorphic encryption or by pads runs twice, with the same noise: in a rehearsal, and
+through every frame of the exchange. All released integers and all decisions must agree. A refusal
+must come before the ledger has a debit. Anything else is a surprise, and `make matrix` fails.
 
 Two companies meet at a real relay over TLS. Whatever works for them (sums, audits) must release the
 same integers as one company that holds everybody.
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -36,6 +37,9 @@ from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.crypto.params import centre
 from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
+from isonomy.common.pads.company import PadRows
+from isonomy.common.pads.key_store import KeyStore
+from isonomy.common.pads.regulator import PadCarrier
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.sums.channel import Channel, Wrapper
@@ -78,7 +82,7 @@ class Cell:
     notion: str
     classes: int
     groups: int
-    carrier: str  # local, encrypted or pooled
+    carrier: str  # local, encrypted, pads or pooled
     filtered: bool
     records: bool
 
@@ -122,7 +126,7 @@ def cells() -> Iterator[Cell]:
     """Every combination, those of one company first."""
     for strategy, notion, classes in _asked():
         for groups in SIZES:
-            for carrier in ("local", "encrypted", "pooled"):
+            for carrier in ("local", "encrypted", "pads", "pooled"):
                 for filtered in (False, True):
                     for records in (False, True):
                         yield Cell(strategy, notion, classes, groups, carrier, filtered, records)
@@ -192,15 +196,19 @@ def oracle_of(cell: Cell, people: People, trace: Trace) -> Iterator[tuple[GroupO
                 notion=cell.notion,
             )
             custodian.reserve(cap_units, individual=cell.filtered)
-            settings = {"record_private": cell.records, "individual": cell.filtered}
+            settings: dict[str, Any] = {"record_private": cell.records, "individual": cell.filtered}
             channel: Channel
             if cell.carrier == "local":
                 channel = LocalChannel(
                     table, custodian, plan=PLAN, cap_units=cap_units, delta=DELTA, **settings
                 )
             else:
-                identity = Identity.generate()
-                port = DirectPort(RegulatorHalf(custodian, identity))
+                identity, carrier = Identity.generate(), None
+                if cell.carrier == "pads":
+                    carrier = PadCarrier(custodian, KeyStore(PEOPLE, company=False))
+                    keys = KeyStore(PEOPLE, company=True)
+                    settings["carrier"] = partial(PadRows, store=keys)
+                port = DirectPort(RegulatorHalf(custodian, identity, carrier=carrier))
                 terms = Terms(table.cohort, dict(table.groups), PLAN, cap_units, DELTA)
                 channel = EncryptedChannel(port, terms, regulator_key=identity.public, **settings)
             oracle = GroupOracle(Listening(channel, trace))
@@ -214,7 +222,7 @@ def run_cell(cell: Cell) -> Outcome:
         return Outcome(cell, text, surprise=debits > 0 or text.startswith("error"))
     if not debits and cell.strategy not in ("f_ld", *COMPARISONS):
         return Outcome(cell, "error: asked nothing", surprise=True)
-    if cell.carrier == "encrypted":
+    if cell.carrier in ("encrypted", "pads"):
         _, rehearsal, _ = _attempt(replace(cell, carrier="local"))
         if rehearsal != trace:
             return Outcome(cell, "error: other bits than in the rehearsal", surprise=True)

@@ -21,6 +21,7 @@ from rich.progress import track  # noqa: E402
 COLUMNS = {
     "rehearsal": ("local", False, False),
     "encrypted": ("encrypted", False, False),
+    "pads": ("pads", False, False),
     "individual filter": ("encrypted", True, False),
     "record privacy": ("encrypted", False, True),
     "filter and records": ("encrypted", True, True),
@@ -64,8 +65,8 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "",
         "`make matrix` writes this page. It runs every combination at tiny size: strategy, notion,",
         f"{sizes} classes, {sizes} groups, channel, individual filter, record privacy, one or two",
-        "companies. An encrypted cell trains only if every released integer and every decision is",
-        "the same as in its rehearsal. A refusal comes by name, with nothing spent.",
+        "companies. A cell by encryption or by pads trains only if all released integers and all",
+        "decisions are the same as in its rehearsal. A refusal comes by name, with nothing spent.",
         "",
         "A cell lists the numbers of classes that train, with every number of groups; a raised",
         "number is the reason of a refusal, below the tables.",

@@ -8,7 +8,7 @@ import pytest
 from matrix import NOTIONS, TRAINS, Cell, cells, run_cell, run_pooled
 
 PAGE = Path(__file__).parents[2] / "docs" / "matrix.md"
-PLAIN = ("encrypted", False, False)
+PLAIN, PADS = ("encrypted", False, False), ("pads", False, False)
 WORKS = [
     Cell("tilt", "equalized_odds", 2, 4, *PLAIN),
     Cell("tilt", "demographic_parity", 4, 2, *PLAIN),
@@ -19,6 +19,13 @@ WORKS = [
     Cell("dp_fermi", "demographic_parity", 2, 2, "encrypted", False, True),
     Cell("f_ld", "demographic_parity", 2, 2, "local", False, False),
     Cell("dp_postprocess", "equalized_odds", 2, 2, *PLAIN),
+    Cell("tilt", "equalized_odds", 2, 4, *PADS),
+    Cell("pf_ld", "equalized_odds", 4, 2, *PADS),
+    Cell("pf_ld", "demographic_parity", 2, 4, "pads", True, False),
+    Cell("pf_ld", "demographic_parity", 2, 2, "pads", False, True),
+    Cell("dp_fermi", "demographic_parity", 2, 4, *PADS),
+    Cell("sums", "-", 2, 8, *PADS),
+    Cell("audit", "-", 2, 8, *PADS),
     Cell("sums", "-", 2, 8, *PLAIN),
     Cell("audit", "-", 2, 8, *PLAIN),
 ]
@@ -27,6 +34,7 @@ REFUSED = {
     Cell("tilt", "demographic_parity", 2, 2, "encrypted", False, True): "records are protected",
     Cell("pf_ld", "demographic_parity", 2, 2, "encrypted", True, True): "do not go together",
     Cell("f_ld", "demographic_parity", 2, 2, *PLAIN): "true attributes",
+    Cell("f_ld", "demographic_parity", 2, 2, *PADS): "true attributes",
     Cell("audit", "-", 2, 2, "encrypted", False, True): "records are protected",
 }
 

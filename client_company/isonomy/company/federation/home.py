@@ -1,8 +1,8 @@
 """The company's home folder: where its keys, approvals and openings are.
 
 keys/      identity and sealing key, card.json      plans/     what its owner approved
-tls/       from the server's operator               openings/  rows and seeds, per plan, until
-node/      the Flower node's key and files                     the inspection deadline
+tls/       from the server's operator               openings/  rows, seeds and pads' keys, per plan,
+node/      the Flower node's key and files                     until the inspection deadline
 run/       the local socket                         state/     how far a session got
 alignments/  approved alignments and the people found    few-shot/  approved few-shot plans
 """
@@ -21,6 +21,7 @@ from isonomy.common.base.private_files import private_folder
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyKeys
+from isonomy.common.pads.key_store import KeyStore
 from isonomy.common.sums.openings import FolderOpenings, delete_openings
 
 
@@ -52,6 +53,12 @@ class Home:
         """What is kept of each query; with the columns, if there is an auditor to show them to."""
         folder = self.folder / "openings" / plan.hash.hex()
         return FolderOpenings(folder, columns=bool(plan.auditor))
+
+    def key_store(self, plan: Plan) -> KeyStore:
+        """The keys of a plan by pads, beside its openings: they are deleted with them."""
+        sealing = self.keys().sealing.private_bytes_raw()
+        folder = self.folder / "openings" / plan.hash.hex()
+        return KeyStore(plan.cohort_size, company=True, folder=folder, sealing=sealing)
 
     def delete_openings(self, today: date, *, keep: bytes = b"") -> list[str]:
         """Delete rows, seeds and columns of plans whose inspection deadline has passed.

@@ -224,12 +224,16 @@ def join(
     approved, cohort = company.approvals.require(plan.hash)
     company.delete_openings(today, keep=approved.hash)
     attendee = Attendee(approved, company, Timing(absence_s=absence_s))
-    channel_of = remote_channel if len(approved.companies) == 1 else pooled_channel
     try:
         attendee.listen(Path(socket or company.socket), Callers(group))
         session = attendee.session(wait_s)
         session.generation(approved.regulator.name)  # waits until the regulator is there too
-        channel = channel_of(session, cohort, openings=company.openings(approved))
+        openings = company.openings(approved)
+        if len(approved.companies) == 1:
+            keys = company.key_store(approved)
+            channel = remote_channel(session, cohort, openings=openings, keys=keys)
+        else:
+            channel = pooled_channel(session, cohort, openings=openings)
     except BaseException as error:
         attendee.end(error if isinstance(error, Exception) else SessionClosed("interrupted"))
         raise

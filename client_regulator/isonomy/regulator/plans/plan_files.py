@@ -94,6 +94,11 @@ def inspections_folder(config: RegulatorConfig, plan: Plan) -> Path:
     return config.state_folder / plan.hash.hex() / "inspections"
 
 
+def keys_folder(config: RegulatorConfig, plan: Plan) -> Path:
+    """Return where the keys of a plan by pads are kept, sealed as the vault is."""
+    return config.state_folder / plan.hash.hex() / "keys"
+
+
 def rejection_path(config: RegulatorConfig, plan: Agreement, time: int) -> Path:
     """Return where a signed refusal of a plan is kept. None is ever removed or overwritten."""
     return config.closed_folder / f"{plan.hash.hex()}.{time}.rejection.json"

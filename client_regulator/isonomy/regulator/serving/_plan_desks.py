@@ -15,6 +15,8 @@ from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.inspection.desk import InspectionDesk
+from isonomy.common.pads.key_store import KeyStore
+from isonomy.common.pads.regulator import PadCarrier
 from isonomy.common.people.cohort import takes_missing
 from isonomy.common.pooled.half import PooledHalf
 from isonomy.common.pooled.store import PooledStore
@@ -23,7 +25,7 @@ from isonomy.common.report.audit_unknowns import release_unknowns
 from isonomy.common.sums.noise_and_budget import Custodian, Limits
 from isonomy.common.sums.regulator_half import RegulatorHalf
 from isonomy.regulator.plans.approval import check_plan
-from isonomy.regulator.plans.plan_files import inspections_folder
+from isonomy.regulator.plans.plan_files import inspections_folder, keys_folder
 from isonomy.regulator.serving._office import Office
 from isonomy.regulator.serving.witness import vault_generation
 from isonomy.regulator.vault.attributes import load_table, rows_of
@@ -119,10 +121,21 @@ class PlanDesks:
         return check
 
     def _new_half(self, plan: Plan, custodian: Custodian) -> RegulatorHalf | PooledHalf:
+        identity = self._office.keys.identity
+        if plan.carrier == "pads":
+            carrier = PadCarrier(custodian, self._key_store(plan))
+            return RegulatorHalf(custodian, identity, self._desk(plan, custodian), carrier)
         if len(plan.companies) == 1:
-            return RegulatorHalf(custodian, self._office.keys.identity, self._desk(plan, custodian))
+            return RegulatorHalf(custodian, identity, self._desk(plan, custodian))
         store = PooledStore(self._config.state_folder / plan.hash.hex() / "joint")
         return PooledHalf(custodian, self._office.keys.identity, plan, store)
+
+    def _key_store(self, plan: Plan) -> KeyStore:
+        """Return the keys of a plan by pads, under the secret that opens the vault."""
+        vault = self._office.vault
+        sealing = vault.secret.key(vault.header(self._config.vault_path).derivation)
+        folder = keys_folder(self._config, plan)
+        return KeyStore(plan.cohort_size, company=False, folder=folder, sealing=sealing)
 
     def _desk(self, plan: Plan, custodian: Custodian) -> InspectionDesk | None:
         """Return who inspects a plan's queries, or None if the plan names no auditor."""

@@ -27,6 +27,7 @@ from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.approval import check_policy
 from isonomy.regulator.plans.plan_files import (
     few_shot_approvals,
+    keys_folder,
     ledger_state,
     rejection_path,
     was_closed,
@@ -155,3 +156,5 @@ def _remove_approval(config: RegulatorConfig, plan: Agreement) -> None:
     stem.with_suffix(".json").unlink(missing_ok=True)
     if isinstance(plan, Plan):  # the people that an alignment found stay: plans are made about them
         shred(stem.with_suffix(".people"))
+        for path in keys_folder(config, plan).glob("*"):
+            shred(path)

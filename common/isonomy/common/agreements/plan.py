@@ -45,6 +45,12 @@ Key = Annotated[str, AfterValidator(_public_key)]
 Millionths = Annotated[int, Field(ge=0, le=MILLION)]
 
 
+_CARRIERS = {
+    "homomorphic": "carries each query by homomorphic encryption",
+    "pads": "transfers keys once, then carries each query by one-time pads",
+}
+
+
 class Share(BaseModel):
     """Whose people are whose, in a plan of several companies: in the order of the companies."""
 
@@ -74,12 +80,15 @@ class Plan(Agreement):
     inspection_deadline: Word
     individual_filter: bool = False
     record_privacy: bool = False
+    carrier: Literal["homomorphic", "pads"] = "homomorphic"
     about: About | None = None
 
     @model_serializer(mode="wrap")
     def _without_empty_about(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the fields: plans without `about` keep the bytes that they always had."""
+        """Return the fields: plans without `about` or `carrier` have the bytes they always had."""
         fields: dict[str, Any] = handler(self)
+        if fields.get("carrier") == "homomorphic":
+            fields.pop("carrier")
         if fields.get("about") is None:
             fields.pop("about", None)
         return fields
@@ -127,6 +136,22 @@ class Plan(Agreement):
             raise ValueError("several companies need one share each; a single one has none")
         if self.shares and sum(share.people for share in self.shares) != self.cohort_size:
             raise ValueError("the shares of the companies do not add up to the cohort")
+        return self
+
+    @model_validator(mode="after")
+    def _carrier_fits(self) -> Plan:
+        if self.carrier == "homomorphic":
+            return self
+        if len(self.companies) > 1:
+            raise ValueError(
+                "pads carry the rows of one company: the server cannot add several companies' pads "
+                "up; take carrier homomorphic"
+            )
+        if self.auditor:
+            raise ValueError(
+                "a query by pads cannot be opened to an auditor yet; take carrier homomorphic, or "
+                "no auditor"
+            )
         return self
 
     @model_validator(mode="after")
@@ -195,6 +220,7 @@ class Plan(Agreement):
             + (", each person counted alone" if self.individual_filter else "")
             + " (promised about their attributes being these and not others);",
             f"  {self._describe_inspection()};",
+            f"  {_CARRIERS[self.carrier]};",
             f"  the people's records are {'also' if self.record_privacy else 'not'} protected by "
             "differential privacy, their attributes are.",
             *self._describe_words(),

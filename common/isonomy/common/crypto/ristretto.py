@@ -72,6 +72,19 @@ def multiply(scalar: bytes, points: bytes, on_batch: Callable[[int], None] | Non
     return _in_batches(product, split_points(points), on_batch)
 
 
+def base_multiple(scalar: bytes) -> bytes:
+    """The generator times the scalar."""
+    return bytes(_sodium().crypto_scalarmult_ristretto255_base(scalar))
+
+
+def difference(first: bytes, second: bytes) -> bytes:
+    """first − second, of two elements."""
+    try:
+        return bytes(_sodium().crypto_core_ristretto255_sub(first, second))
+    except (RuntimeError, TypeError, ValueError):
+        raise ProtocolError("a received point is not an element of ristretto255") from None
+
+
 def split_points(points: bytes) -> list[bytes]:
     """The points of a list; ProtocolError if it was cut."""
     if len(points) % POINT_BYTES:
@@ -85,6 +98,8 @@ def _in_batches(
     def batch(start: int) -> bytes:
         return b"".join(map(function, items[start : start + BATCH]))
 
+    if len(items) <= BATCH and on_batch is None:
+        return batch(0)
     done, parts = 0, []
     with ThreadPoolExecutor(THREADS) as pool:
         for part in pool.map(batch, range(0, len(items), BATCH)):

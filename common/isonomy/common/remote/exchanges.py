@@ -6,6 +6,9 @@ One exchange is one call of the port, numbered by the company:
     answer    "sum" (header and ciphertexts)  →  "answer" (one frame: answer, demand or refusal)
     open      "opening" (header and parts)    →  "answer" (one frame)
 
+Under a plan by pads "query" asks for keys, once, and "pads" (sealed, with the query in it) takes
+the place of "sum" (signed and in the clear, because the server may have to add it).
+
 A broken stream is invisible here. If the other process restarts in the middle, the exchange is lost
 (PeerRestarted) and the channel asks again (`Retrying`): an answered query by its stored request,
 which gives the same answer; one that was not answered by a new attempt, which costs nothing.
@@ -14,6 +17,7 @@ which gives the same answer; one that was not answered by a new attempt, which c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import count, repeat
 from typing import Protocol, TypeVar
 
@@ -27,11 +31,18 @@ from isonomy.common.base.errors import (
     ReplayRefused,
     SessionClosed,
 )
+from isonomy.common.pads.company import PadRows
+from isonomy.common.pads.key_store import KeyStore
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.session.connection import Session
 from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.sums.channel import Channel, Wrapper
-from isonomy.common.sums.company_half import EncryptedChannel, Reply, read_reply
+from isonomy.common.sums.company_half import (
+    ColumnProducts,
+    EncryptedChannel,
+    Reply,
+    read_reply,
+)
 from isonomy.common.sums.openings import OpeningStore
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.common.sums.question import Prepared, Released, Terms
@@ -57,6 +68,7 @@ class RemoteRegulator:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._name = session.plan.regulator.name
+        self._rows: Purpose = "pads" if session.plan.carrier == "pads" else "sum"
         self._exchanges = count(1)
         self._answered: set[str] = set()  # answers that came over this session, not from disk
         self._multipliers: dict[str, tuple[float, ...]] = {}  # by query, as the regulator has them
@@ -67,7 +79,7 @@ class RemoteRegulator:
 
     def answer(self, query_id: str, frames: Iterable[bytes]) -> Reply:
         """The signed answer to a request, or a demand to open it."""
-        return self._reply(query_id, zip(repeat("sum"), frames))
+        return self._reply(query_id, zip(repeat(self._rows), frames))
 
     def open(self, query_id: str, frames: Iterable[bytes]) -> Reply:
         """The signed answer to a request that was opened."""
@@ -154,19 +166,31 @@ class Retrying(Wrapper):
 
 
 def remote_oracle(
-    session: Session, cohort: Cohort, *, openings: OpeningStore | None = None
+    session: Session,
+    cohort: Cohort,
+    *,
+    openings: OpeningStore | None = None,
+    keys: KeyStore | None = None,
 ) -> GroupOracle:
     """The oracle of a company that is alone in its plan, through a session."""
-    return GroupOracle(remote_channel(session, cohort, openings=openings))
+    return GroupOracle(remote_channel(session, cohort, openings=openings, keys=keys))
 
 
 def remote_channel(
-    session: Session, cohort: Cohort, *, openings: OpeningStore | None = None
+    session: Session,
+    cohort: Cohort,
+    *,
+    openings: OpeningStore | None = None,
+    keys: KeyStore | None = None,
 ) -> Channel:
-    """The encrypted channel through a session, for the people that the plan binds."""
+    """The encrypted channel through a session, for the people that the plan binds.
+
+    `keys`: where those of a plan by pads are kept; without it, in memory.
+    """
     plan = session.plan
     if (cohort.root.hex(), len(cohort)) != (plan.cohort_root, plan.cohort_size):
         raise ConfigError("these people, in this order, are not the cohort that the plan binds")
+    keys = keys or KeyStore(len(cohort), company=True)
     terms = Terms(
         cohort,
         plan.groups,
@@ -185,6 +209,7 @@ def remote_channel(
         identity=session.keys.identity,
         record_private=plan.record_privacy,
         individual=plan.individual_filter,
+        carrier=partial(PadRows, store=keys) if plan.carrier == "pads" else ColumnProducts,
     )
     return Retrying(channel, session)
 
@@ -241,10 +266,10 @@ def _serve_one(
         frames = iter([encode(columns)]) if isinstance(columns, Refusal) else columns
         _send(session, company, query_id, exchange, zip(repeat("columns"), frames), generation)
         return ("refusal", columns.text) if isinstance(columns, Refusal) else ("columns", "")
-    if first.purpose not in ("sum", "opening"):
+    if first.purpose not in ("sum", "pads", "opening"):
         raise ProtocolError(f"{company} may not begin an exchange with {first.purpose!r}")
     frames = _request(session, company, generation, first)
-    reply = half.answer(frames) if first.purpose == "sum" else half.open(frames)
+    reply = half.open(frames) if first.purpose == "opening" else half.answer(frames)
     for _ in frames:  # what a refused request still has to say
         pass
     _send(session, company, query_id, exchange, [("answer", encode(reply))], generation)

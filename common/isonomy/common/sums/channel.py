@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.sums.question import Prepared, Released, Terms
 
-Carrier = Literal["local", "encrypted", "pooled"]
+Carrier = Literal["local", "encrypted", "pads", "pooled"]
 
 
 @dataclass(frozen=True)

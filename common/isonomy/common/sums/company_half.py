@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from isonomy.common.crypto.he import SumBuilder
 from isonomy.common.crypto.params import Seeded
 from isonomy.common.keys.identity import Identity, verify_signature
 from isonomy.common.privacy.queries import Query, Shapes, shapes_of
-from isonomy.common.sums.channel import Capabilities
+from isonomy.common.sums.channel import Capabilities, Carrier
 from isonomy.common.sums.openings import (
     NONCE_BYTES,
     MemoryOpenings,
@@ -160,7 +160,7 @@ class CompanyHalf:
         they are the query's own.
         """
         query, hashes = prepared.query, list[bytes]()
-        stream = _hashing(columns, hashes)
+        stream = hashing(columns, hashes)
         header = decode(next(stream, b""), ColumnsHeader)
         if (header.query_id, header.query_hash) != (query.query_id, frame_hash(query_frame)):
             raise ProtocolError("the columns belong to another query")
@@ -237,8 +237,62 @@ class CompanyHalf:
         return Receipt(query_id, answer.units, answer.sequence, answer.ledger_head)
 
 
+class CompanyCarrier(Protocol):
+    """How rows and indicators meet: ColumnProducts here, or pads.company.PadRows."""
+
+    @property
+    def name(self) -> Carrier: ...
+
+    def attempt(self, prepared: Prepared, query_frame: bytes) -> StoredRequest:
+        """Make a request and store it before anything of it leaves."""
+
+    def frames(self, prepared: Prepared, request: StoredRequest) -> Iterable[bytes]:
+        """What travels of a stored request: the same bytes whenever it is sent."""
+
+    def unmask(
+        self, prepared: Prepared, request: StoredRequest, values: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """(sums, m) released integers of a checked answer."""
+
+    def renew(self) -> bool:
+        """After a lost attempt: whether a new one can now succeed."""
+
+
+class ColumnProducts:
+    """The homomorphic carrier: the regulator's encrypted columns, multiplied with the rows."""
+
+    name: Literal["encrypted"] = "encrypted"
+
+    def __init__(self, port: RegulatorPort, half: CompanyHalf) -> None:
+        self._port, self._half = port, half
+
+    def attempt(self, prepared: Prepared, query_frame: bytes) -> StoredRequest:
+        query, half = prepared.query, self._half
+        columns = self._port.columns(query.query_id, query_frame)
+        stored_columns = half.openings.keep_columns(query.query_id, columns)
+        product = half.multiply(prepared, query_frame, stored_columns)
+        seeds = Seeds.derive(os.urandom(SEED_BYTES))
+        return half.store(prepared, query_frame, product, seeds, frames_hash)
+
+    def frames(self, prepared: Prepared, request: StoredRequest) -> Iterable[bytes]:
+        return request.frames
+
+    def unmask(
+        self, prepared: Prepared, request: StoredRequest, values: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        if prepared.query.kind == "open":
+            return values
+        return values - mask_values(prepared.shapes, request.opening.seeds)
+
+    def renew(self) -> bool:
+        return False  # the key of an attempt is gone for good; the caller decides about another
+
+
 class EncryptedChannel:
-    """Blind group sums through encryption, for a company that is alone in its plan."""
+    """Blind group sums through encryption, for a company that is alone in its plan.
+
+    `carrier` makes the carrier from port and half; without it, homomorphic encryption carries.
+    """
 
     def __init__(
         self,
@@ -252,9 +306,9 @@ class EncryptedChannel:
         identity: Identity | None = None,
         record_private: bool = False,
         individual: bool = False,
+        carrier: Callable[[RegulatorPort, CompanyHalf], CompanyCarrier] = ColumnProducts,
     ) -> None:
         self.terms = terms
-        self.capabilities = Capabilities("encrypted", record_private, individual)
         self._port, self._regulator_key = port, regulator_key
         self._auditor, self._identity = auditor, identity  # who may open, and who signs it
         self._inspected = inspection_millionths > 0  # did our owner agree to demands at all?
@@ -266,32 +320,34 @@ class EncryptedChannel:
                 "columns: open the store with columns=True"
             )
         self.half = CompanyHalf(terms, regulator_key, openings)
+        self._carrier = carrier(port, self.half)
+        self.capabilities = Capabilities(self._carrier.name, record_private, individual)
 
     def exchange(self, prepared: Prepared) -> Released:
         """Ask, or ask again: a stored request gets the answer that it had."""
-        return self.half.exchange(prepared, self._attempt, self._send)
+        try:
+            return self.half.exchange(prepared, self._attempt, self._send)
+        except AttemptLost:
+            if not self._carrier.renew():
+                raise
+            return self.half.exchange(prepared, self._attempt, self._send)
 
     def _attempt(self, prepared: Prepared, query_frame: bytes) -> StoredRequest:
-        query = prepared.query
-        columns = self._port.columns(query.query_id, query_frame)
-        stored_columns = self.half.openings.keep_columns(query.query_id, columns)
-        product = self.half.multiply(prepared, query_frame, stored_columns)
-        seeds = Seeds.derive(os.urandom(SEED_BYTES))
-        return self.half.store(prepared, query_frame, product, seeds, frames_hash)
+        return self._carrier.attempt(prepared, query_frame)
 
     def _send(self, prepared: Prepared, request: StoredRequest) -> Released:
         query = prepared.query
-        reply = self._port.answer(query.query_id, iter(request.frames))
+        frames = self._carrier.frames(prepared, request)
+        reply = self._port.answer(query.query_id, iter(frames))
         if isinstance(reply.message, OpeningDemand):
             opening = self._opening(query, request, reply.message)
             reply = self._port.open(query.query_id, opening)
         answer = reply.message
         if not isinstance(answer, Answer):
             raise ProtocolError("the regulator demands an opening that it has already had")
-        shapes = prepared.shapes
-        values = self.half.check(answer, query, shapes, frame_hash(request.frames[0]))
-        if query.kind == "blind":
-            values = values - mask_values(shapes, request.opening.seeds)
+        request_hash = frame_hash(request.frames[0])
+        values = self.half.check(answer, query, prepared.shapes, request_hash)
+        values = self._carrier.unmask(prepared, request, values)
         receipt = self.half.settle(request, answer, reply.frame)
         return Released(values, prepared.public_total, receipt)
 
@@ -356,7 +412,8 @@ def mask_values(shapes: Shapes, seeds: Seeds) -> NDArray[np.int64]:
     return masks
 
 
-def _hashing(frames: Iterable[bytes], hashes: list[bytes]) -> Iterator[bytes]:
+def hashing(frames: Iterable[bytes], hashes: list[bytes]) -> Iterator[bytes]:
+    """The frames as they come; `hashes` gets one more with each."""
     for frame in frames:
         hashes.append(frame_hash(frame))
         yield frame

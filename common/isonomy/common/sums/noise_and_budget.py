@@ -136,12 +136,26 @@ class Custodian:
         people = slice(None) if query.positions is None else query.position_array(0)
         if not answered:
             self._ledger.check(self._plan, self._root, shapes.units, among=people)
-        codes = []
-        for name in query.attributes:
-            if name not in self._codes:
-                self._codes[name] = self._table.codes(name)
-            codes.append(self._codes[name][people])
+        codes = [self._codes_of(name)[people] for name in query.attributes]
         return Authorised(query, shapes, codes)
+
+    @property
+    def terms(self) -> tuple[bytes, bytes]:
+        """The plan's hash, and the root of its people."""
+        return self._plan, self._table.cohort.root
+
+    def members(self, attribute: str) -> list[NDArray[np.bool_]]:
+        """(people,) each: who of the whole cohort is in each released group, for a key transfer."""
+        try:
+            groups = group_count(attribute, self._table.groups)
+        except ConfigError as error:
+            raise ProtocolError(str(error)) from None
+        return [self._codes_of(attribute) == group for group in range(groups - 1)]
+
+    def _codes_of(self, name: str) -> NDArray[np.int64]:
+        if name not in self._codes:
+            self._codes[name] = self._table.codes(name)
+        return self._codes[name]
 
     def _check_declared(self, declaration: Declaration) -> None:
         """Raise PolicyRefused for another strategy or notion than was approved; audits may be."""

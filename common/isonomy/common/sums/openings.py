@@ -261,7 +261,8 @@ def delete_openings(folder: Path) -> bool:
 
     Headers and signed answers stay: they show what was asked and paid for, and nobody's row.
     """
-    paths = [path for kind in ("opening", "columns") for path in folder.glob(f"*.{kind}*")]
+    kinds = ("opening", "columns", "keys")  # the last of a plan by pads (pads/key_store.py)
+    paths = [path for kind in kinds for path in folder.glob(f"*.{kind}*")]
     try:
         for path in paths:
             path.unlink()

@@ -7,6 +7,10 @@ One query:
                               or  →  OpeningDemand               the coin fell: show it first
     open(OpeningHeader, …)        →  Answer                      after the inspection
 
+That is how a plan by homomorphic encryption goes (`EncryptedColumns`). Under a plan by pads the
+first call transfers keys, once, and every query is the second call alone (pads/regulator.py). What
+both have in common is in `RegulatorHalf`.
+
 The key of an attempt lives in memory from the first call to the second, and is gone after it,
 whether the second call succeeds or not. Nothing is decrypted before the whole request is here and
 holds (number, order, form and hash of its parts). Nothing after the first decryption depends on
@@ -20,7 +24,7 @@ they are gone if the process ends.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from tempfile import SpooledTemporaryFile
@@ -102,29 +106,48 @@ class Inspector(Protocol):
         """Look at an opening of so many bytes at most; raise unless it may now be answered."""
 
 
+CheckQuery = Callable[[Query, Shapes], None]
+
+
+class RegulatorCarrier(Protocol):
+    """How indicators and rows meet: EncryptedColumns here, or pads.regulator.PadCarrier."""
+
+    def columns(self, frame: bytes, check: CheckQuery) -> Iterator[bytes]:
+        """What the company gets before it sends its rows. Raises before the first frame."""
+
+    def read(
+        self, header: SumHeader, frames: Iterator[bytes], check: CheckQuery
+    ) -> tuple[Authorised, NDArray[np.int64]]:
+        """The query that a complete request asks, and its (sums, m) exact or masked sums."""
+
+
 class RegulatorHalf:
     """Answers blind group sums for one plan."""
 
     def __init__(
-        self, custodian: Custodian, identity: Identity, inspector: Inspector | None = None
+        self,
+        custodian: Custodian,
+        identity: Identity,
+        inspector: Inspector | None = None,
+        carrier: RegulatorCarrier | None = None,
     ) -> None:
         self._custodian, self._identity, self._inspector = custodian, identity, inspector
-        self._attempts: dict[str, _Attempt] = {}
+        self._carrier = carrier or EncryptedColumns(custodian)
         self._pending: dict[str, _Pending] = {}
 
-    def columns(self, query_frame: bytes) -> Iterator[bytes] | Refusal:
-        """Encrypted indicator columns for a query, block by block as they are read; or a refusal.
+    def columns(self, frame: bytes) -> Iterator[bytes] | Refusal:
+        """What the carrier sends before there is a request, as it is read; or a refusal.
 
-        The query is authorised before this returns.
+        Everything is checked before this returns.
         """
-        query_id = ""
         try:
-            query = decode(query_frame, Query)
-            query_id = query.query_id
-            attempt = self._begin(query, frame_hash(query_frame))
+            return self._carrier.columns(frame, self._check_query)
         except IsonomyError as error:
-            return Refusal.of(query_id, error)
-        return self._columns(attempt)
+            return Refusal.of("", error)
+
+    def _check_query(self, query: Query, shapes: Shapes) -> None:
+        if self._inspector is not None:
+            self._inspector.check_query(query, shapes)
 
     def answer(self, frames: Iterable[bytes]) -> Answer | OpeningDemand | Refusal:
         """The signed answer to a complete request; or a demand to open it; or a refusal."""
@@ -146,7 +169,8 @@ class RegulatorHalf:
             # A request that was demanded before, and whose verdict has come in since, waits here.
             pending = self._pending.pop(query_id, None)
             if pending is None or pending.request_hash != request_hash:
-                pending = self._read(header, request_hash, stream)
+                authorised, sums = self._carrier.read(header, stream, self._check_query)
+                pending = _Pending(authorised, request_hash, sums)
                 demand = inspector.draw(query_id, request_hash) if inspector else None
             if demand is not None:
                 self._pending[query_id] = pending
@@ -174,9 +198,37 @@ class RegulatorHalf:
         """Round and λ after the dual step of that query; None if it was not one."""
         return self._custodian.dual.after(query_id)
 
+    def _opened(self, header: OpeningHeader, frames: Iterator[bytes]) -> DebitRecord:
+        if self._inspector is None:
+            raise ProtocolError("no opening was demanded: the plan names no auditor")
+        pending = self._pending.get(header.query_id)
+        try:
+            self._inspector.judge(header, frames, _opening_limit(pending))
+        except InspectionFailed:
+            self._pending.clear()  # nobody will ever ask for them again
+            raise
+        self._pending.pop(header.query_id, None)
+        if pending is None or pending.request_hash != header.request_hash:
+            # It passed, but we restarted meanwhile: it is asked again, and inspected again.
+            raise attempt_lost()
+        return self._custodian.release(pending.authorised, pending.request_hash, pending.sums)
+
+
+class EncryptedColumns:
+    """The homomorphic carrier: indicators leave encrypted, sums come back encrypted."""
+
+    def __init__(self, custodian: Custodian) -> None:
+        self._custodian = custodian
+        self._attempts: dict[str, _Attempt] = {}
+
     # --- The first call ------------------------------------------------------------------------
 
-    def _begin(self, query: Query, query_hash: bytes) -> _Attempt:
+    def columns(self, frame: bytes, check: CheckQuery) -> Iterator[bytes]:
+        """Encrypted indicator columns for a query, block by block as they are read."""
+        query = decode(frame, Query)
+        return self._columns(self._begin(query, frame_hash(frame), check))
+
+    def _begin(self, query: Query, query_hash: bytes, check: CheckQuery) -> _Attempt:
         """Authorise a query and open an attempt at it, with a key of its own."""
         if self._custodian.was_answered(query.query_id):
             raise ReplayRefused(
@@ -184,8 +236,7 @@ class RegulatorHalf:
                 "the same answer again"
             )
         authorised = self._custodian.authorise(query)
-        if self._inspector is not None:
-            self._inspector.check_query(query, authorised.shapes)
+        check(query, authorised.shapes)
         # A crash may have lost the other side's memory of an attempt: the newest one counts.
         self._forget(query.query_id)
         while len(self._attempts) >= MAX_OPEN_ATTEMPTS:
@@ -213,7 +264,10 @@ class RegulatorHalf:
 
     # --- The second call -----------------------------------------------------------------------
 
-    def _read(self, header: SumHeader, request_hash: bytes, frames: Iterator[bytes]) -> _Pending:
+    def read(
+        self, header: SumHeader, frames: Iterator[bytes], check: CheckQuery
+    ) -> tuple[Authorised, NDArray[np.int64]]:
+        """Decrypt a complete request under the key of its attempt, which is gone afterwards."""
         attempt = self._attempts.get(header.query_id)
         # Compare first: an old header must not cost a newer attempt its key.
         if attempt is None or attempt.attempt != header.attempt:
@@ -224,11 +278,6 @@ class RegulatorHalf:
                 raise ProtocolError("the request answers another query than the one it names")
             if not attempt.columns_hash or header.columns_hash != attempt.columns_hash:
                 raise ProtocolError("the request was not made from the columns that were sent")
-            if header.parts != shapes.parts:
-                raise ProtocolError(
-                    f"the query has {shapes.parts} answer ciphertexts; the request announces "
-                    f"{header.parts}"
-                )
             with SpooledTemporaryFile(max_size=SPOOL_BYTES) as spool:
                 _collect(header, shapes, frames, spool)
                 spool.seek(0)
@@ -238,24 +287,7 @@ class RegulatorHalf:
             raise StorageError(f"no room for a request's ciphertexts: {error.strerror}") from None
         finally:
             self._forget(header.query_id)
-        return _Pending(attempt.authorised, request_hash, sums)
-
-    # --- The third call ------------------------------------------------------------------------
-
-    def _opened(self, header: OpeningHeader, frames: Iterator[bytes]) -> DebitRecord:
-        if self._inspector is None:
-            raise ProtocolError("no opening was demanded: the plan names no auditor")
-        pending = self._pending.get(header.query_id)
-        try:
-            self._inspector.judge(header, frames, _opening_limit(pending))
-        except InspectionFailed:
-            self._pending.clear()  # nobody will ever ask for them again
-            raise
-        self._pending.pop(header.query_id, None)
-        if pending is None or pending.request_hash != header.request_hash:
-            # It passed, but we restarted meanwhile: it is asked again, and inspected again.
-            raise attempt_lost()
-        return self._custodian.release(pending.authorised, pending.request_hash, pending.sums)
+        return attempt.authorised, sums
 
     def _forget(self, query_id: str) -> None:
         attempt = self._attempts.pop(query_id, None)
@@ -270,17 +302,29 @@ def _collect(header: SumHeader, shapes: Shapes, frames: Iterator[bytes], spool: 
     Whoever could have parts decrypted and then be refused would have free, unseen decryptions.
     Ciphertexts are no secret: what does not fit into memory waits in an unnamed file.
     """
+    for body in request_parts(header, frames, shapes.parts):
+        check_answer(shapes.layout.params, body)
+        spool.write(body)
+
+
+def request_parts(header: SumHeader, frames: Iterator[bytes], expected: int) -> Iterator[bytes]:
+    """The bodies of a request's parts, in order.
+
+    When the last one was read: ProtocolError unless this was all, and the very bytes that the
+    header names.
+    """
+    if header.parts != expected:
+        raise ProtocolError(f"the query has {expected} parts; the request announces {header.parts}")
     hashes = []
-    for index in range(shapes.parts):
+    for index in range(expected):
         frame = next(frames, None)
         if frame is None:
-            raise ProtocolError(f"the request ends after {index} of {shapes.parts} parts")
+            raise ProtocolError(f"the request ends after {index} of {expected} parts")
         part = decode(frame, SumPart)
         if part.index != index:
             raise ProtocolError(f"expected part {index}, got part {part.index}")
-        check_answer(shapes.layout.params, part.ciphertext)
         hashes.append(frame_hash(frame))
-        spool.write(part.ciphertext)
+        yield part.ciphertext
     if next(frames, None) is not None:
         raise ProtocolError("the request goes on after its last part")
     if frames_hash(hashes, hashed=True) != header.parts_hash:
@@ -332,19 +376,24 @@ def column_frames(
 def decrypt_sums(
     authorised: Authorised, key: QueryKey, parts: Iterable[bytes]
 ) -> NDArray[np.int64]:
-    """(sums, m) declared coefficients, and nothing else, of every part. Cannot be refused.
-
-    Open sums are cut to what honest rows can make them (public n and C only). Cut, not refused:
-    whether a refusal comes would depend on the exact sum, and a company could ask that for free.
-    Cutting moves no two sums further apart, so the noise still covers it.
-    """
+    """(sums, m) declared coefficients, and nothing else, of every part. Cannot be refused."""
     shapes, layout = authorised.shapes, authorised.shapes.layout
     sums = np.empty((shapes.sums, layout.columns), dtype=np.int64)
     for index, part in enumerate(parts):
         number, position = divmod(index, layout.parts)
         columns, declared = layout.declared(position)
         sums[number, columns] = key.decrypt(part)[declared]
-    sums = centre(sums, layout.params.plain_modulus)
+    return readable_sums(authorised, sums)
+
+
+def readable_sums(authorised: Authorised, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Residues modulo t as they go to the noise: blind ones centred, open ones cut as well.
+
+    Open sums are cut to what honest rows can make them (public n and C only). Cut, not refused:
+    whether a refusal comes would depend on the exact sum, and a company could ask that for free.
+    Cutting moves no two sums further apart, so the noise still covers it.
+    """
+    sums = centre(sums, authorised.shapes.layout.params.plain_modulus)
     if authorised.query.kind == "blind":
         return sums
     limit = len(authorised.codes[0]) * authorised.query.params.row_bound

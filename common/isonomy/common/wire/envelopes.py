@@ -36,7 +36,7 @@ MAX_NAME, MAX_TEXT, MAX_PARTIES = 64, 128, 16
 KEY_BYTES, SIGNATURE_BYTES, SECRET_BYTES, LINK_BYTES, MAX_TOKEN = 32, 64, 32, 16, 1024
 
 Purpose = Literal[
-    "", "query", "columns", "sum", "answer", "dual", "opening", "joint", "align", "round"
+    "", "query", "columns", "sum", "pads", "answer", "dual", "opening", "joint", "align", "round"
 ]
 PURPOSES = frozenset(get_args(Purpose))
 SIGNED_PURPOSES = frozenset({"sum"})  # travel in the clear, because the server adds them

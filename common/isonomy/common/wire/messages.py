@@ -148,6 +148,33 @@ class OpeningPart:
     body: bytes
 
 
+@dataclass(frozen=True)
+class KeyRequest:
+    """The company asks for the keys of an attribute, from a group on."""
+
+    plan: bytes
+    cohort: bytes
+    attribute: str
+    first: int
+    points: bytes
+
+
+@dataclass(frozen=True)
+class KeyHeader:
+    """The regulator's reply to it; parts follow."""
+
+    request_hash: bytes
+    point: bytes
+
+
+@dataclass(frozen=True)
+class KeyPart:
+    """Masked indicators of some people."""
+
+    index: int
+    body: bytes
+
+
 def opening_parts(size: int) -> int:
     """How many parts a sealed box of `size` bytes has."""
     return -(-size // OPENING_PART_BYTES)
@@ -189,6 +216,9 @@ Message = (
     | OpeningDemand
     | OpeningHeader
     | OpeningPart
+    | KeyRequest
+    | KeyHeader
+    | KeyPart
 )
 M = TypeVar("M", bound=Message)
 
@@ -204,6 +234,9 @@ _KINDS: dict[str, Any] = {
     "opening_demand": OpeningDemand,
     "opening_header": OpeningHeader,
     "opening_part": OpeningPart,
+    "key_request": KeyRequest,
+    "key_header": KeyHeader,
+    "key_part": KeyPart,
 }
 _NAMES: dict[Any, str] = {kind: name for name, kind in _KINDS.items()}
 # Fields have the same names and checks in every message (sums.proto).
@@ -213,7 +246,7 @@ _SIZES = {
     **dict.fromkeys((*_HASHES, "ledger_head", "box_hash"), HASH_BYTES),
     "attempt": ATTEMPT_BYTES,
     "signature": SIGNATURE_BYTES,
-    "auditor": 32,
+    **dict.fromkeys(("auditor", "cohort", "point"), 32),
 }
 
 

@@ -226,8 +226,38 @@ class OpeningPart(_message.Message):
     body: bytes
     def __init__(self, index: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
 
+class KeyRequest(_message.Message):
+    __slots__ = ("plan", "cohort", "attribute", "first", "points")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    plan: bytes
+    cohort: bytes
+    attribute: str
+    first: int
+    points: bytes
+    def __init__(self, plan: _Optional[bytes] = ..., cohort: _Optional[bytes] = ..., attribute: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[bytes] = ...) -> None: ...
+
+class KeyHeader(_message.Message):
+    __slots__ = ("request_hash", "point")
+    REQUEST_HASH_FIELD_NUMBER: _ClassVar[int]
+    POINT_FIELD_NUMBER: _ClassVar[int]
+    request_hash: bytes
+    point: bytes
+    def __init__(self, request_hash: _Optional[bytes] = ..., point: _Optional[bytes] = ...) -> None: ...
+
+class KeyPart(_message.Message):
+    __slots__ = ("index", "body")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    body: bytes
+    def __init__(self, index: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
+
 class Frame(_message.Message):
-    __slots__ = ("query", "columns_header", "column", "sum_header", "sum_part", "answer", "refusal", "opening_demand", "opening_header", "opening_part")
+    __slots__ = ("query", "columns_header", "column", "sum_header", "sum_part", "answer", "refusal", "opening_demand", "opening_header", "opening_part", "key_request", "key_header", "key_part")
     QUERY_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_HEADER_FIELD_NUMBER: _ClassVar[int]
     COLUMN_FIELD_NUMBER: _ClassVar[int]
@@ -238,6 +268,9 @@ class Frame(_message.Message):
     OPENING_DEMAND_FIELD_NUMBER: _ClassVar[int]
     OPENING_HEADER_FIELD_NUMBER: _ClassVar[int]
     OPENING_PART_FIELD_NUMBER: _ClassVar[int]
+    KEY_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    KEY_HEADER_FIELD_NUMBER: _ClassVar[int]
+    KEY_PART_FIELD_NUMBER: _ClassVar[int]
     query: Query
     columns_header: ColumnsHeader
     column: Column
@@ -248,4 +281,7 @@ class Frame(_message.Message):
     opening_demand: OpeningDemand
     opening_header: OpeningHeader
     opening_part: OpeningPart
-    def __init__(self, query: _Optional[_Union[Query, _Mapping]] = ..., columns_header: _Optional[_Union[ColumnsHeader, _Mapping]] = ..., column: _Optional[_Union[Column, _Mapping]] = ..., sum_header: _Optional[_Union[SumHeader, _Mapping]] = ..., sum_part: _Optional[_Union[SumPart, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., opening_demand: _Optional[_Union[OpeningDemand, _Mapping]] = ..., opening_header: _Optional[_Union[OpeningHeader, _Mapping]] = ..., opening_part: _Optional[_Union[OpeningPart, _Mapping]] = ...) -> None: ...
+    key_request: KeyRequest
+    key_header: KeyHeader
+    key_part: KeyPart
+    def __init__(self, query: _Optional[_Union[Query, _Mapping]] = ..., columns_header: _Optional[_Union[ColumnsHeader, _Mapping]] = ..., column: _Optional[_Union[Column, _Mapping]] = ..., sum_header: _Optional[_Union[SumHeader, _Mapping]] = ..., sum_part: _Optional[_Union[SumPart, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., opening_demand: _Optional[_Union[OpeningDemand, _Mapping]] = ..., opening_header: _Optional[_Union[OpeningHeader, _Mapping]] = ..., opening_part: _Optional[_Union[OpeningPart, _Mapping]] = ..., key_request: _Optional[_Union[KeyRequest, _Mapping]] = ..., key_header: _Optional[_Union[KeyHeader, _Mapping]] = ..., key_part: _Optional[_Union[KeyPart, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,234 @@
+"""The company's side of pads: its keys, its masked rows, and the mask that comes off again.
+
+KeyRequest → / ← KeyHeader, KeyPart …      once per plan and group column, when first asked about
+SumHeader, Query, SumPart … →              rows under pads; in open queries the mask comes last
+← Answer
+
+A request is not stored part by part: query, rows and nonce are (openings), and with the keys they
+give the same bytes again.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from itertools import chain, count, takewhile
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.base.errors import (
+    AttemptLost,
+    IsonomyError,
+    ProtocolError,
+    VerificationError,
+)
+from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
+from isonomy.common.crypto.params import centre
+from isonomy.common.pads.key_store import KeyColumn, KeyStore, keys_hash, place_of
+from isonomy.common.pads.stream import CELL_BYTES, Pads, Words, message_key, part_slices
+from isonomy.common.pads.transfer import KeySender
+from isonomy.common.sums.company_half import CompanyHalf, RegulatorPort, hashing
+from isonomy.common.sums.openings import NONCE_BYTES, Opening, StoredRequest
+from isonomy.common.sums.question import Prepared
+from isonomy.common.wire.messages import (
+    ATTEMPT_BYTES,
+    KeyHeader,
+    KeyPart,
+    KeyRequest,
+    SumHeader,
+    SumPart,
+    decode,
+    encode,
+    frame_hash,
+    frames_hash,
+)
+
+KEPT_BYTES = 1 << 26  # of a request's parts in memory; larger ones are computed twice
+TAIL = 64  # deviations: noise stays below
+_NO_SEEDS = Seeds(bytes(SEED_BYTES), bytes(SEED_BYTES))  # pads follow from keys and nonce
+
+
+class PadRows:
+    """The carrier of a company that is alone in its plan (sums.company_half.CompanyCarrier)."""
+
+    name: Literal["pads"] = "pads"
+
+    def __init__(self, port: RegulatorPort, half: CompanyHalf, store: KeyStore) -> None:
+        self._port, self._half, self._store = port, half, store
+        self._renewed = False  # keys were dropped, and nothing was answered with new ones yet
+        # Parts and mask of the newest request, by its commitment.
+        self._newest: tuple[bytes, list[bytes], Words] = (b"", [], np.zeros((0, 0), np.uint64))
+
+    def attempt(self, prepared: Prepared, query_frame: bytes) -> StoredRequest:
+        """Commit to the rows, hide them, and put on disk what they follow from."""
+        opening = Opening(query_frame, prepared.rows, _NO_SEEDS, os.urandom(NONCE_BYTES))
+        message = _Message(prepared, opening.commitment(), self._keys(prepared))
+        hashes, parts = list[bytes](), list[bytes]()
+        small = message.size <= KEPT_BYTES
+        for frame in message.frames():
+            hashes.append(frame_hash(frame))
+            parts += [frame] if small else []
+        self._newest = message.commitment, parts, message.mask
+        header = SumHeader(
+            query_id=prepared.query.query_id,
+            attempt=os.urandom(ATTEMPT_BYTES),
+            query_hash=frame_hash(query_frame),
+            columns_hash=message.keys_hash,
+            commitment=message.commitment,
+            parts_hash=frames_hash(hashes, hashed=True),
+            parts=len(hashes),
+        )
+        request = StoredRequest(opening, header, (encode(header),))
+        self._half.openings.save(prepared.query.query_id, request)
+        return request
+
+    def frames(self, prepared: Prepared, request: StoredRequest) -> Iterable[bytes]:
+        """The whole request, byte for byte as it was first sent."""
+        if request.answer is not None:
+            return request.frames  # its header names it: the same answer comes again
+        commitment, newest, _ = self._newest
+        parts: Iterable[bytes] = newest
+        if commitment != request.header.commitment or not newest:
+            parts = self._message(prepared, request, AttemptLost).frames()
+        return chain(request.frames, [request.opening.query_frame], parts)
+
+    def unmask(
+        self, prepared: Prepared, request: StoredRequest, values: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """(sums, m) released integers; VerificationError if no honest answer can give them.
+
+        A regulator that used another key than its attributes chose, to learn by our reaction
+        whether it guessed the other one, gets sums that are uniform modulo t.
+        """
+        query, shapes = prepared.query, prepared.shapes
+        if query.kind == "blind":
+            commitment, _, mask = self._newest
+            if commitment != request.header.commitment:
+                mask = self._message(prepared, request, VerificationError).blind_mask()
+            t = query.params.plain_modulus
+            values = centre((values - mask.view(np.int64)) & (t - 1), t)
+        bound = shapes.layout.people * query.params.row_bound + TAIL * math.ceil(shapes.deviation)
+        if (np.abs(values) > bound).any():
+            raise VerificationError(
+                "the answer is larger than any rows and noise can make it: the regulator used "
+                "other keys than were transferred. Stop, and compare with the regulator."
+            )
+        if request.answer is None:
+            self._renewed = False
+        return values
+
+    def renew(self) -> bool:
+        """Drop keys that the regulator does not have; False if it just got them."""
+        if self._renewed:
+            return False
+        self._renewed = True
+        self._store.drop()
+        return True
+
+    def _message(
+        self, prepared: Prepared, request: StoredRequest, error: type[IsonomyError]
+    ) -> _Message:
+        """The message of a stored request; the error if its keys were replaced since."""
+        message = _Message(prepared, request.header.commitment, self._keys(prepared))
+        if message.keys_hash != request.header.columns_hash:
+            raise error(
+                f"the keys of query {prepared.query.query_id!r} were replaced since it was asked; "
+                "restore the openings from a backup, or begin a new plan"
+            )
+        return message
+
+    def _keys(self, prepared: Prepared) -> list[KeyColumn]:
+        """The keys of every released group, transferred now if they are not here yet."""
+        columns = list[KeyColumn]()
+        for attribute in prepared.query.attributes:
+            groups = len(self._half.terms.labels(attribute)) - 1
+            stored = [self._store.find(self._place(attribute, group)) for group in range(groups)]
+            here = list(takewhile(lambda column: column is not None, stored))
+            if len(here) < groups:
+                here += self._transfer(attribute, len(here), groups)
+            columns += [column for column in here if column is not None]
+        return columns
+
+    def _place(self, attribute: str, group: int) -> bytes:
+        terms = self._half.terms
+        return place_of(terms.plan, terms.cohort.root, attribute, group)
+
+    def _transfer(self, attribute: str, first: int, groups: int) -> Iterator[KeyColumn]:
+        """KeyRequest out, KeyHeader and KeyPart … back; each group is stored when it is complete.
+
+        A transfer that broke off goes on, with fresh points, at the first group that is missing.
+        """
+        terms, sender = self._half.terms, KeySender(self._place(attribute, first))
+        request = encode(
+            KeyRequest(*(terms.plan, terms.cohort.root), attribute, first, sender.points)
+        )
+        hashes = [frame_hash(request)]
+        # No query's id: a transfer belongs to the plan.
+        stream = hashing(self._port.columns(f"{terms.id_prefix}keys", request), hashes)
+        header = decode(next(stream, b""), KeyHeader)
+        if header.request_hash != hashes[0]:
+            raise ProtocolError("these keys answer another request for keys")
+        sender.begin(header.point)
+        bodies = _bodies(stream)
+        for group in range(first, groups):
+            place = self._place(attribute, group)
+            keys = np.stack(sender.keys(place, bodies, terms.people))
+            column = KeyColumn(frames_hash(hashes, hashed=True), keys)
+            self._store.save(place, column)
+            yield column
+        if next(stream, None) is not None:
+            raise ProtocolError("the key transfer goes on after its last part")
+
+
+class _Message:
+    """The parts of one request: a function of rows, commitment and keys, and of nothing else."""
+
+    def __init__(self, prepared: Prepared, commitment: bytes, columns: list[KeyColumn]) -> None:
+        self._prepared, self._columns, self.commitment = prepared, columns, commitment
+        self.keys_hash = keys_hash(columns)
+        self._pads = Pads(message_key(commitment), prepared.query.columns)
+        shape = (prepared.shapes.sums, prepared.query.columns)
+        self.mask = np.zeros(shape, np.uint64)  # filled while `frames` is read
+        self._slices = part_slices(prepared.shapes.layout.people, prepared.query.columns)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all cells."""
+        people, columns = self._prepared.shapes.layout.people, self._prepared.query.columns
+        return len(self._columns) * people * columns * CELL_BYTES
+
+    def frames(self) -> Iterator[bytes]:
+        """Every part, group by group. The last one of an open query is the mask."""
+        prepared, index = self._prepared, count()
+        weighted = prepared.query.shape == "weighted"
+        self.mask[:] = 0
+        for number, column in enumerate(self._columns):
+            rows = prepared.rows[number] if weighted else prepared.rows
+            zeros, ones = column.zeros[prepared.people], column.ones[prepared.people]
+            for people in self._slices:
+                body, mask = self._pads.hide(zeros[people], ones[people], rows[people])
+                self.mask[0 if weighted else number] += mask
+                yield encode(SumPart(next(index), body))
+        if prepared.query.kind == "open":
+            yield encode(SumPart(next(index), self.mask.astype("<u8").tobytes()))
+
+    def blind_mask(self) -> Words:
+        """(sums, m) the mask alone, for an answer that came before a restart."""
+        self.mask[:] = 0
+        for number, column in enumerate(self._columns):
+            zeros = column.zeros[self._prepared.people]
+            for people in self._slices:
+                place = 0 if self._prepared.query.shape == "weighted" else number
+                self.mask[place] += self._pads.words(zeros[people]).sum(axis=0, dtype=np.uint64)
+        return self.mask
+
+
+def _bodies(frames: Iterator[bytes]) -> Iterator[bytes]:
+    for index in count():
+        part = decode(next(frames, b""), KeyPart)
+        if part.index != index:
+            raise ProtocolError(f"expected part {index} of the keys, got part {part.index}")
+        yield part.body

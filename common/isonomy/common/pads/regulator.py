@@ -1,0 +1,139 @@
+"""The regulator's side of pads: it transfers keys, and takes sums out of masked rows.
+
+    columns(KeyRequest)                →  KeyHeader, KeyPart …   stored before the last part leaves
+    read(SumHeader, Query, SumPart …)  →  exact or masked sums   noise, ledger and answer follow
+
+Nothing is decrypted, so no crafted message is an attack on a key: whatever cells come, they are the
+pads of *some* rows, and out comes the masked sum of those rows. What is refused is refused because
+of public things: number, order, size and hash of the parts, and the hash of the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.base.errors import AttemptLost, ProtocolError
+from isonomy.common.pads.key_store import KeyColumn, KeyStore, keys_hash, place_of
+from isonomy.common.pads.stream import Pads, Words, message_key, part_slices
+from isonomy.common.pads.transfer import KeyReceiver
+from isonomy.common.privacy.queries import Query
+from isonomy.common.sums.noise_and_budget import Authorised, Custodian
+from isonomy.common.sums.regulator_half import CheckQuery, readable_sums, request_parts
+from isonomy.common.wire.messages import (
+    KeyHeader,
+    KeyPart,
+    KeyRequest,
+    SumHeader,
+    decode,
+    encode,
+    frame_hash,
+    frames_hash,
+)
+
+
+class PadCarrier:
+    """The regulator's carrier of one plan (sums.regulator_half.RegulatorCarrier)."""
+
+    def __init__(self, custodian: Custodian, store: KeyStore) -> None:
+        self._custodian, self._store = custodian, store
+
+    def columns(self, frame: bytes, check: CheckQuery) -> Iterator[bytes]:
+        """The frames of a key transfer, as they are read."""
+        request = decode(frame, KeyRequest)
+        if (request.plan, request.cohort) != self._custodian.terms:
+            raise ProtocolError("keys are asked for under another plan, or for other people")
+        members = self._custodian.members(request.attribute)[request.first :]
+        if not members:
+            raise ProtocolError(f"{request.attribute!r} has no released group {request.first}")
+        receiver = KeyReceiver(self._place(request.attribute, request.first), request.points)
+        return self._transfer(request, frame_hash(frame), members, receiver)
+
+    def _place(self, attribute: str, group: int) -> bytes:
+        return place_of(*self._custodian.terms, attribute, group)
+
+    def _transfer(
+        self,
+        request: KeyRequest,
+        request_hash: bytes,
+        members_of: list[NDArray[np.bool_]],
+        receiver: KeyReceiver,
+    ) -> Iterator[bytes]:
+        """Header and parts, group by group."""
+        frame, index = encode(KeyHeader(request_hash, receiver.point)), count()
+        hashes = [request_hash, frame_hash(frame)]
+        for group, members in enumerate(members_of, request.first):
+            place = self._place(request.attribute, group)
+            keys = np.empty((1, len(members), 2), np.uint64)
+            for body in receiver.bodies(place, members, keys[0]):
+                yield frame
+                frame = encode(KeyPart(next(index), body))
+                hashes.append(frame_hash(frame))
+            # Before the group's last part leaves: who has it may ask at once, also after a power
+            # cut here.
+            self._store.save(place, KeyColumn(frames_hash(hashes, hashed=True), keys, members))
+        yield frame
+
+    def read(
+        self, header: SumHeader, frames: Iterator[bytes], check: CheckQuery
+    ) -> tuple[Authorised, NDArray[np.int64]]:
+        """The query of a complete request, and its sums: exact ones if it is open, else masked."""
+        query_frame = next(frames, b"")
+        query = decode(query_frame, Query)
+        if (header.query_id, header.query_hash) != (query.query_id, frame_hash(query_frame)):
+            raise ProtocolError("the request answers another query than the one it names")
+        authorised = self._custodian.authorise(query)
+        check(query, authorised.shapes)
+        columns = self._columns(query, authorised)
+        if columns is None or keys_hash(columns) != header.columns_hash:
+            raise AttemptLost("the keys of this request are not here; transfer them again")
+        return authorised, self._sums(header, authorised, columns, frames)
+
+    def _columns(self, query: Query, authorised: Authorised) -> list[KeyColumn] | None:
+        """The keys of every released group, or None if one is missing."""
+        columns = []
+        for attribute, groups in zip(query.attributes, authorised.shapes.group_counts, strict=True):
+            for group in range(groups - 1):
+                column = self._store.find(self._place(attribute, group))
+                if column is None:
+                    return None
+                columns.append(column)
+        return columns
+
+    def _sums(
+        self,
+        header: SumHeader,
+        authorised: Authorised,
+        columns: list[KeyColumn],
+        frames: Iterator[bytes],
+    ) -> NDArray[np.int64]:
+        """(sums, m): each part is added up and dropped as it arrives."""
+        query, shapes = authorised.query, authorised.shapes
+        people = slice(None) if query.positions is None else query.position_array(0)
+        slices = part_slices(shapes.layout.people, query.columns)
+        is_open = query.kind == "open"
+        parts = request_parts(header, frames, len(columns) * len(slices) + is_open)
+        pads = Pads(message_key(header.commitment), query.columns)
+        sums = np.zeros((shapes.sums, query.columns), np.uint64)
+        for number, column in enumerate(columns):
+            keys, members = column.zeros[people], column.members
+            chosen = np.zeros(0, np.bool_) if members is None else members[people]
+            place = 0 if query.shape == "weighted" else number
+            for some in slices:
+                sums[place] += pads.gather(keys[some], chosen[some], next(parts))
+        if is_open:
+            sums -= _mask(next(parts), sums.shape)
+        for _ in parts:  # there is none; at its end the hash over all of them is compared
+            pass
+        t = query.params.plain_modulus
+        return readable_sums(authorised, (sums & np.uint64(t - 1)).view(np.int64))
+
+
+def _mask(body: bytes, shape: tuple[int, ...]) -> Words:
+    """(sums, m) the mask of an open query."""
+    if len(body) != 8 * shape[0] * shape[1]:
+        raise ProtocolError("the mask of an open query has one 64-bit number per sum and column")
+    return np.frombuffer(body, "<u8").astype(np.uint64).reshape(shape)

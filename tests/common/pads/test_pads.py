@@ -1,0 +1,356 @@
+"""The carrier by pads: the same released bits as the others, and keys that fit one plan only."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federation import PLAN, Federation, federation, labels
+
+from isonomy.common.base.errors import (
+    ConfigError,
+    IsonomyError,
+    ProtocolError,
+    ReplayRefused,
+    VerificationError,
+)
+from isonomy.common.pads import company as company_side
+from isonomy.common.pads.key_store import KeyStore, delete_keys, place_of
+from isonomy.common.pads.stream import PART_CELLS, Pads, message_key, part_slices
+from isonomy.common.pads.transfer import WIDTH, KeyReceiver, KeySender
+from isonomy.common.sums.openings import FolderOpenings, MemoryOpenings, delete_openings
+from isonomy.common.sums.oracle import RepeatedPeopleWarning
+from isonomy.common.wire.messages import KeyPart, KeyRequest, SumHeader, SumPart, decode, encode
+
+PEOPLE = 300
+ROWS = np.random.default_rng(0).normal(size=(PEOPLE, 5))
+ATTRIBUTES = {
+    "a": labels(np.random.default_rng(1).integers(0, 4, PEOPLE), "wxyz"),
+    "b": labels(np.random.default_rng(2).integers(0, 2, PEOPLE), "fm"),
+}
+GROUPS = {"a": "wxyz", "b": "fm"}
+
+
+def fed_at(folder: Path, name: str = "ledger") -> Federation:
+    return federation(folder, ATTRIBUTES, GROUPS, name=name)
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Federation:
+    world = fed_at(tmp_path)
+    world.answer_by_pads()
+    return world
+
+
+def ask(oracle: Any, share: float = 0.02) -> list[np.ndarray]:
+    """Every kind and shape of question, about everybody and about some."""
+    some = [7, 3, 250, 3]
+    with pytest.warns(RepeatedPeopleWarning):
+        repeated = oracle.blind_sum(ROWS[:4], people=some, norm=3, share=share, attribute="b")
+    return [
+        oracle.blind_sum(ROWS, norm=3, share=share, attribute="a").values,
+        oracle.blind_sum(ROWS, norm=3, share=share, attribute=["a", "b"]).values,
+        oracle.open_sum(ROWS, norm=3, share=share, attribute="a*b").values,
+        oracle.counts(share=share, attribute="b").values,
+        oracle.weighted_sum(ROWS, [1.0, 2, -3, 0.5], norm=3, share=share, attribute="a").values,
+        repeated.values,
+    ]
+
+
+def test_the_same_bits_as_a_rehearsal_and_as_homomorphic_encryption(tmp_path: Path) -> None:
+    local, encrypted, padded = (fed_at(tmp_path, name) for name in ("local", "bfv", "pads"))
+    padded.answer_by_pads()
+    expected = ask(local.local())
+    for released in (ask(encrypted.company()), ask(padded.company_by_pads())):
+        for one, other in zip(expected, released, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_requests_that_do_not_fit_into_memory_are_computed_again(
+    fed: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(company_side, "KEPT_BYTES", 0)
+    sums = fed.company_by_pads().blind_sum(ROWS, norm=3, share=0.5, attribute="b").values
+    total = np.clip(1, None, 3 / np.linalg.norm(ROWS, axis=1))[:, None] * ROWS
+    np.testing.assert_allclose(sums.sum(axis=0), total.sum(axis=0), atol=1e-2)
+
+
+@pytest.mark.parametrize(("people", "columns"), [(1, 1), (3, 2), (1000, 129), (2, PART_CELLS + 1)])
+def test_pads_give_exact_sums_for_any_shape(people: int, columns: int) -> None:
+    rng = np.random.default_rng(people)
+    zeros, ones = rng.integers(0, 2**63, (2, people, 2), dtype=np.uint64)
+    members, rows = rng.random(people) < 0.5, rng.integers(-(2**20), 2**20, (people, columns))
+    pads, keys = Pads(b"k" * 16, columns), np.where(members[:, None], ones, zeros)
+    sums, mask = np.zeros(columns, np.uint64), np.zeros(columns, np.uint64)
+    for some in part_slices(people, columns):
+        body, part = pads.hide(zeros[some], ones[some], rows[some].astype(np.int32))
+        sums, mask = sums + pads.gather(keys[some], members[some], body), mask + part
+    expected = rows[members].sum(axis=0).astype(np.uint64) & np.uint64(2**48 - 1)
+    np.testing.assert_array_equal((sums - mask) & np.uint64(2**48 - 1), expected)
+
+
+def test_cells_and_masked_sums_are_uniform() -> None:
+    """Of rows of zeros: the mean bit of 4,000 cells is a coin's to within six deviations."""
+    zeros, ones = np.random.default_rng(0).integers(0, 2**63, (2, 2000, 2), dtype=np.uint64)
+    body, mask = Pads(b"k" * 16, 2).hide(zeros, ones, np.zeros((2000, 2), np.int32))
+    ones_share = np.unpackbits(np.frombuffer(body, np.uint8)).mean()
+    assert abs(ones_share - 0.5) < 6 * 0.5 / np.sqrt(len(body) * 8)
+    assert len(set(mask.tolist())) == 2
+
+
+# --- The key transfer ----------------------------------------------------------------------------
+
+
+def transfer(members: np.ndarray, place: bytes = b"p" * 32) -> tuple[np.ndarray, ...]:
+    sender = KeySender(place)
+    receiver, keys = KeyReceiver(place, sender.points), np.empty((len(members), 2), np.uint64)
+    bodies = list(receiver.bodies(place, members, keys))
+    sender.begin(receiver.point)
+    return (keys, *sender.keys(place, iter(bodies), len(members)))
+
+
+@pytest.mark.parametrize("people", [1, 7, 20_000])  # the last one in two frames
+def test_the_regulator_gets_the_chosen_key_and_not_the_other(people: int) -> None:
+    members = np.random.default_rng(0).random(people) < 0.3
+    keys, zeros, ones = transfer(members)
+    np.testing.assert_array_equal(keys, np.where(members[:, None], ones, zeros))
+    assert not (np.where(members[:, None], zeros, ones) == keys).all(axis=1).any()
+
+
+def test_what_the_company_receives_does_not_depend_on_the_attributes() -> None:
+    """The same bits out for nobody and for everybody, in the mean: 256 × 4,000 coins each."""
+    for members in (np.zeros(4000, np.bool_), np.ones(4000, np.bool_)):
+        receiver = KeyReceiver(b"p" * 32, KeySender(b"p" * 32).points)
+        (body,) = receiver.bodies(b"p" * 32, members, np.empty((4000, 2), np.uint64))
+        share = np.unpackbits(np.frombuffer(body, np.uint8)).mean()
+        assert abs(share - 0.5) < 6 * 0.5 / np.sqrt(WIDTH * 4000)
+
+
+def key_frames(fed: Federation, **changes: Any) -> list[bytes]:
+    fields = {
+        "plan": PLAN,
+        "cohort": fed.table.cohort.root,
+        "attribute": "a",
+        "first": 0,
+        "points": KeySender(b"p" * 32).points,
+    }
+    return list(fed.port.asked(encode(KeyRequest(**{**fields, **changes}))))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"plan": b"q" * 32}, "another plan"),
+        ({"cohort": b"q" * 32}, "other people"),
+        ({"attribute": "income"}, "income"),
+        ({"first": 3}, "no released group 3"),
+        ({"points": b"p" * 32}, "256 points"),
+        ({"points": bytes([255]) * 32 * WIDTH}, "not an element"),
+    ],
+)
+def test_a_foreign_request_for_keys_is_refused(
+    fed: Federation, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ProtocolError, match=message):
+        decode(key_frames(fed, **changes)[0], KeyPart)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f[:-1], "empty|parsed"),
+        (lambda f: [*f, f[-1]], "goes on after"),
+        (lambda f: [f[0], f[2], f[1], *f[3:]], "expected part 0"),
+        (lambda f: [f[0], encode(KeyPart(0, b"short")), *f[2:]], "another size"),
+        (lambda f: f[1:], "expected a frame of type key_header"),
+    ],
+)
+def test_a_changed_transfer_is_refused_and_costs_nothing(
+    fed: Federation, change: Any, message: str
+) -> None:
+    fed.port.change_columns = change
+    with pytest.raises(IsonomyError, match=message):
+        fed.company_by_pads().blind_sum(ROWS, norm=3, share=0.1, attribute="a")
+    assert fed.ledger.answers(PLAN) == 0
+
+
+def test_a_transfer_that_broke_off_goes_on_at_the_missing_group(
+    fed: Federation, tmp_path: Path
+) -> None:
+    keys = partial(KeyStore, PEOPLE, company=True, folder=tmp_path / "keys", sealing=b"s")
+    fed.port.change_columns = lambda frames: frames[:3]  # header and two of three groups
+    with pytest.raises(ProtocolError):
+        fed.company_by_pads(keys=keys()).counts(share=0.1, attribute="a")
+    fed.port.change_columns = lambda frames: frames
+    fed.company_by_pads(keys=keys()).counts(share=0.1, attribute="a")
+    assert len(fed.port.columns_seen) == 2  # header and the third
+
+
+# --- Keys on disk, and keys that are gone ---------------------------------------------------------
+
+
+def test_keys_are_sealed_on_disk_and_read_again(fed: Federation, tmp_path: Path) -> None:
+    folders = tmp_path / "company", tmp_path / "regulator"
+    store = partial(KeyStore, PEOPLE, company=True, folder=folders[0], sealing=b"s")
+    other = partial(KeyStore, PEOPLE, company=False, folder=folders[1], sealing=b"v")
+    fed.answer_by_pads(other())
+    fed.company_by_pads(keys=store()).counts(share=0.1, attribute="b")
+    for folder, secret in zip(folders, (store(), other()), strict=True):
+        (path,) = folder.iterdir()
+        assert path.stat().st_mode & 0o077 == 0
+        column = secret.find(place_of(PLAN, fed.table.cohort.root, "b", 0))
+        assert column is not None
+        assert column.keys[0].tobytes()[:64] not in path.read_bytes()
+    fed.answer_by_pads(other())
+    fed.port.columns_seen = []
+    fed.company_by_pads(keys=store(), number=1).counts(share=0.1, attribute="b")
+    assert not fed.port.columns_seen  # both sides had their keys
+    assert delete_keys(folders[1])
+    assert delete_openings(folders[0])
+    assert not list(folders[0].iterdir()) + list(folders[1].iterdir())
+
+
+def test_keys_that_the_regulator_lost_are_transferred_again(fed: Federation) -> None:
+    """A restored folder, a new vault secret: the company notices, and nothing is paid twice."""
+    keys, openings = KeyStore(PEOPLE, company=True), MemoryOpenings()
+    expected = fed.company_by_pads(openings, keys).counts(share=0.1, attribute="b").values
+    fed.answer_by_pads()  # with no keys at all
+    company = fed.company_by_pads(openings, keys)
+    np.testing.assert_array_equal(company.counts(share=0.1, attribute="b").values, expected)
+    company.blind_sum(ROWS, norm=3, share=0.1, attribute="b")
+    assert fed.ledger.answers(PLAN) == 2
+    assert len(fed.port.columns_seen) == 2
+
+
+def test_a_blind_answer_whose_keys_were_replaced_cannot_be_read(fed: Federation) -> None:
+    keys, openings = KeyStore(PEOPLE, company=True), MemoryOpenings()
+    fed.company_by_pads(openings, keys).blind_sum(ROWS, norm=3, share=0.1, attribute="b")
+    keys.drop()
+    with pytest.raises(VerificationError, match="were replaced since"):
+        fed.company_by_pads(openings, keys).blind_sum(ROWS, norm=3, share=0.1, attribute="b")
+    assert fed.ledger.answers(PLAN) == 1
+
+
+def test_a_regulator_that_uses_other_keys_is_noticed(fed: Federation) -> None:
+    store = KeyStore(PEOPLE, company=False)
+    fed.answer_by_pads(store)
+    company = fed.company_by_pads()
+    company.counts(share=0.1, attribute="b")
+    column = store.find(place_of(PLAN, fed.table.cohort.root, "b", 0))
+    assert column is not None
+    column.keys[0, 5, 0] ^= np.uint64(1)  # a guess of one person's other key
+    with pytest.raises(VerificationError, match="other keys than were transferred"):
+        company.blind_sum(ROWS, norm=3, share=0.1, attribute="b")
+
+
+def test_another_cohort_or_plan_has_other_places(fed: Federation) -> None:
+    root = fed.table.cohort.root
+    places = {
+        place_of(plan, cohort, attribute, group)
+        for plan in (PLAN, b"q" * 32)
+        for cohort in (root, b"r" * 32)
+        for attribute in ("a", "b")
+        for group in (0, 1)
+    }
+    assert len(places) == 16
+
+
+# --- Requests ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f[:-1], "ends after"),
+        (lambda f: [*f, f[-1]], "goes on after"),
+        (lambda f: [f[0], *f[2:]], "expected a frame of type query"),
+        (lambda f: [*f[:-1], encode(SumPart(0, b"short"))], "another size"),
+        (lambda f: [*f[:-1], encode(SumPart(1, decode(f[-1], SumPart).ciphertext))], "part 0"),
+        (lambda f: [*f[:-1], f[-1][:-1] + bytes([f[-1][-1] ^ 1])], "not those that"),
+    ],
+)
+def test_a_changed_request_is_refused_and_costs_nothing(
+    fed: Federation, change: Any, message: str
+) -> None:
+    fed.port.change_request = change
+    with pytest.raises(ProtocolError, match=message):
+        fed.company_by_pads().blind_sum(ROWS, norm=3, share=0.1, attribute="b")
+    assert fed.ledger.answers(PLAN) == 0
+
+
+def test_a_request_that_was_not_answered_goes_out_again_byte_for_byte(
+    fed: Federation, tmp_path: Path
+) -> None:
+    """Killed before the answer: the same pads, because it is the same message."""
+    keys = partial(KeyStore, PEOPLE, company=True, folder=tmp_path / "openings", sealing=b"s")
+
+    def lost(frame: bytes) -> bytes:
+        raise KeyboardInterrupt
+
+    fed.port.change_answer = lost
+    company = fed.company_by_pads(FolderOpenings(tmp_path / "openings"), keys())
+    with pytest.raises(KeyboardInterrupt):
+        company.blind_sum(ROWS, norm=3, share=0.1, attribute="b")
+    first = fed.port.request_seen
+    fed.port.change_answer = lambda frame: frame
+    company = fed.company_by_pads(FolderOpenings(tmp_path / "openings"), keys())
+    company.blind_sum(ROWS, norm=3, share=0.1, attribute="b")
+    assert fed.port.request_seen == first
+    assert fed.ledger.answers(PLAN) == 1
+    again = fed.company_by_pads(FolderOpenings(tmp_path / "openings"), keys())
+    again.blind_sum(ROWS, norm=3, share=0.1, attribute="b")
+    assert len(fed.port.request_seen) == 1  # the header names it
+
+
+def test_no_two_messages_share_a_pad(fed: Federation) -> None:
+    """Same id, same rows, or other rows; second process, lost folder: the pads always differ."""
+    keys, seen = KeyStore(PEOPLE, company=True), []
+    for rows in (ROWS, ROWS, -ROWS):
+        fed.port.change_request = lambda frames: []  # nobody answers
+        with pytest.raises(IsonomyError):
+            fed.company_by_pads(MemoryOpenings(), keys).blind_sum(
+                rows, norm=3, share=0.1, attribute="b"
+            )
+        seen.append(decode(fed.port.request_seen[0], SumHeader).commitment)
+    assert len({message_key(commitment) for commitment in seen}) == 3
+
+
+def test_other_rows_have_other_pads_even_if_the_nonce_repeats(
+    fed: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine whose randomness was restored with its memory."""
+    keys, seen = KeyStore(PEOPLE, company=True), []
+    fed.company_by_pads(keys=keys).counts(share=0.1, attribute="b")
+    monkeypatch.setattr(company_side.os, "urandom", lambda size: bytes(size))
+    fed.port.change_request = lambda frames: []
+    for rows in (ROWS, -ROWS):
+        with pytest.raises(IsonomyError):
+            fed.company_by_pads(MemoryOpenings(), keys, number=1).blind_sum(
+                rows, norm=3, share=0.1, attribute="b"
+            )
+        seen.append(decode(fed.port.request_seen[0], SumHeader).commitment)
+    assert len(set(seen)) == 2
+
+
+def test_an_id_is_answered_once(fed: Federation) -> None:
+    keys = KeyStore(PEOPLE, company=True)
+    fed.company_by_pads(MemoryOpenings(), keys).blind_sum(ROWS, norm=3, share=0.1, attribute="b")
+    with pytest.raises(ReplayRefused):
+        fed.company_by_pads(MemoryOpenings(), keys).counts(share=0.1, attribute="b")
+
+
+def test_each_carrier_refuses_the_others_messages(fed: Federation, tmp_path: Path) -> None:
+    with pytest.raises(ProtocolError, match="key_request"):
+        fed.company().counts(share=0.1, attribute="b")
+    homomorphic = fed_at(tmp_path, "bfv")
+    with pytest.raises(ProtocolError, match="expected a frame of type query"):
+        homomorphic.company_by_pads().counts(share=0.1, attribute="b")
+    assert fed.ledger.answers(PLAN) == homomorphic.ledger.answers(PLAN) == 0
+
+
+def test_a_folder_needs_a_sealing_secret(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="sealing secret"):
+        KeyStore(3, company=True, folder=tmp_path)

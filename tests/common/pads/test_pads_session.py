@@ -1,0 +1,66 @@
+"""Pads through a session: real relay, TLS, both sides' restarts, and no second round trip."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from session_kit import Federation, serving
+
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.pads.key_store import KeyStore
+from isonomy.common.remote.exchanges import remote_oracle
+from isonomy.common.sums.openings import FolderOpenings
+
+
+def keys(federation: Federation) -> KeyStore:
+    folder = federation.folder / "company" / "openings"
+    return KeyStore(len(federation.cohort), company=True, folder=folder, sealing=b"s")
+
+
+def test_a_session_by_pads_and_another_one_with_the_same_keys(tmp_path: Path) -> None:
+    federation = Federation.create(tmp_path, size=64, carrier="pads")
+    assert federation.plan.load(tmp_path / "plan.json").carrier == "pads"
+    rows = federation.rows()
+    openings = FolderOpenings(tmp_path / "company" / "openings")
+    values, passed = [], []
+    for _ in range(2):  # the second one asks the same, and one more
+        with federation.relay() as relay:
+            tickets = [relay.issue_ticket(name, name) for name in ("regulator", "company")]
+            with (
+                serving(federation, tickets[0]),
+                federation.session(tickets[1]) as session,
+            ):
+                oracle = remote_oracle(
+                    session, federation.cohort, openings=openings, keys=keys(federation)
+                )
+                values.append(oracle.blind_sum(rows, norm=3.0, share=0.3).values)
+                if len(values) == 2:
+                    oracle.counts(share=0.3)
+            passed.append(relay.summary()["by_purpose"])
+    assert "sum" not in passed[1]
+    assert passed[0]["columns"] == passed[1]["columns"]  # keys went over once
+    np.testing.assert_array_equal(values[0], values[1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"companies": ("first", "second")}, "cannot add"),
+        ({"auditor": "a" * 64}, "cannot be opened"),
+        ({"carrier": "pigeon"}, "homomorphic"),
+    ],
+)
+def test_what_pads_cannot_carry_is_no_plan(
+    tmp_path: Path, changes: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        Federation.create(tmp_path, **{"carrier": "pads", **changes})
+
+
+def test_a_plan_without_a_carrier_keeps_its_bytes(tmp_path: Path) -> None:
+    plan = Federation.create(tmp_path).plan
+    assert plan.carrier == "homomorphic"
+    assert b"carrier" not in plan.to_json()
+    assert "homomorphic" in plan.describe()
