@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import shutil
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import resources
@@ -457,6 +458,35 @@ def tensor_folder(
     return Target(name, [folder_of(files)], parse, load, dump)
 
 
+def skops_folder(name: str, folder: Path, read: Callable[[Path], object]) -> Target:
+    """A JSON file and a skops archive, of JSON and arrays, whose hash it names."""
+    files = {each: (folder / each).read_bytes() for each in ("model.json", "model.skops")}
+
+    def load(raw: bytes) -> Tree:
+        parts = files_of(raw)
+        with zipfile.ZipFile(io.BytesIO(parts["model.skops"])) as archive:
+            members: dict[str, Tree] = {each: archive.read(each) for each in archive.namelist()}
+        schema = json.loads(members.pop("schema.json"))  # type: ignore[arg-type]
+        return [json.loads(parts["model.json"]), schema, members]
+
+    def dump(tree: Tree) -> bytes:
+        state, schema, members = items(tree, 3)
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr("schema.json", dump_json(schema))
+            for each, content in members.items() if isinstance(members, dict) else ():
+                archive.writestr(octets(each).decode("utf-8", "replace") or "x", octets(content))
+        digest = hashlib.sha256(buffer.getvalue()).hexdigest()
+        if isinstance(state, dict) and isinstance(state.get("files"), dict):
+            state = {**state, "files": {**state["files"], "model.skops": digest}}
+        return folder_of({"model.json": dump_json(state), "model.skops": buffer.getvalue()})
+
+    def parse(raw: bytes) -> None:
+        read(unpacked(folder.with_name(folder.name + "-mutant"), raw))
+
+    return Target(name, [folder_of(files)], parse, load, dump)
+
+
 def models(scratch: Path) -> Iterator[Target]:
     """Saved classifiers, releases, checkpoints, few-shot models and learners' states."""
     rng = np.random.default_rng(0)
@@ -468,19 +498,7 @@ def models(scratch: Path) -> Iterator[Target]:
     )
     classifier = FairClassifier(LogisticRegression(), oracle=oracle, random_state=0).fit(x, y)
     save_model(classifier, scratch / "model")
-
-    def read_model(folder: Path) -> None:
-        loaded = load_model(folder, estimator=classifier.base_estimator_)
-        loaded.model_.probabilities(x[:5], np.full((5, 2), 0.5), np.linspace(0, 1, 5))
-
-    yield tensor_folder(
-        "saved models",
-        scratch / "model",
-        "model.json",
-        "arrays_sha256",
-        "arrays.safetensors",
-        read_model,
-    )
+    yield skops_folder("saved models", scratch / "model", load_model)
     save_releases(classifier.releases_, scratch / "releases")
     yield tensor_folder(
         "releases", scratch / "releases", "releases.json", "", "releases.safetensors", load_releases

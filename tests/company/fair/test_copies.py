@@ -19,7 +19,7 @@ from torch import nn
 
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.local import LocalOracle
-from isonomy.company import FairClassifier, GradientFairClassifier, TorchClassifier, save_model
+from isonomy.company import FairClassifier, GradientFairClassifier, TorchClassifier
 
 N = 600
 
@@ -80,9 +80,6 @@ def test_a_model_can_be_kept(model: Any, way: Callable[[Any, Path], Any], tmp_pa
             again.at(tolerance=0.1).predict(X), model.at(tolerance=0.1).predict(X)
         )
         assert model.at(tolerance=0.1).oracle is asked
-    else:
-        with pytest.raises(ConfigError, match="joblib"):
-            save_model(model, tmp_path / "folder")
 
 
 def test_a_search_over_the_fair_model_is_refused_and_one_inside_it_is_free() -> None:

@@ -86,7 +86,7 @@ def test_a_rule_of_its_own_is_honoured(rule: str, tmp_path: Path) -> None:
     if rule == "fixed":
         save_model(clf, tmp_path / "m", onnx=True)
         assert agrees(clf, tmp_path / "m" / "model.onnx", new) > 10
-        again = load_model(tmp_path / "m", estimator=base)
+        again = load_model(tmp_path / "m")
         np.testing.assert_array_equal(again.predict(new), clf.predict(new))
 
 

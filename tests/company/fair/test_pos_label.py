@@ -60,7 +60,7 @@ def test_words_are_made_fair_as_numbers_are(notion: str, tmp_path: Path) -> None
     assert "Selected means decision = approve" in str(words.report_)
 
     save_model(words, tmp_path / "m", onnx=True)
-    again = load_model(tmp_path / "m", estimator=words.base_estimator_)
+    again = load_model(tmp_path / "m")
     np.testing.assert_array_equal(again.predict(new), words.predict(new))
     np.testing.assert_array_equal(again.predict_proba(new), proba)
     assert agrees(words, tmp_path / "m" / "model.onnx", new) > 10

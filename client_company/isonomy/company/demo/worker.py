@@ -67,7 +67,7 @@ def train(
         random_state=settings.seed,
     )
     model.fit(features, target, ids=ids)
-    save_model(model, layout.company.folder / "model", base_reference="company/data, refitted")
+    save_model(model, layout.company.folder / "model")
     audits, skipped = list[AuditResult](), ""
     for name, decide in (("before", model.base_estimator_.predict), ("after", model.predict)):
         try:

@@ -7,10 +7,12 @@ from typing import Any
 from isonomy.company.fair.tilt.report import Report
 
 
-def card_json(report: Report, state: dict[str, Any], model_sha256: str) -> dict[str, Any]:
+def card_json(
+    report: Report, base_type: str, queries: list[str], fingerprints: dict[str, str]
+) -> dict[str, Any]:
     """The card's facts. Fingerprints tie it to the files beside it."""
     return {
-        "schema": 2,
+        "schema": 3,
         "strategy": "tilt",
         "notion": report.notion,
         "pos_label": report.pos_label,
@@ -34,14 +36,10 @@ def card_json(report: Report, state: dict[str, Any], model_sha256: str) -> dict[
             "releases_reused": report.reused,
             "delta": report.delta,
             "adjacency": "one person's attribute is replaced",
-            "queries": state["queries"],
+            "queries": queries,
         },
-        "base_model": state["base"],
-        "fingerprints": {
-            "model.json": model_sha256,
-            "arrays.safetensors": state["arrays_sha256"],
-            **({"model.onnx": state["onnx_sha256"]} if state.get("onnx_sha256") else {}),
-        },
+        "base_model": base_type,
+        "fingerprints": fingerprints,
         "notes": list(report.notes),
     }
 
@@ -49,8 +47,7 @@ def card_json(report: Report, state: dict[str, Any], model_sha256: str) -> dict[
 def card_markdown(report: Report, card: dict[str, Any]) -> str:
     """The same for people."""
     facts = [
-        ("Base model", card["base_model"]["type"]),
-        ("Kept at", card["base_model"]["reference"] or "beside this card, or with its owner"),
+        ("Base model", card["base_model"]),
         ("Notion", f"{report.notion}, tolerance {report.tolerance:g}"),
         ("Selected means", f"decision = {report.pos_label}"),
         (

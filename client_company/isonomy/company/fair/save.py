@@ -1,29 +1,32 @@
-"""Save and load a fitted `FairClassifier`: one folder, plain formats.
+"""Save and load a fitted estimator: one folder, no pickle.
 
-    model.json            schema, classes, events, features' codes, report, fingerprints
-    arrays.safetensors    λ, proxy, features' constants
-    card.md, card.json    the model card
-    base.joblib           the base model, only with save_model(..., trust=True)
+    model.json            schema, type, classes, SHA-256 of the files
+    model.skops           the estimator with its base model, without oracle and training rows
+    card.md, card.json    the model card, of a `FairClassifier`
     model.onnx            the whole decision, only with save_model(..., onnx=True)
 
-Loading reads JSON and safetensors and executes nothing. A base model is foreign code: it is loaded
-from base.joblib (a pickle) only with `load_model(..., trust=True)`, or the caller hands it over,
-fitted. model.json and the card name every file of the model with its SHA-256; loading refuses a
-file that is missing or was changed.
+skops writes objects as a tree of types, plain values and arrays. Loading makes only objects of
+known types: skops's list (scikit-learn, numpy, scipy), a few more of scikit-learn, data classes and
+estimators of Isonomy, torch's layers. Another type (LightGBM, XGBoost, a network's class that you
+wrote) is code that loading would import and run: it needs `load_model(..., trust=True)`. model.json
+names every file of the model with its SHA-256; loading refuses a file that is missing or changed.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+import sys
+import zipfile
+from dataclasses import is_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
-from safetensors.numpy import save as array_bytes
+import skops.io
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from isonomy.common.base.documents import parse_json
@@ -31,164 +34,194 @@ from isonomy.common.base.errors import ConfigError, DataError, VerificationError
 from isonomy.common.base.private_files import write_private, write_whole
 from isonomy.company.fair._model_card import card_json, card_markdown
 from isonomy.company.fair.estimator import FairClassifier
-from isonomy.company.fair.inputs.checks import class_numbers
-from isonomy.company.fair.inputs.state import Arrays, pack, unpack
-from isonomy.company.fair.onnx_export import Schema, onnx_bytes
-from isonomy.company.fair.tilt.model import TiltedModel
-from isonomy.company.fair.tilt.report import Report
+from isonomy.company.fair.inputs.copies import LeftOut, WithoutOracle
+from isonomy.company.fair.onnx_export import onnx_bytes
 
-SCHEMA = 3
-MODEL, ARRAYS, BASE = "model.json", "arrays.safetensors", "base.joblib"
-ONNX = "model.onnx"
+SCHEMA = 4
+MODEL, ESTIMATOR, ONNX = "model.json", "model.skops", "model.onnx"
+
+# What fitted estimators hold, and skops leaves to its caller.
+_KNOWN = {
+    "isonomy.company.fair.torch_adapter.small_network",
+    "numpy.dtype",
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
+    "sklearn.compose._column_transformer.make_column_selector",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.feature_selection._univariate_selection.f_classif",
+    "sklearn.metrics._classification.balanced_accuracy_score",
+    "sklearn.metrics._scorer._CurveScorer",
+    "sklearn.metrics._scorer._PassthroughScorer",
+    "sklearn.metrics._scorer._Scorer",
+    "sklearn.model_selection._split.KFold",
+    "sklearn.model_selection._split.StratifiedKFold",
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+    "sklearn.tree._tree.Tree",
+    "sklearn.utils._metadata_requests.MetadataRequest",
+    "sklearn.utils._metadata_requests.MethodMetadataRequest",
+}
 
 
-def save_model(
-    classifier: FairClassifier,
-    folder: str | Path,
-    *,
-    trust: bool = False,
-    base_reference: str = "",
-    onnx: bool = False,
-    X: Any = None,
-) -> Path:
-    """Write a fitted classifier to a new folder.
+def save_model(model: Any, folder: str | Path, *, onnx: bool = False, X: Any = None) -> Path:
+    """Write a fitted estimator of Isonomy to a new folder; returns the folder.
 
-    `trust=True` also writes the base model as a pickle. Otherwise `base_reference` should say
-    where the base model is kept (a registry's name, a path, a hash); it is written down as it is.
-    `onnx=True` also writes the whole decision as ONNX, checked on the rows X (or made-up ones); a
-    model that does not convert is refused before anything is written.
+    Settings that are neither text nor numbers (callbacks, networks before training) are left out.
+    `onnx=True` also writes the whole decision as ONNX, checked on the rows X (or made-up ones).
+    What cannot be written is refused before the folder is made.
     """
-    if not isinstance(classifier, FairClassifier):
+    if not _is_ours(model):
         raise ConfigError(
-            f"save_model writes a FairClassifier; keep a {type(classifier).__name__} with joblib "
-            "or pickle, which leave its oracle out"
+            "save_model writes a FairClassifier, GradientFairClassifier or TorchClassifier; keep "
+            f"a {type(model).__name__} with skops or joblib"
         )
-    check_is_fitted(classifier, "model_")
-    if classifier.model_.retrained and not trust:
-        raise ConfigError(
-            "a model trained with in_training=True needs two networks; save it with trust=True"
-        )
+    check_is_fitted(model)
     folder = Path(folder)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty; give a new folder")
-    exported = onnx_bytes(classifier, X) if onnx else None
-    folder.mkdir(parents=True, exist_ok=True)
-    arrays = Arrays()
-    model = pack(classifier.model_, arrays)
-    write_whole(folder / ARRAYS, array_bytes(arrays))
-    base: dict[str, Any] = {
-        "type": f"{type(classifier.base_estimator_).__module__}."
-        f"{type(classifier.base_estimator_).__qualname__}",
-        "reference": base_reference,
-        "sha256": None,
-    }
-    if trust:  # a pickle runs code when it is loaded: only on the caller's word
-        joblib.dump((classifier.base_estimator_, classifier.fair_estimator_), folder / BASE)
-        base["sha256"] = _sha256(folder / BASE)
-    if exported is not None:
-        write_private(folder / ONNX, exported)
+    files = {ESTIMATOR: _written(model)}
+    if onnx:
+        files[ONNX] = onnx_bytes(model, X)
+    hashes = {name: _sha256(content) for name, content in files.items()}
     state = {
         "schema": SCHEMA,
-        "model": model,
-        "classes": _plain_classes(classifier.classes_),
-        "pos_label": _plain_classes(np.array([classifier.pos_label_]))[0],
-        "columns": int(classifier.n_features_in_),
-        "column_names": [str(n) for n in getattr(classifier, "feature_names_in_", [])],
-        "base": base,
-        "report": pack(classifier.report_, arrays),
-        "queries": list(classifier.releases_.queries) if classifier.releases_ else [],
-        "arrays_sha256": _sha256(folder / ARRAYS),
-        "schema_of_columns": pack(classifier.schema_, arrays),
-        "onnx_sha256": _sha256(folder / ONNX) if exported is not None else None,
+        "type": _type_name(model),
+        "classes": _plain_classes(model.classes_),
+        "files": hashes,
     }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_private(folder / name, content)
     write_private(folder / MODEL, _json(state))
-    card = card_json(classifier.report_, state, _sha256(folder / MODEL))
-    write_whole(folder / "card.json", _json(card))
-    write_whole(folder / "card.md", (card_markdown(classifier.report_, card) + "\n").encode())
+    if isinstance(model, FairClassifier):
+        fingerprints = {MODEL: _sha256(_json(state)), **hashes}
+        queries = list(model.releases_.queries) if model.releases_ else []
+        card = card_json(model.report_, _type_name(model.base_estimator_), queries, fingerprints)
+        write_whole(folder / "card.json", _json(card))
+        write_whole(folder / "card.md", (card_markdown(model.report_, card) + "\n").encode())
     return folder
 
 
-def load_model(folder: str | Path, *, estimator: Any = None, trust: bool = False) -> FairClassifier:
-    """Read a saved classifier. It predicts; `frontier` and `at` need the training rows.
+def load_model(folder: str | Path, *, trust: bool = False) -> Any:
+    """Read a saved estimator. It predicts; `frontier` and `at` need the training rows.
 
-    Give the fitted base model as `estimator`, or `trust=True` to unpickle the one in the folder:
-    do that only for folders that you made yourself, a pickle can run any code.
+    `trust=True` also makes objects of types that are not known here, which can run any code: say
+    it only for folders that you wrote yourself.
     """
     folder = Path(folder)
-    state = _read_state(folder)
-    classifier = FairClassifier(estimator)
+    content = _checked_files(folder)[ESTIMATOR]
+    path = folder / ESTIMATOR
     try:
-        # Every fingerprint is checked before a file's content is used.
-        if _sha256(folder / ARRAYS) != state["arrays_sha256"]:
-            raise VerificationError(f"{folder / ARRAYS} is not the file that {MODEL} describes")
-        _check_onnx(folder, state)
-        arrays = load_file(folder / ARRAYS)
-        classifier.base_estimator_, classifier.fair_estimator_ = _base(
-            folder, state["base"], estimator, trust
-        )
-        classifier.model_ = unpack(TiltedModel, state["model"], arrays)
-        classifier.cut_ = classifier.model_.cut
-        classifier.report_ = unpack(Report, state["report"], arrays)
-        classes = class_numbers(state["classes"], len(state["classes"]), state["pos_label"])
-        classifier.pos_label, classifier.pos_label_ = state["pos_label"], classes.pos_label
-        classifier.classes_, classifier.class_order_ = classes.listed, classes.order
-        classifier.n_features_in_ = int(state["columns"])
-        if state["column_names"]:
-            classifier.feature_names_in_ = np.array(state["column_names"], dtype=object)
-        classifier.schema_ = unpack(Schema, state["schema_of_columns"], arrays)
-        classifier.model_.check(len(classifier.classes_))
-    except SafetensorError as error:
-        raise DataError(f"{folder / ARRAYS} is not a safetensors file") from error
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise DataError(f"{folder / MODEL} lacks or garbles a field: {error}") from error
-    classifier.releases_, classifier._outcome = None, None
-    fitted_for = getattr(classifier.base_estimator_, "classes_", classifier.classes_)
-    if [str(c) for c in fitted_for] != [str(c) for c in classifier.classes_]:
-        raise ConfigError("this estimator was fitted for other classes than the saved model")
-    return classifier
+        types = skops.io.get_untrusted_types(data=content)
+        unknown = sorted(name for name in types if not _is_known(name))
+        if unknown and not trust:
+            raise ConfigError(
+                f"{path} holds objects of {', '.join(unknown)}. Loading them can run code: if you "
+                "wrote this folder yourself, say load_model(folder, trust=True)"
+            )
+        model = skops.io.loads(content, trusted=types)
+        if not _is_ours(model):
+            raise DataError(f"{path} holds no estimator of Isonomy")
+        check_is_fitted(model)
+        if isinstance(model, FairClassifier):
+            model.model_.check(len(model.classes_))
+    except ImportError as error:
+        raise ConfigError(f"{path} needs a package that is not installed: {error}") from error
+    except (ConfigError, DataError):
+        raise
+    except Exception as error:  # a changed file can fail anywhere in foreign code
+        raise DataError(f"{path} lacks or garbles a part: {error}") from error
+    return model
 
 
-def _check_onnx(folder: Path, state: dict[str, Any]) -> None:
-    """The ONNX file is what was saved with this model, or there is none on either side."""
-    expected = state["onnx_sha256"]
-    if expected is None:
-        if (folder / ONNX).exists():
-            raise VerificationError(f"{folder / ONNX} does not belong to this model")
-    elif not (folder / ONNX).exists() or _sha256(folder / ONNX) != expected:
-        raise VerificationError(f"{folder / ONNX} is not the file that {MODEL} describes")
-
-
-def _base(folder: Path, base: dict[str, Any], estimator: Any, trust: bool) -> tuple[Any, Any]:
-    """The base model and the model that decides: the same object unless it was retrained."""
-    if estimator is not None:
-        check_is_fitted(estimator)
-        return estimator, estimator
-    if not trust:
-        where = f" ({base['reference']})" if base.get("reference") else ""
-        raise ConfigError(
-            f"give the fitted base model{where} as estimator=…, or trust=True to unpickle the one "
-            "in the folder; a pickle can run any code, so trust only what you saved yourself"
-        )
-    if not base.get("sha256") or not (folder / BASE).exists():
-        raise ConfigError(
-            "this folder holds no base model: it was saved without trust=True. Give it as "
-            "estimator=…, fitted"
-        )
-    if _sha256(folder / BASE) != base["sha256"]:
-        raise VerificationError(f"{folder / BASE} is not the file that {MODEL} describes")
-    first, second = joblib.load(folder / BASE)
-    return first, second
-
-
-def _read_state(folder: Path) -> dict[str, Any]:
+def _written(model: Any) -> bytes:
+    """The estimator as skops, read back once: some objects fail only then."""
+    model = _portable(model)
     try:
-        state = parse_json((folder / MODEL).read_bytes(), folder / MODEL)
-    except OSError as error:
-        raise DataError(f"{folder / MODEL} cannot be read") from error
+        content: bytes = skops.io.dumps(model, compression=zipfile.ZIP_DEFLATED)
+        skops.io.loads(content, trusted=skops.io.get_untrusted_types(data=content))
+    except Exception as error:  # skops and foreign objects raise many kinds
+        raise ConfigError(
+            f"skops cannot write this {type(model).__name__}: {error}. joblib.dump keeps it, as a "
+            "pickle; it leaves the oracle out"
+        ) from error
+    return content
+
+
+def _portable(model: Any) -> Any:
+    """A shallow copy without oracle, training rows and settings that are no plain values."""
+    other = copy.copy(model)
+    if isinstance(other, FairClassifier):
+        other.estimator = other.base_estimator_
+        other.releases = other.releases_ = other._outcome = None
+    for name, value in other.get_params(deep=False).items():
+        if name != "estimator" and not _is_plain(value):
+            setattr(other, name, LeftOut(name))
+    return other
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _is_ours(model: Any) -> bool:
+    """Without importing torch, which takes seconds: who has such a model has imported it."""
+    adapter = sys.modules.get("isonomy.company.fair.torch_adapter")
+    torch_model = adapter is not None and isinstance(model, adapter.TorchClassifier)
+    return isinstance(model, WithoutOracle) or torch_model
+
+
+def _is_known(name: str) -> bool:
+    """Whether a type only holds values. A prefix would not do: it lets functions be called."""
+    if name in _KNOWN:
+        return True
+    module, _, last = name.rpartition(".")
+    if module.startswith("isonomy."):
+        kind = getattr(import_module(module), last, None)
+        estimator = isinstance(kind, type) and issubclass(kind, BaseEstimator | LeftOut)
+        return estimator or is_dataclass(kind)
+    if module.startswith("torch.nn.modules."):
+        from torch import nn
+
+        kind = getattr(nn, last, None)
+        return isinstance(kind, type) and issubclass(kind, nn.Module)
+    return False
+
+
+def _checked_files(folder: Path) -> dict[str, bytes]:
+    """The model's files, each as model.json describes it, or an error that names the file."""
+    path = folder / MODEL
+    state = parse_json(_read(path), path)
     if not isinstance(state, dict) or state.get("schema") != SCHEMA:
         schema = state.get("schema") if isinstance(state, dict) else None
-        raise ConfigError(f"{folder / MODEL} has schema {schema!r}; this version reads {SCHEMA}")
-    return state
+        raise ConfigError(f"{path} has schema {schema!r}; this version reads {SCHEMA}")
+    hashes = state.get("files")
+    if not isinstance(hashes, dict) or ESTIMATOR not in hashes or hashes.keys() - {ESTIMATOR, ONNX}:
+        raise DataError(f"{path} lacks or garbles the list of files")
+    if ONNX not in hashes and (folder / ONNX).exists():
+        raise VerificationError(f"{folder / ONNX} does not belong to this model")
+    missing = [name for name in hashes if not (folder / name).exists()]
+    if missing:
+        raise VerificationError(f"{folder / missing[0]} is missing, and {MODEL} describes it")
+    files = {name: _read(folder / name) for name in hashes}
+    for name, content in files.items():
+        if _sha256(content) != hashes[name]:
+            raise VerificationError(f"{folder / name} is not the file that {MODEL} describes")
+    return files
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read") from error
+
+
+def _type_name(model: Any) -> str:
+    return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 def _json(content: dict[str, Any]) -> bytes:
@@ -196,14 +229,11 @@ def _json(content: dict[str, Any]) -> bytes:
 
 
 def _plain_classes(classes: Any) -> list[Any]:
-    plain = classes.tolist()
+    plain = np.asarray(classes).tolist()
     if not all(isinstance(c, str | int | float | bool) for c in plain):
         raise ConfigError("only text, integer, float and boolean classes can be saved")
     return list(plain)
 
 
-def _sha256(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read") from error
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -26,6 +26,7 @@ from torch import nn
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.company.fair.inputs.columns import ColumnCoder
+from isonomy.company.fair.torch_states import PlainModules
 
 Floats = NDArray[np.float64]
 Penalty = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # (logits, row numbers) -> scalar
@@ -36,7 +37,7 @@ def small_network(inputs: int, outputs: int) -> nn.Module:
     return nn.Sequential(nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, outputs))
 
 
-class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class TorchClassifier(PlainModules, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """scikit-learn's interface around a module, or a function (inputs, outputs) -> nn.Module."""
 
     def __init__(

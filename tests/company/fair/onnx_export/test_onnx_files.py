@@ -151,7 +151,7 @@ def test_the_card_names_the_onnx_file(saved: Any) -> None:
 
 def test_a_changed_missing_or_foreign_onnx_file_is_refused(saved: Any, tmp_path: Path) -> None:
     clf, _, folder = saved
-    load_model(folder, estimator=clf.base_estimator_)
+    load_model(folder)
     changed = copied(folder, tmp_path / "changed")
     content = bytearray((changed / "model.onnx").read_bytes())
     content[len(content) // 2] ^= 1
@@ -162,12 +162,12 @@ def test_a_changed_missing_or_foreign_onnx_file_is_refused(saved: Any, tmp_path:
     (foreign / "model.onnx").write_bytes((folder / "model.onnx").read_bytes())
     for broken in (changed, missing, foreign):
         with pytest.raises(VerificationError, match=r"model\.onnx"):
-            load_model(broken, estimator=clf.base_estimator_)
+            load_model(broken)
 
 
 def test_a_loaded_model_exports_the_same_file(saved: Any, tmp_path: Path) -> None:
     clf, X, folder = saved
-    again = load_model(folder, estimator=clf.base_estimator_)
+    again = load_model(folder)
     assert again.schema_ == Schema.of(X)
     assert onnx_bytes(again) == (folder / "model.onnx").read_bytes()
     path = export(again, tmp_path / "m.onnx", X)

@@ -22,10 +22,13 @@ _REQUESTS = ("_metadata_request", "_sklearn_output_config")  # what scikit-learn
 
 
 class LeftOut:
-    """Stands in a copy where the oracle was."""
+    """Stands in a copy where the oracle was, and in a file where another setting was."""
+
+    def __init__(self, setting: str = "oracle") -> None:
+        self.setting = setting
 
     def __repr__(self) -> str:
-        return "<left out of copies: set_params(oracle=…)>"
+        return f"<left out of copies: set_params({self.setting}=…)>"
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{name}: {RECIPE}")

@@ -48,6 +48,7 @@ from isonomy.company.fair.inputs.checks import (
 )
 from isonomy.company.fair.inputs.columns import ColumnCoder
 from isonomy.company.fair.inputs.copies import WithoutOracle
+from isonomy.company.fair.torch_states import PlainModules
 from isonomy.company.gradient.fermi.fermi import DpFermi, DpSgda
 from isonomy.company.gradient.pf_ld.f_ld import FLD
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD
@@ -121,7 +122,7 @@ GRADIENT_STRATEGIES: dict[str, type[Any]] = {
 }
 
 
-class GradientFairClassifier(WithoutOracle, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class GradientFairClassifier(PlainModules, WithoutOracle, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A torch classifier trained fair to groups whose members it never sees.
 
     | parameter | meaning |
