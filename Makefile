@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
-.PHONY: install lock sbom licences docs-pictures demo demo-docker test test-slow test-faults fuzz matrix check lint types contracts format proto bench build clean help
+.PHONY: install lock sbom licences docs-pictures demo demo-docker test test-slow test-faults test-machines fuzz matrix check lint types contracts format proto bench build clean help
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -39,6 +39,9 @@ test-slow: $(STAMP) ## the long campaigns: a million people, thousands of kills
 
 test-faults: $(STAMP) ## kill each party at each step, exhaust the relay
 	$(BIN)/python -m pytest -m 'slow or not slow' -n 1 tests/common/session/test_session_faults.py tests/common/ledger/test_ledger_kill.py tests/server/relay/test_relay_exhaustion.py
+
+test-machines: $(STAMP) ## three machines in network namespaces, with a cut cable and a power cut (root)
+	$(BIN)/python -m pytest -m 'slow or not slow' -n 0 tests/e2e/test_three_machines.py
 
 fuzz: $(STAMP)   ## mutants for every parser, ten minutes (SECONDS_EACH=14)
 	$(BIN)/python -W ignore tests/fuzz/run.py --seconds-each $(or $(SECONDS_EACH),14) --keep

@@ -12,20 +12,20 @@ import typer
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.command_line import CommandLine, confirm, prompt
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.base.private_files import private_folder, read_secret, write_whole
+from isonomy.common.base.private_files import read_secret
 from isonomy.common.keys.certificates import (
     NODE,
-    SERVER,
     Authority,
     Request,
     authority_fingerprint,
-    issue,
     sign_request,
 )
 from isonomy.common.keys.certificates import renew as renew_certificate
-from isonomy.common.keys.identity import Identity
+from isonomy.common.kits.install import UNITS, start_units
+from isonomy.common.kits.request import KitRequest
 from isonomy.server.config import ServerConfig
 from isonomy.server.flower.operator import ask
+from isonomy.server.setup import Address, make_home, make_kits, server_units
 
 app = CommandLine(
     help="The server of Isonomy: company and regulator meet here. It sees ciphertexts, sizes and "
@@ -68,17 +68,62 @@ def init(
     if (home / "server.toml").exists():
         raise ConfigError(f"{home}/server.toml exists already; a server is set up once")
     signer = Authority.create(authority, _passphrase(passphrase_file, new=True))
-    private_folder(home, home=True)
-    issue(signer, home / "tls", name, SERVER, [name], ip or [])
-    Identity.generate().save(home / "token.key")
-    text = (
-        f'name = "{name}"\n\n[door]\nhost = "{host}"\nport = {door_port}\n\n'
-        f'[relay]\nhost = "{host}"\nport = {relay_port}\nadvertise = "{advertise or name}"\n'
-    )
-    write_whole(home / "server.toml", text.encode())
-    ServerConfig.load(home / "server.toml")
+    address = Address(name, host, door_port, relay_port, advertise or name)
+    make_home(home, signer, address, ip or [])
     typer.echo(f"made {home}/server.toml, and the authority in {authority}")
     typer.echo(f"authority: {authority_fingerprint(authority / 'ca.pem')}")
+
+
+@app.command()
+def kit(
+    requests: Annotated[list[Path], typer.Argument(help="NAME.request of each party.")],
+    home: Annotated[Path, typer.Option(help="The server's home; made if it is not there.")],
+    authority: AuthorityFolder,
+    name: Annotated[str, typer.Option(help="Host name that certificates and plans carry.")],
+    ip: Annotated[list[str] | None, typer.Option(help="Also valid for this address.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the kits.")] = Path(),
+    start: Annotated[
+        bool, typer.Option("--start", help="Install the server's service and start it, as root.")
+    ] = False,
+    units: Annotated[Path, typer.Option(help="Where systemd looks for units.")] = UNITS,
+    yes: Annotated[bool, typer.Option("--yes", help="Sign without asking.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Take new node keys in place of those registered.")
+    ] = False,
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Make one kit per party from their requests, and the server's home: all of the set-up at once.
+
+    Run it on the server. A kit holds certificates, the other parties' cards, services, a compose
+    file and that party's steps, signed by the authority; nothing in it is secret. Compare each
+    request's fingerprint with what the party reads out. Afterwards keep the authority's folder
+    elsewhere: the server never needs it. To renew certificates, make the kits again.
+
+    \b
+    Examples:
+    isonomy-server kit company.request regulator.request --home /srv/isonomy \\
+        --authority authority --name server.example.org -o kits --start
+    """
+    loaded = [KitRequest.load(path) for path in requests]
+    names = [each.card.name for each in loaded]
+    if len(set(names)) < len(names) or sum(e.card.role == "regulator" for e in loaded) != 1:
+        raise ConfigError("a federation has one regulator and its companies, each with its name")
+    for each in loaded:  # all questions first: a "no" changes nothing
+        question = f"Make a kit for {each.card.name} ({each.card.role}), {each.fingerprint}?"
+        confirm(question, yes=yes)
+    is_new = not (authority / "ca.key").exists()
+    passphrase = _passphrase(passphrase_file, new=is_new)
+    signer = (Authority.create if is_new else Authority.open)(authority, passphrase)
+    if not (home / "server.toml").exists():
+        make_home(home, signer, Address(name, advertise=name), ip or [])
+    config = ServerConfig.load(home / "server.toml")
+    if config.name != name:
+        raise ConfigError(f"the server in {home} is {config.name!r}, not {name!r}")
+    for path in make_kits(config, signer, loaded, output, replace=replace):
+        typer.echo(f"made {path}", err=True)
+    typer.echo(f"authority: {authority_fingerprint(authority / 'ca.pem')}", err=True)
+    if start:
+        typer.echo(start_units(server_units(config.home), units), err=True)
 
 
 @app.command()

@@ -46,9 +46,15 @@ class FakeGrid:
     online: dict[str, int]
     sent: list[tuple[int, Any]] = field(default_factory=list)
     replies: list[Any] = field(default_factory=list)
+    activated_at: dict[str, str] = field(default_factory=dict)
 
     def get_nodes(self) -> list[Any]:
-        return [SimpleNamespace(name=name, node_id=own) for name, own in self.online.items()]
+        return [
+            SimpleNamespace(
+                name=name, node_id=number, last_activated_at=self.activated_at.get(name, "")
+            )
+            for name, number in self.online.items()
+        ]
 
     def push_messages(self, messages: Iterable[Any]) -> list[str]:
         ids = []
@@ -144,6 +150,22 @@ def test_a_node_that_never_comes_online_is_named(clock: Clock) -> None:
     with pytest.raises(PartyTimeout, match="regulator"):
         waiting.gather()
     assert grid.sent == []
+
+
+def test_a_node_that_was_started_again_gets_a_new_ticket(clock: Clock) -> None:
+    grid = FakeGrid(BOTH)
+    running = conductor(grid, clock)
+    running.gather()
+    assert running.step()
+    assert len(grid.sent) == 2
+    grid.activated_at["regulator"] = "later"
+    assert running.step()
+    assert [node for node, _ in grid.sent] == [7, 8, 8]
+    assert running.step()
+    assert len(grid.sent) == 3  # once
+    grid.reply(1, 0)
+    grid.reply(3, 0)
+    assert not running.step()
 
 
 def test_all_done_is_the_end(clock: Clock) -> None:

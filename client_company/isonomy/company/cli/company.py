@@ -18,6 +18,9 @@ from isonomy.common.base.private_files import private_folder
 from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.certificates import Request, authority_fingerprint, install, make_request
 from isonomy.common.keys.party import Card, PartyKeys, fingerprint
+from isonomy.common.kits.command import NodeFolder, install_command
+from isonomy.common.kits.install import installed_cards, installed_facts
+from isonomy.common.kits.request import make_request_file
 from isonomy.common.node.command import node, node_request
 from isonomy.company.cli import audits
 from isonomy.company.cli.align import align, alignment
@@ -49,14 +52,23 @@ app.command()(head)
 def keys(
     name: Annotated[str, typer.Option(help="The company's name, as plans will call it.")],
     home: HomeFolder = HOME,
+    node_folder: NodeFolder = None,
 ) -> None:
     """Make this company's keys, once. They are never overwritten.
 
-    Hand keys/card.json to whoever writes the plan, and compare the fingerprint by telephone.
+    With --node, all of its TLS keys are made too, and NAME.request for the server's operator, who
+    answers with a kit. As root, it also makes the two users that own the folders. Compare the
+    fingerprint by telephone.
     """
     company = Home(private_folder(home, home=True))
-    card = PartyKeys.create(company.keys_folder, name, "company").card()
-    print_json(card=str(company.keys_folder / "card.json"), fingerprint=fingerprint(card))
+    party = PartyKeys.create(company.keys_folder, name, "company")
+    card = company.keys_folder / "card.json"
+    facts = {"card": str(card), "fingerprint": fingerprint(party.card())}
+    if node_folder is not None:
+        path = Path(f"{name}.request")
+        request = make_request_file(party, home, node_folder, path)
+        facts |= {"request": str(path), "request_fingerprint": request.fingerprint}
+    print_json(**facts)
 
 
 @app.command("tls-request")
@@ -95,15 +107,19 @@ def show_fingerprint(
 
 @app.command()
 def plan(
-    regulator: Annotated[Path, typer.Option(help="The regulator's card.json.")],
     people: Annotated[Path, typer.Option(help="Ids of this company's people, one per line.")],
-    relay: Annotated[str, typer.Option(help="The server's name, as in its certificate.")],
     attribute: Annotated[
         list[str], typer.Option(help="NAME=LABEL,LABEL[,…] as the regulator declares it.")
     ],
     epsilon: Annotated[str, typer.Option(help="Privacy budget of every person's attribute.")],
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("plan.json"),
     home: HomeFolder = HOME,
+    regulator: Annotated[
+        Path | None, typer.Option(help="The regulator's card.json; without: from the kit.")
+    ] = None,
+    relay: Annotated[
+        str, typer.Option(help="The server's name, as in its certificate; without: from the kit.")
+    ] = "",
     delta: Annotated[str, typer.Option(help="The δ of (ε, δ).")] = "1e-6",
     notion: Annotated[str, typer.Option(help="Fairness notion.")] = "demographic_parity",
     strategy: Annotated[str, typer.Option(help="How the model is made fair.")] = "tilt",
@@ -138,21 +154,30 @@ def plan(
             help="Promise that whole records are protected; only runs that do so are possible.",
         ),
     ] = False,
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Approve it for this company in the same breath.")
+    ] = False,
+    yes: YesOption = False,
 ) -> None:
     """Write a plan for all owners to approve, the list of its people, and its public part.
 
     The plan is fixed once written: its hash covers every byte. Without an auditor nobody inspects,
     and a company that sends other rows than it should is not caught; the plan says so.
     """
+    facts = installed_facts(home)
+    relay = relay or (facts.server if facts else "")
+    if not relay:
+        raise ConfigError("name the server with --relay: no kit in this home says it")
+    regulator_card = Card.load(regulator) if regulator else _regulator_of_kit(home)
     companies = [(Home(home).keys().card(), read_people(people))]
     for entry in other or []:
         card, _, ids = entry.partition("=")
         companies.append((Card.load(Path(card)), read_people(Path(ids))))
-    auditor, auditor_signing = auditor_keys(auditor, Card.load(regulator))
+    auditor, auditor_signing = auditor_keys(auditor, regulator_card)
     agreement, cohort = make_plan(
         name=name,
         companies=companies,
-        regulator=Card.load(regulator),
+        regulator=regulator_card,
         relay_name=relay,
         groups=dict(_attribute(text) for text in attribute),
         notion=notion,
@@ -172,7 +197,16 @@ def plan(
     files = write_plan(agreement, cohort, output)
     typer.echo(agreement.describe(), err=True)
     paths = {name: str(path) for name, path in vars(files).items()}
+    if approve:
+        paths["signature"] = str(_approve(agreement, output, files.people, home, yes))
     print_json(**paths, hash=agreement.hash.hex())
+
+
+def _regulator_of_kit(home: Path) -> Card:
+    cards = [card for card in installed_cards(home) if card.role == "regulator"]
+    if len(cards) != 1:
+        raise ConfigError("name the regulator's card with --regulator: no kit in this home has it")
+    return cards[0]
 
 
 def _about(texts: list[str]) -> dict[str, str] | None:
@@ -201,6 +235,15 @@ def approve(
     """
     loaded = _KINDS.get(kind_of(plan_file), Plan).load(plan_file)
     typer.echo(loaded.describe(), err=True)
+    people = people or PlanFiles.beside(plan_file).people
+    signature = _approve(loaded, plan_file, people, home, yes)
+    print_json(approved=loaded.hash.hex(), signature=str(signature))
+
+
+def _approve(
+    loaded: Plan | AlignmentPlan | FewShotPlan, plan_file: Path, people: Path, home: Path, yes: bool
+) -> Path:
+    """Ask, approve and sign; returns the signature's path."""
     typer.echo(f"  {loaded.regulator.name}: {fingerprint(loaded.regulator)}", err=True)
     confirm(f"Approve this {loaded.word}?", yes)
     company = Home(home)
@@ -209,12 +252,11 @@ def approve(
     elif isinstance(loaded, AlignmentPlan):
         company.alignments.approve(loaded, company.keys())
     else:
-        cohort = read_people(people or PlanFiles.beside(plan_file).people)
-        company.approvals.approve(loaded, cohort, company.keys())
-    signature = sign_agreement(loaded, plan_file, company.keys())
-    print_json(approved=loaded.hash.hex(), signature=str(signature))
+        company.approvals.approve(loaded, read_people(people), company.keys())
+    return sign_agreement(loaded, plan_file, company.keys())
 
 
+app.command("install")(install_command)
 app.command()(node)
 app.command("node-request")(node_request)
 app.command()(audits.audit)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib.metadata import version as installed_version
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from isonomy.common.base.command_line import CommandLine
+from isonomy.common.kits.command import preflight
 from isonomy.company.cli import bench, few_shot
 from isonomy.company.cli.benchmark import benchmark
 from isonomy.company.cli.demo import demo
@@ -23,6 +27,14 @@ app.add_typer(few_shot.app, name="few-shot")
 app.command()(benchmark)
 app.command()(demo)
 app.command()(simulate)
+app.command()(preflight)
+
+
+@app.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+def kit(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    """Make kits for the parties of a federation, as the server's operator: `isonomy-server kit`."""
+    program = Path(sys.executable).with_name("isonomy-server")
+    os.execv(program, [program.name, "kit", *(arguments or ["--help"])])  # noqa: S606
 
 
 def _print_version(value: bool) -> None:

@@ -13,6 +13,10 @@ import typer
 from isonomy.common.base.command_line import prompt
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.keys.certificates import Request
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.kits.accounts import DATA, GROUP, give_home, is_root
+from isonomy.common.kits.command import NodeFolder
+from isonomy.common.kits.request import make_request_file
 from isonomy.common.people.cohort import with_not_stated, written_as
 from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, open_vault, say
 from isonomy.regulator.config.config import DEFAULT_COHORT, RegulatorConfig
@@ -54,16 +58,25 @@ def init(
         list[Path] | None,
         typer.Option(help="Keep a copy of witness.json here, on another disk; repeatable."),
     ] = None,
+    node_folder: NodeFolder = None,
+    people: Annotated[
+        Path | None, typer.Option(help="Enroll the people of this file too, as `enroll` does.")
+    ] = None,
+    id_column: Annotated[str, typer.Option("--id", help="Its column with the ids.")] = "id",
     as_json: Json = False,
 ) -> None:
     """Make a home folder: keys, TLS request, an empty vault, and the policy with comments.
 
     Read and change the policy (regulator.toml) before the first approval: then the ledger is
-    opened with its total, which can never be raised.
+    opened with its total, which can never be raised. With --node, the Flower node's key is made
+    too, and NAME.request for the server's operator, who answers with a kit; as root, also the two
+    users that own the folders.
 
     \b
     Examples:
     isonomy-regulator init /srv/regulator --groups sex=female,male --epsilon 2
+    isonomy-regulator init /srv/regulator --groups sex=female,male --people people.csv \\
+        --id customer --node /srv/node --unlock-file /root/vault.key
     """
     if not witness and unlock_file is None and sys.stdin.isatty():
         question = "A file on another disk for a copy of the ledger's witness (empty: none)"
@@ -75,7 +88,7 @@ def init(
         epsilon=epsilon,
         delta=delta,
         groups=parse_groups(groups or [], complete or []),
-        group=group,
+        group=group or (GROUP if node_folder is not None and is_root() else None),
         unlock_file=unlock_file,
         witness_copies=witness or (),
     )
@@ -95,7 +108,21 @@ def init(
         f"Next: isonomy-regulator enroll FILE --id COLUMN --attribute COLUMN --home {files.home}",
     ]
     fields = {**asdict(files), "tls_fingerprint": tls}
+    if node_folder is not None:
+        request_file = Path(f"{name}.request")
+        keys = PartyKeys.load(files.card.parent)
+        request = make_request_file(keys, files.home, node_folder, request_file)
+        fields |= {"request": str(request_file), "request_fingerprint": request.fingerprint}
+        lines[-1] = (
+            f"Next: send {request_file} to the server's operator, and read out its fingerprint:\n"
+            f"  {request.fingerprint}"
+        )
     emit("init", fields, "\n".join(lines), as_json=as_json)
+    if people is not None:  # last: if the file is bad, only `enroll` has to be repeated
+        attributes = list(parse_groups(groups or [], complete or []))
+        enroll(people, attributes, id_column=id_column, home=home, unlock_file=unlock_file)
+        if is_root() and node_folder is not None:
+            give_home(files.home, DATA)
 
 
 def enroll(

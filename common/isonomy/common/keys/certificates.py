@@ -37,7 +37,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from isonomy.common.base.canonical import hash_bytes
-from isonomy.common.base.errors import CertificateError, ConfigError
+from isonomy.common.base.errors import CertificateError, ConfigError, VerificationError
 from isonomy.common.base.private_files import create_private, private_folder, write_whole
 from isonomy.common.keys.party import PARTY_NAME
 
@@ -47,6 +47,7 @@ MAX_PEM_BYTES = 1 << 16
 MIN_PASSPHRASE_CHARS = 12
 SCRYPT_LOG_N = 17  # 128 MiB and a third of a second for each guess at the passphrase
 PARTIES, NODE, SERVER = ("company", "regulator"), "node", "server"
+_KIT = b"isonomy/kit/v1\0"
 _CURVES = ("secp256r1", "secp384r1")
 _UNREADABLE = (
     *(ValueError, TypeError, UnsupportedAlgorithm),
@@ -120,6 +121,10 @@ class Authority:
             raise CertificateError(f"{folder / 'ca.key'} is not an elliptic-curve key")
         return cls(ca, key)
 
+    def sign(self, message: bytes) -> bytes:
+        """Sign the list of a kit's files. No certificate begins with the same bytes."""
+        return self.key.sign(_KIT + message, ec.ECDSA(hashes.SHA256()))
+
 
 def _sealing_key(certificate: x509.Certificate, passphrase: str) -> bytes:
     """Return what the key file is encrypted with.
@@ -129,6 +134,15 @@ def _sealing_key(certificate: x509.Certificate, passphrase: str) -> bytes:
     """
     scrypt = Scrypt(_key_hash(certificate.public_key()), 32, n=1 << SCRYPT_LOG_N, r=8, p=1)
     return scrypt.derive(passphrase.encode()).hex().encode()
+
+
+def verify_by_authority(ca: bytes, message: bytes, signature: bytes) -> None:
+    """Raise VerificationError unless the authority of this certificate signed the message."""
+    public: Any = _load_certificate(Path("ca.pem"), ca).public_key()
+    try:
+        public.verify(signature, _KIT + message, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        raise VerificationError("the authority's signature does not fit these files") from None
 
 
 def issue(
@@ -236,8 +250,13 @@ class Request:
     @classmethod
     def load(cls, path: Path) -> Request:
         """Total: whatever the file holds, a request or a CertificateError."""
+        return cls.parse(_read(path), path)
+
+    @classmethod
+    def parse(cls, pem: bytes, path: Path) -> Request:
+        """Read a request from bytes, which came in that file. Total, as `load`."""
         try:
-            request = x509.load_pem_x509_csr(_read(path))
+            request = x509.load_pem_x509_csr(pem)
             public, genuine = request.public_key(), request.is_signature_valid
             subject = request.subject
         except _UNREADABLE:
@@ -261,8 +280,14 @@ def sign_request(authority: Authority, request: Request, folder: Path) -> TlsFil
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = TlsFiles.of(folder)
-    _certify(authority, files, request.public, _subject(request.name, request.role), [])
+    write_whole(files.cert, certify(authority, request))
+    write_whole(files.ca, authority.ca)
     return files
+
+
+def certify(authority: Authority, request: Request) -> bytes:
+    """Return the certificate for a request, in PEM form."""
+    return _certificate(authority, request.public, _subject(request.name, request.role), [])
 
 
 def install(folder: Path, certificate: Path, ca: Path) -> TlsFiles:
@@ -293,6 +318,11 @@ def _check_issuer(certificate: x509.Certificate, issuer: x509.Certificate, path:
         certificate.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature):
         raise CertificateError(f"{path} was not issued by this authority") from None
+
+
+def spoken_authority(ca: bytes) -> str:
+    """Return the same for a certificate in bytes."""
+    return _spoken(_load_certificate(Path("ca.pem"), ca).public_key())
 
 
 def authority_fingerprint(ca: Path) -> str:
@@ -339,6 +369,14 @@ def _certify(
     subject: x509.Name,
     names: Sequence[x509.GeneralName],
 ) -> None:
+    write_whole(files.cert, _certificate(authority, public, subject, names))
+    write_whole(files.ca, authority.ca)
+
+
+def _certificate(
+    authority: Authority, public: Any, subject: x509.Name, names: Sequence[x509.GeneralName]
+) -> bytes:
+    """Return a certificate in PEM form: a server's if it has names, else a client's."""
     ca = _load_certificate(Path("ca.pem"), authority.ca)
     usage = ExtendedKeyUsageOID.SERVER_AUTH if names else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
@@ -349,8 +387,7 @@ def _certify(
     )
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    write_whole(files.cert, _pem(builder.sign(authority.key, hashes.SHA256())))
-    write_whole(files.ca, authority.ca)
+    return _pem(builder.sign(authority.key, hashes.SHA256()))
 
 
 def _builder(issuer: x509.Name, subject: x509.Name, public: Any, days: int) -> Any:

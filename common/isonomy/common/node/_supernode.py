@@ -101,7 +101,13 @@ class SuperNode:
         refused_at, pause_s = 0.0, PAUSES_S[0]
         while not self._stopped.is_set():
             try:
+                if not self._node.node_id:
+                    # A node that was killed is still online for the server, which waits for its
+                    # reply. Going off and on again tells it that the message was lost.
+                    self._activate()
+                    self._deactivate()
                 self._activate()
+                self._log.info("online")
                 refused_at, pause_s = 0.0, PAUSES_S[0]
                 if not heartbeat.is_running:
                     heartbeat.start()
@@ -120,7 +126,10 @@ class SuperNode:
             self._stopped.wait(pause_s)
             pause_s = min(2 * pause_s, PAUSES_S[1])
         with suppress(httpx.HTTPError):  # else the server notices by itself
-            self._fleet.DeactivateNode(DeactivateNodeRequest(node_id=self._node.node_id))
+            self._deactivate()
+
+    def _deactivate(self) -> None:
+        self._fleet.DeactivateNode(DeactivateNodeRequest(node_id=self._node.node_id))
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopped.set()
@@ -130,7 +139,6 @@ class SuperNode:
             public_key=self._public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
         )
         self._node = Node(node_id=self._fleet.ActivateNode(request).node_id)
-        self._log.info("online")
 
     def _beat(self) -> bool:
         request = SendNodeHeartbeatRequest(

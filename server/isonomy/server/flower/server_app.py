@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,7 @@ class Party:
     summary: dict[str, Any] = field(default_factory=dict)
     sent_at: float = 0.0
     absent_since: float = 0.0
+    activated_at: str = ""  # when its node had come online, as the ticket was sent
 
 
 class Conductor:
@@ -84,10 +85,10 @@ class Conductor:
         self.parties = [Party(card.name, "company") for card in plan.companies]
         self.parties.append(Party(plan.regulator.name, "regulator"))
 
-    def nodes(self) -> dict[str, int]:
-        """Return the ids of the parties' nodes that are online now, by registered name."""
+    def nodes(self) -> dict[str, Any]:
+        """Return the parties' nodes that are online now, by registered name."""
         names = {party.name for party in self.parties}
-        return {node.name: node.node_id for node in self._grid.get_nodes() if node.name in names}
+        return {node.name: node for node in self._grid.get_nodes() if node.name in names}
 
     def gather(self) -> None:
         """(1) Wait for every party's node; then (2) send the tickets."""
@@ -110,7 +111,9 @@ class Conductor:
             party = waiting.get(reply.metadata.reply_to_message_id)
             if party is not None:
                 self._take(party, reply)
-        self._send_again()
+        nodes = self.nodes()
+        self._note_restarts(nodes)
+        self._send_again(nodes)
         waited_s = self._clock() - max(party.sent_at for party in self.parties)
         if min(waited_s, self._relay.unattended_s) > self._join_s:  # nobody replies, nobody is here
             for party in self.parties:
@@ -151,15 +154,15 @@ class Conductor:
             for party in self.failed
         )
 
-    def _send(self, party: Party, node_id: int) -> None:
+    def _send(self, party: Party, node: Any) -> None:
         ticket = self._relay.issue_ticket(party.role, party.name)
         record = ConfigRecord({"json": ticket.to_json().decode(), "wait_s": DAEMON_WAIT_S})
         message = Message(
             content=RecordDict({TICKET: record}),
-            dst_node_id=node_id,
+            dst_node_id=node.node_id,
             message_type="train.session",
         )
-        party.sent_at = self._clock()
+        party.sent_at, party.activated_at = self._clock(), node.last_activated_at
         (party.message_id,) = self._grid.push_messages([message])
         self._log.info("ticket sent", party=party.name)
 
@@ -169,21 +172,32 @@ class Conductor:
         if not reply.has_error():  # an error is Flower's own: the node or its process died
             code, summary = _outcome(reply)
         if code in RETRY:
-            if not party.absent_since or self._clock() - party.sent_at > 2 * DAEMON_WAIT_S:
-                party.absent_since = self._clock()  # it was there in between
-            self._log.warning("party went away", party=party.name, code=code)
+            self._went_away(party, code)
             return
         party.code, party.summary = code, summary
         self._log.info("party ended", party=party.name, code=code)
 
-    def _send_again(self) -> None:
+    def _went_away(self, party: Party, code: int) -> None:
+        party.message_id = ""
+        if not party.absent_since or self._clock() - party.sent_at > 2 * DAEMON_WAIT_S:
+            party.absent_since = self._clock()  # it was there in between
+        self._log.warning("party went away", party=party.name, code=code)
+
+    def _note_restarts(self, nodes: Mapping[str, Any]) -> None:
+        """A node that was started again has lost its message: nobody would ever reply to it."""
+        for party in self.parties:
+            node = nodes.get(party.name)
+            if party.message_id and node and node.last_activated_at != party.activated_at:
+                self._went_away(party, code_of(TransportError("")))
+
+    def _send_again(self, nodes: Mapping[str, Any]) -> None:
         """Give a party that went away a new ticket, until it has been away too long."""
         for party in self.parties:
             if party.message_id or party.code is not None:
                 continue
             if self._clock() - party.absent_since > self._join_s:
                 party.code = code_of(PartyTimeout(""))
-            elif party.name in (nodes := self.nodes()):
+            elif party.name in nodes:
                 self._send(party, nodes[party.name])
 
 

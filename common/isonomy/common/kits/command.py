@@ -1,0 +1,88 @@
+"""The commands `install` of both parties, and `preflight`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isonomy.common.base.command_line import confirm
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.keys.certificates import spoken_authority
+from isonomy.common.keys.party import fingerprint
+from isonomy.common.kits.install import UNITS, install_kit, start_units
+from isonomy.common.kits.kit import Kit
+from isonomy.common.kits.preflight import examine
+
+NodeFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--node", help="A folder for the Flower node's key: also write NAME.request for a kit."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+
+def install_command(
+    kit_file: Annotated[Path, typer.Argument(metavar="KIT", help="NAME.kit.zip.")],
+    home: Annotated[Path, typer.Option(help="This party's home.")],
+    node: Annotated[Path, typer.Option(help="The Flower node's folder.")],
+    start: Annotated[
+        bool, typer.Option("--start", help="Install the services and start them, as root.")
+    ] = False,
+    units: Annotated[Path, typer.Option(help="Where systemd looks for units.")] = UNITS,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Install the kit that the server's operator made for this party.
+
+    The kit's signature is checked, and everything in it hangs on the authority: compare its
+    fingerprint with what the operator reads out. To renew certificates, install a newer kit.
+
+    \b
+    Examples:
+    isonomy-company install company.kit.zip --home /srv/company --node /srv/node --start
+    isonomy-regulator install regulator.kit.zip --home /srv/regulator --node /srv/node --start
+    """
+    kit = Kit.load(kit_file)
+    typer.echo(f"kit of {kit.facts.name} for the server {kit.facts.server}", err=True)
+    for card in kit.cards():
+        typer.echo(f"  {card.name} ({card.role}): {fingerprint(card)}", err=True)
+    authority = spoken_authority(kit.files["ca.pem"])
+    confirm(f"Is the authority {authority}?", yes=yes)
+    install_kit(kit, home.resolve(), node.resolve())
+    typer.echo(f"installed the certificates of {kit.facts.name} and its node", err=True)
+    services = start_units(kit.units(), units) if start else "no service was started"
+    typer.echo(services, err=True)
+    if as_json:
+        facts = {"name": kit.facts.name, "server": kit.facts.server, "authority": authority}
+        typer.echo(json.dumps({"schema": "isonomy/install/v1", **facts, "services": services}))
+
+
+def preflight(
+    home: Annotated[Path, typer.Argument(help="The home of a company, a regulator or a server.")],
+    node: Annotated[Path | None, typer.Option(help="The Flower node's folder.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what will fail on this machine before it fails, and how to mend it. Changes nothing.
+
+    It looks at versions, permissions, the node's group, certificates, disk, ports or proxy, the
+    server's door and both clocks. Run it as root: no single user may read both folders.
+
+    \b
+    Examples:
+    isonomy preflight /srv/company --node /srv/node
+    isonomy preflight /srv/isonomy
+    """
+    findings = examine(home, node)
+    if as_json:
+        rows = [vars(finding) for finding in findings]
+        typer.echo(json.dumps({"schema": "isonomy/preflight/v1", "findings": rows}))
+    for finding in () if as_json else findings:
+        typer.echo(f"{finding.level:4}  {finding.check:12}  {finding.text}")
+        if finding.fix:
+            typer.echo(f"{'':20}-> {finding.fix}")
+    if any(finding.level == "fail" for finding in findings):
+        raise ConfigError("this machine is not ready; the lines that say `fail` tell why")

@@ -1,0 +1,75 @@
+"""Taking a kit into service on a party's machine."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import private_folder, write_whole
+from isonomy.common.keys.certificates import TlsFiles, install, read_issued
+from isonomy.common.keys.party import Card
+from isonomy.common.kits import accounts
+from isonomy.common.kits.kit import Kit, KitFacts
+
+UNITS = Path("/etc/systemd/system")
+FOLDER = "kit"  # below the party's home: kit.json and cards/
+
+
+def install_kit(kit: Kit, home: Path, node: Path) -> None:
+    """Put a checked kit's certificates to their keys, and its facts and cards below the home.
+
+    Everything is checked before the first file changes.
+    """
+    card = Card.load(home / "keys" / "card.json")
+    if (kit.facts.name, kit.facts.role) != (card.name, card.role):
+        raise ConfigError(
+            f"this kit is for {kit.facts.name} ({kit.facts.role}); {home} is of {card.name} "
+            f"({card.role})"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        places = {"tls.pem": home / "tls", "node.pem": node}
+        ca = Path(folder) / "ca.pem"
+        ca.write_bytes(kit.files["ca.pem"])
+        for name, keys in places.items():
+            (Path(folder) / name).write_bytes(kit.files.get(name, b""))
+            read_issued(TlsFiles(ca, Path(folder) / name, TlsFiles.of(keys).key))
+        for name, keys in places.items():
+            install(keys, Path(folder) / name, ca)
+    target = private_folder(home / FOLDER / "cards").parent
+    kit.facts.save(target / "kit.json")
+    for other in kit.cards():
+        other.save(target / "cards" / f"{other.name}.json")
+    if accounts.is_root():  # what root wrote belongs to those who use it
+        accounts.give_home(home, accounts.user_of(home))
+        accounts.give_folder(node, accounts.user_of(node))
+
+
+def installed_facts(home: Path) -> KitFacts | None:
+    """Return what the kit of this home said; None if none was installed."""
+    path = home / FOLDER / "kit.json"
+    return KitFacts.load(path) if path.exists() else None
+
+
+def installed_cards(home: Path) -> list[Card]:
+    """Return the other parties' cards that came with the kit."""
+    return [Card.load(path) for path in sorted((home / FOLDER / "cards").glob("*.json"))]
+
+
+def start_units(units: Mapping[str, str], folder: Path = UNITS) -> str:
+    """Write units and start them by systemd; returns a sentence about what happened."""
+    if not accounts.is_root():
+        raise ConfigError("only root can install services; nothing was started")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in units.items():
+        write_whole(folder / name, text.encode())
+    names = " ".join(units)
+    if not Path("/run/systemd/system").is_dir():
+        return f"wrote {names} to {folder}; systemd does not run here, so nothing was started"
+    for command in (["daemon-reload"], ["enable", *units], ["restart", *units]):
+        done = subprocess.run(["systemctl", *command], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ConfigError(f"systemctl {command[0]} failed: {done.stderr.strip()}")
+    return f"started {names}; `journalctl -u {next(iter(units))}` shows the log"

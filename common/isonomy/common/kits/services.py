@@ -1,0 +1,148 @@
+"""What a kit says: the party's README, its units and its compose file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from isonomy.common.keys.party import Card, fingerprint
+from isonomy.common.kits import accounts
+from isonomy.common.kits._units import compose, unit
+from isonomy.common.kits.request import KitRequest
+
+SOCKETS = {"company": "run/company.sock", "regulator": "run/daemon.sock"}
+
+_HEAD = """\
+# Kit of {name} for the federation at {server}
+
+Nothing in this file is secret; your keys never left your machine. All commands are for the machine
+on which `{name}.request` was made.
+
+1. Call the operator. Compare the authority's fingerprint with what step 2 shows.
+2. As root: `{programs}/isonomy-{role} install {name}.kit.zip --home {home} --node {node} --start`
+   It checks this kit, puts the certificates to their keys and starts {services}.
+   `{programs}/isonomy preflight {home} --node {node}` says at any time what would fail, and why.
+"""
+_REGULATOR = """\
+3. Call {others}. Compare the fingerprint of each:
+{fingerprints}
+4. When a plan comes, read it and approve it:
+   `sudo -u {data} {programs}/isonomy-regulator approve plan.json --home {home}`
+5. When the run is over, write the report:
+   `sudo -u {data} {programs}/isonomy-regulator report --help`
+"""
+_COMPANY = """\
+3. Call {others}. Compare the fingerprint of each:
+{fingerprints}
+4. Write the plan, and approve it:
+   `sudo -u {data} {programs}/isonomy-company plan --home {home} --people people.txt \\
+    --attribute sex=female,male --epsilon 1 --approve -o plan.json`
+   Give plan.json, plan.people and plan.{name}.sig to the regulator, and plan.public.json to the
+   operator.
+5. When the regulator has approved, the operator starts the run. Your script, as {data}:
+
+       from isonomy.company import FairClassifier, join
+
+       with join("plan.json", home="{home}", group="{group}") as oracle:
+           model = FairClassifier(your_model, oracle=oracle).fit(X, y, ids=ids)
+"""
+
+
+def readme(request: KitRequest, others: Sequence[Card], server: str, door: str) -> str:
+    """Return exactly this party's steps."""
+    card = request.card
+    facts = {
+        "name": card.name,
+        "role": card.role,
+        "server": server,
+        "programs": request.programs,
+        "home": request.home,
+        "node": request.node,
+        "services": " and ".join(units(request, door)),
+        "others": " and ".join(other.name for other in others) or "the other party",
+        "fingerprints": "\n".join(f"   {other.name}: `{fingerprint(other)}`" for other in others),
+        "data": accounts.DATA,
+        "group": accounts.GROUP,
+    }
+    return (_HEAD + (_COMPANY if card.role == "company" else _REGULATOR)).format(**facts)
+
+
+def units(request: KitRequest, door: str) -> dict[str, str]:
+    """Return a party's units: its node, and the regulator's daemon."""
+    role, home, programs = request.card.role, request.home, request.programs
+    result = {
+        "isonomy-node.service": unit(
+            f"Isonomy: the Flower node of {request.card.name}",
+            accounts.NODE,
+            _node_command(request, door),
+            request.node,
+            programs,
+        )
+    }
+    if role == "regulator":
+        result["isonomy-regulator.service"] = unit(
+            f"Isonomy: the daemon of {request.card.name}",
+            accounts.DATA,
+            _daemon_command(request),
+            home,
+            programs,
+        )
+    return result
+
+
+def server_unit(home: str, programs: str) -> dict[str, str]:
+    """Return the server's unit."""
+    text = unit("Isonomy: the server", accounts.SERVER, _server_command(home), home, programs)
+    return {"isonomy-server.service": text}
+
+
+def compose_file(request: KitRequest, door: str) -> str:
+    """Return a party's services in containers, for the same folders and users."""
+    role, home = request.card.role, request.home
+    image = f"isonomy-{role}:{version('isonomy')}"
+    services: dict[str, dict[str, object]] = {
+        "node": {
+            "image": image,
+            "user": request.node_user,
+            "group": request.group,
+            "command": _node_command(request, door),
+            "folders": f"{request.node} {home}/run",
+        }
+    }
+    if role == "regulator":
+        services["daemon"] = {
+            "image": image,
+            "user": request.data_user,
+            "group": request.group,
+            "command": _daemon_command(request),
+            "folders": home,
+        }
+    return compose(services)
+
+
+def server_compose(home: str, user: int, group: int) -> str:
+    """Return the server in a container."""
+    facts = {
+        "image": f"isonomy-server:{version('isonomy')}",
+        "user": user,
+        "group": group,
+        "command": _server_command(home),
+        "folders": home,
+    }
+    return compose({"server": facts})
+
+
+def _node_command(request: KitRequest, door: str) -> str:
+    role = request.card.role
+    return (
+        f"isonomy-{role} node --server {door} --folder {request.node} "
+        f"--socket {request.home}/{SOCKETS[role]}"
+    )
+
+
+def _daemon_command(request: KitRequest) -> str:
+    return f"isonomy-regulator serve --home {request.home}"
+
+
+def _server_command(home: str) -> str:
+    return f"isonomy-server serve -c {home}/server.toml"

@@ -1,0 +1,81 @@
+"""Making a server's home, and the kits of those who meet there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from isonomy.common.base.private_files import private_folder, write_whole
+from isonomy.common.keys.certificates import SERVER, Authority, issue
+from isonomy.common.keys.identity import Identity
+from isonomy.common.kits import accounts
+from isonomy.common.kits.kit import Kit, write_kit
+from isonomy.common.kits.request import KitRequest
+from isonomy.common.kits.services import server_compose, server_unit
+from isonomy.server.config import ServerConfig
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens, and how the parties call it."""
+
+    name: str
+    host: str = "0.0.0.0"  # noqa: S104  (the parties come from other machines)
+    door_port: int = 9093
+    relay_port: int = 9095
+    advertise: str = ""
+
+
+def make_home(home: Path, authority: Authority, address: Address, ips: Sequence[str]) -> None:
+    """Make a server's home: its certificate, the token key and server.toml."""
+    private_folder(home, home=True)
+    issue(authority, home / "tls", address.name, SERVER, [address.name], ips)
+    Identity.generate().save(home / "token.key")
+    text = (
+        f'name = "{address.name}"\n\n[door]\nhost = "{address.host}"\n'
+        f'port = {address.door_port}\n\n[relay]\nhost = "{address.host}"\n'
+        f'port = {address.relay_port}\nadvertise = "{address.advertise}"\n'
+    )
+    write_whole(home / "server.toml", text.encode())
+    ServerConfig.load(home / "server.toml")
+
+
+def make_kits(
+    config: ServerConfig,
+    authority: Authority,
+    requests: Sequence[KitRequest],
+    folder: Path,
+    *,
+    replace: bool,
+) -> list[Path]:
+    """Write a kit for each request and let its node in; returns the kits' paths.
+
+    The server's own unit and compose file are put below its home. As root, the home is given to
+    the server's user.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for request in requests:
+        others = [each for each in requests if each is not request]
+        door = f"{config.relay.advertise}:{config.door.port}"
+        path = write_kit(authority, request, others, server=config.name, door=door, folder=folder)
+        node = private_folder(config.home / "kit") / f"{request.card.name}-node.pem"
+        write_whole(node, Kit.load(path).files["node.pem"])
+        config.register(node, replace=replace)
+        paths.append(path)
+    for name, text in server_units(config.home).items():
+        write_whole(config.home / "kit" / name, text.encode())
+    if accounts.is_root():
+        accounts.make_accounts(accounts.SERVER)
+        accounts.give_folder(config.home, accounts.SERVER)
+    owner = config.home.stat()
+    compose = server_compose(str(config.home), owner.st_uid, owner.st_gid)
+    write_whole(config.home / "kit" / "compose.yaml", compose.encode())
+    return paths
+
+
+def server_units(home: Path) -> dict[str, str]:
+    """Return the server's unit, for the programs of this environment."""
+    return server_unit(str(home), str(Path(sys.executable).parent))

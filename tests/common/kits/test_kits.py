@@ -1,0 +1,200 @@
+"""A kit from request to installation, in one process. test_three_machines.py has the whole way."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isonomy.common.base.errors import ConfigError, IsonomyError, VerificationError
+from isonomy.common.keys.certificates import Authority
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.kits import accounts
+from isonomy.common.kits.install import install_kit, installed_cards, installed_facts, start_units
+from isonomy.common.kits.kit import Kit, write_kit
+from isonomy.common.kits.preflight import examine
+from isonomy.common.kits.request import KitRequest, make_request_file
+from isonomy.common.kits.services import server_compose, server_unit
+
+PASSPHRASE = "a long passphrase"  # noqa: S105
+
+
+@pytest.fixture(autouse=True)
+def ordinary_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No users are made on the machine that runs the tests."""
+    monkeypatch.setattr(accounts, "is_root", lambda: False)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority.create(tmp_path / "authority", PASSPHRASE)
+
+
+def request_of(folder: Path, name: str, role: str) -> KitRequest:
+    keys = PartyKeys.create(folder / name / "keys", name, role)  # type: ignore[arg-type]
+    (folder / name / "run").mkdir(exist_ok=True)
+    path = folder / f"{name}.request"
+    make_request_file(keys, folder / name, folder / f"{name}-node", path)
+    return KitRequest.load(path)
+
+
+@pytest.fixture
+def kit(tmp_path: Path, authority: Authority) -> Path:
+    """The company's kit."""
+    company, regulator = (request_of(tmp_path, each, each) for each in ("company", "regulator"))
+    facts = {"server": "server.example.org", "door": "server.example.org:9093"}
+    return write_kit(authority, company, [regulator], folder=tmp_path, **facts)
+
+
+def change(path: Path, edit: Callable[[dict[str, bytes]], None]) -> Path:
+    """The same kit with other files in it."""
+    with zipfile.ZipFile(path) as archive:
+        files = {entry: archive.read(entry) for entry in archive.namelist()}
+    edit(files)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    path.write_bytes(buffer.getvalue())
+    return path
+
+
+def test_a_kit_is_installed_with_the_other_partys_card(kit: Path, tmp_path: Path) -> None:
+    install_kit(Kit.load(kit), tmp_path / "company", tmp_path / "company-node")
+    facts = installed_facts(tmp_path / "company")
+    assert facts is not None
+    assert (facts.server, facts.door) == ("server.example.org", "server.example.org:9093")
+    (card,) = installed_cards(tmp_path / "company")
+    assert (card.name, card.role) == ("regulator", "regulator")
+    findings = examine(tmp_path / "company", tmp_path / "company-node")
+    levels = {(finding.check, finding.level) for finding in findings}
+    assert ("certificates", "ok") in levels
+    assert ("permissions", "warn") in levels  # one user for both folders
+    assert ("server", "fail") in levels  # nobody of that name
+
+
+def test_no_private_key_is_in_a_kit(kit: Path, tmp_path: Path) -> None:
+    secrets = [path.read_bytes() for path in tmp_path.rglob("*.key")]
+    assert len(secrets) == 9  # identity, sealing, TLS and node's of two parties, the authority's
+    whole = b"".join(Kit.load(kit).files.values()) + (tmp_path / "company.request").read_bytes()
+    assert not any(secret in whole for secret in secrets)
+    assert b"PRIVATE KEY" not in whole
+
+
+@pytest.mark.parametrize("name", ["README.md", "tls.pem", "cards/regulator.json", "kit.json"])
+def test_a_changed_file_shows(kit: Path, name: str) -> None:
+    with pytest.raises(IsonomyError):
+        Kit.load(change(kit, lambda files: files.update({name: files[name] + b" "})))
+
+
+def test_files_that_came_in_or_went_show(kit: Path) -> None:
+    with pytest.raises(VerificationError):
+        Kit.load(change(kit, lambda files: files.update({"units/evil.service": b""})))
+    with pytest.raises(ConfigError, match="missing"):
+        Kit.load(change(kit, lambda files: files.pop("SHA256SUMS") and None))
+
+
+def test_another_authoritys_signature_shows(kit: Path, tmp_path: Path) -> None:
+    other = Authority.create(tmp_path / "other", PASSPHRASE)
+    with pytest.raises(VerificationError):
+        Kit.load(change(kit, lambda f: f.update({"kit.sig": other.sign(f["SHA256SUMS"])})))
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"{}", b"x" * (2 << 20)])
+def test_what_is_no_kit_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "kit").write_bytes(data)
+    with pytest.raises(ConfigError):
+        Kit.load(tmp_path / "kit")
+
+
+def test_a_kit_cut_short_is_refused(kit: Path) -> None:
+    data = kit.read_bytes()
+    for size in range(0, len(data), 97):
+        kit.write_bytes(data[:size])
+        with pytest.raises(IsonomyError):
+            Kit.load(kit)
+
+
+def test_a_kit_for_another_party_changes_nothing(kit: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is for company"):
+        install_kit(Kit.load(kit), tmp_path / "regulator", tmp_path / "regulator-node")
+    shutil.rmtree(tmp_path / "company")
+    request_of(tmp_path, "company", "company")  # the same name, new keys
+    with pytest.raises(ConfigError, match="was not issued for the key"):
+        install_kit(Kit.load(kit), tmp_path / "company", tmp_path / "company-node")
+    assert not list(tmp_path.rglob("company*/tls.pem"))
+
+
+def test_requests_of_two_parties_do_not_mix(tmp_path: Path) -> None:
+    company, regulator = (request_of(tmp_path, each, each) for each in ("company", "regulator"))
+    forged = company.model_copy(update={"node_csr": regulator.node_csr})
+    forged.save(tmp_path / "forged.request")
+    with pytest.raises(VerificationError):
+        KitRequest.load(tmp_path / "forged.request")
+
+
+@pytest.mark.parametrize("path", ["/srv/a b", "/srv/$(id)", "/srv/a\nExecStart=x", "srv", "/é"])
+def test_paths_that_a_unit_could_misread_are_refused(tmp_path: Path, path: str) -> None:
+    request = request_of(tmp_path, "company", "company")
+    with pytest.raises(ConfigError):
+        KitRequest.of({**request.model_dump(), "home": path})
+
+
+def test_a_node_inside_the_home_is_refused(tmp_path: Path) -> None:
+    keys = PartyKeys.create(tmp_path / "home" / "keys", "company", "company")
+    with pytest.raises(ConfigError, match="apart"):
+        make_request_file(keys, tmp_path / "home", tmp_path / "home" / "node", tmp_path / "r")
+
+
+def test_only_root_starts_services(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="root"):
+        start_units({"isonomy-node.service": ""}, tmp_path)
+
+
+def units(kit: Path) -> dict[str, str]:
+    text = server_unit("/srv/isonomy", "/usr/bin")
+    return {**Kit.load(kit).units(), **text}
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+def test_systemd_takes_the_units_and_finds_them_safe(kit: Path, tmp_path: Path) -> None:
+    for name, text in units(kit).items():
+        # The analysis wants programs that exist.
+        lines = [
+            "ExecStart=/usr/bin/true" if line.startswith("ExecStart=") else line
+            for line in text.splitlines()
+        ]
+        path = tmp_path / name
+        path.write_text("\n".join(lines) + "\n")
+        done = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert name not in done.stderr, done.stderr
+        rating = subprocess.run(
+            ["systemd-analyze", "security", "--offline=yes", "--threshold=25", str(path)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "SYSTEMD_PAGER": ""},
+            check=False,
+        )
+        assert rating.returncode == 0, rating.stdout[-2000:]
+
+
+@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="no docker-compose here")
+def test_docker_compose_takes_the_files(kit: Path, tmp_path: Path) -> None:
+    texts = (Kit.load(kit).files["compose.yaml"].decode(), server_compose("/srv/isonomy", 1, 2))
+    for number, text in enumerate(texts):
+        path = tmp_path / f"compose{number}.yaml"
+        path.write_text(text)
+        command = ["docker-compose", "-f", str(path), "config", "--quiet"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr

@@ -1,0 +1,186 @@
+"""docs/deploy.md on three machines: kits, a plan, a model and a signed report.
+
+On the way a cable is pulled, the regulator's machine loses power, and a certificate expires.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from datetime import datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pandas as pd
+import pytest
+from machine_kit import HOST, Machine, Machines, machines, until
+
+from isonomy.common.keys import certificates
+from isonomy.common.kits.request import KitRequest
+
+DATA = "isonomy-data"
+KIT = (
+    "isonomy-server kit company.request regulator.request --home /srv/isonomy "
+    f"--authority authority --name {HOST} -o kits --start --yes --passphrase-file passphrase"
+)
+SCRIPT = """
+import sys, time
+import pandas as pd
+from sklearn.linear_model import LogisticRegression
+from isonomy.company import FairClassifier, join
+
+table = pd.read_csv("table.csv", dtype={"customer": str})
+ids, y = table.pop("customer"), table.pop("paid")
+with join("plan.json", home="/srv/company", group="isonomy", wait_s=120) as oracle:
+    print("joined", flush=True)
+    model = FairClassifier(LogisticRegression(), oracle=oracle, random_state=0)
+    model.fit(table, y, ids=ids)
+print("trained", model.report_.violation, flush=True)
+"""
+
+
+def write_data(company: Machine, regulator: Machine) -> None:
+    rng = np.random.default_rng(5)
+    female, people = rng.random(3000) < 0.5, [f"c{i:05d}" for i in range(3000)]
+    income = rng.normal(1.2 * ~female, 1, 3000)
+    paid = (income + rng.normal(0, 0.5, 3000) > 0.6).astype(int)
+    table = {"customer": people, "income": income, "noise": rng.normal(size=3000), "paid": paid}
+    pd.DataFrame(table).to_csv(company.desk / "table.csv", index=False)
+    (company.desk / "people.txt").write_text("\n".join(people))
+    (company.desk / "train.py").write_text(SCRIPT)
+    for machine in (company, regulator):
+        (machine.desk / "open.py").write_text("import sys; open(sys.argv[1])")
+    sex = np.where(female, "female", "male")
+    file = regulator.desk / "people.csv"
+    pd.DataFrame({"customer": people, "sex": sex}).to_csv(file, index=False)
+
+
+def make_federation(three: Machines) -> int:
+    """Everything up to the services; returns the number of commands."""
+    server, company, regulator = three.server, three.company, three.regulator
+    company.run("isonomy-company keys --name company --home /srv/company --node /srv/node")
+    regulator.run(
+        "isonomy-regulator init /srv/regulator --groups sex=female,male --complete sex "
+        "--epsilon 3 --people people.csv --id customer --node /srv/node "
+        "--unlock-file /srv/regulator/unlock.key --witness /srv/desk/witness.json"
+    )
+    three.hand_over(company, server, "company.request")
+    three.hand_over(regulator, server, "regulator.request")
+    (server.desk / "passphrase").write_text("a long passphrase")
+    (server.desk / "passphrase").chmod(0o600)
+    server.run(KIT)
+    server.boot()
+    for party in (company, regulator):
+        install(three, party)
+        party.boot()
+    return 5
+
+
+def install(three: Machines, party: Machine) -> None:
+    """Hand a kit over and install it."""
+    three.hand_over(three.server, party, f"kits/{party.name}.kit.zip")
+    party.run(
+        f"isonomy-{party.name} install {party.name}.kit.zip --start --yes "
+        f"--home /srv/{party.name} --node /srv/node"
+    )
+
+
+def levels(machine: Machine, home: str, options: str = "", code: int = 0) -> dict[str, str]:
+    """The worst level of each check of `preflight`."""
+    text = machine.run(f"isonomy preflight {home} --json {options}", code=code)
+    found = json.loads(re.findall(r'^\{"schema": "isonomy/preflight/v1".*$', text, re.M)[0])
+    order = ["ok", "warn", "fail"]
+    result: dict[str, str] = {}
+    for row in found["findings"]:
+        level = result.get(row["check"], "ok")
+        result[row["check"]] = max(level, row["level"], key=order.index)
+    return result
+
+
+def expire(three: Machines) -> None:
+    """Let the company's certificate run out: the authority signed it 400 days ago."""
+    desk = three.server.desk
+    authority = certificates.Authority.open(desk / "authority", "a long passphrase")
+    request, _ = KitRequest.load(desk / "company.request").requests
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(certificates, "datetime", LastYear)
+        old = certificates.certify(authority, request)
+    (three.company.desk.parent / "company/tls/tls.pem").write_bytes(old)
+
+
+class LastYear(datetime):
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return super().now(tz) - timedelta(days=400)
+
+
+def check_machines(three: Machines) -> None:
+    """Preflight finds nothing, and no user reads what is another's."""
+    server, company, regulator = three.server, three.company, three.regulator
+    for machine, home in ((company, "/srv/company"), (regulator, "/srv/regulator")):
+        assert set(levels(machine, home, "--node /srv/node").values()) == {"ok"}
+    assert set(levels(server, "/srv/isonomy").values()) == {"ok"}
+
+    for machine, home in ((company, "company"), (regulator, "regulator")):
+        for secret in ("keys/identity.key", "tls/tls.key"):
+            machine.run(f"python open.py /srv/{home}/{secret}", user="isonomy-node", code=1)
+        machine.run("python open.py /srv/node/tls.key", user=DATA, code=1)
+        machine.run("python open.py /srv/node/tls.key", user="isonomy-node")
+
+
+def check_renewal(three: Machines) -> None:
+    """Preflight names a certificate that ran out; a new kit mends it."""
+    server, company = three.server, three.company
+    expire(three)
+    worst = levels(company, "/srv/company", "--node /srv/node", code=10)
+    assert [check for check, level in worst.items() if level == "fail"] == ["certificates"]
+    server.run(KIT)
+    install(three, company)
+    assert set(levels(company, "/srv/company", "--node /srv/node").values()) == {"ok"}
+
+
+@pytest.mark.parametrize("cut_s", [0, pytest.param(25, marks=pytest.mark.slow)])
+def test_first_model_on_three_machines(tmp_path: Path, cut_s: int) -> None:
+    with machines(tmp_path) as three:
+        server, company, regulator = three.server, three.company, three.regulator
+        write_data(company, regulator)
+        commands = make_federation(three)
+        until(lambda: "online" in company.log("isonomy-node"), "the company's node")
+        until(lambda: "online" in regulator.log("isonomy-node"), "the regulator's node")
+        if cut_s:
+            check_machines(three)
+            check_renewal(three)
+        company.run(
+            "isonomy-company plan --home /srv/company --people people.txt "
+            "--attribute sex=female,male --epsilon 1 --approve --yes -o plan.json",
+            user=DATA,
+        )
+        three.hand_over(company, regulator, "plan.json", "plan.people", "plan.company.sig")
+        three.hand_over(company, server, "plan.public.json")
+        approval = "isonomy-regulator approve plan.json --people plan.people --yes"
+        regulator.run(f"{approval} --home /srv/regulator", user=DATA)
+        script = company.start("python train.py", user=DATA, log="script")
+        session = "isonomy-server run plan.public.json -c /srv/isonomy/server.toml"
+        run = server.start(session, user="isonomy-server", log="run")
+        commands += 4
+        assert commands == 9
+
+        until(lambda: "joined" in company.log("script"), "the session", 120)
+        regulator.crash()  # the power fails
+        three.cable("company", "down")
+        time.sleep(cut_s)
+        three.cable("company", "up")
+        regulator.boot()
+        assert script.wait(180) == 0, company.log("script")
+        assert run.wait(60) == 0, server.log("run")
+        outcome = json.loads(server.log("run").strip().splitlines()[-1])
+        assert {party["code"] for party in outcome["parties"].values()} == {0}
+        assert outcome["parties"]["company"]["reconnects"] >= bool(cut_s)
+
+        regulator.run(
+            "isonomy-regulator report plan.json --home /srv/regulator -o report", user=DATA
+        )
+        verify = "isonomy-regulator verify report --card /srv/regulator/keys/card.json"
+        assert "the report holds" in regulator.run(f"{verify} --plan plan.json", user=DATA)
