@@ -48,7 +48,8 @@ class Machine:
             [*inside, "private", "sh", "-c", script], stdout=subprocess.PIPE
         )
         assert self._keeper.stdout is not None
-        assert self._keeper.stdout.readline() == b"ready\n"
+        with self._keeper.stdout as first:
+            assert first.readline() == b"ready\n"
         _run("ip", "-n", self.space, "link", "set", "lo", "up")
 
     @property
