@@ -14,10 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from isonomy.common.ledger.ledger import verify_ledger
-from isonomy.company.demo.display import Display
 from isonomy.company.demo.federation import Federation
 from isonomy.company.demo.layout import DemoSettings, Layout
 from isonomy.company.demo.prepare import prepare
@@ -46,7 +44,7 @@ class Town:
 
     def __init__(self, layout: Layout, processes: Processes) -> None:
         self.layout, self.processes = layout, processes
-        self._federation = Federation(layout, processes, Display(Console(quiet=True), "1"))
+        self._federation = Federation(layout, processes)
 
     def begin(self) -> None:
         self.server = self.start_server("server")

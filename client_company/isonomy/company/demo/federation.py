@@ -9,7 +9,6 @@ import json
 import os
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,38 +21,67 @@ START_S, SESSION_S = 90.0, 900.0
 
 
 class Federation:
-    """The processes of one session on this machine."""
+    """The processes of one session on this machine, but for the company's script.
 
-    def __init__(self, layout: Layout, processes: Processes, display: Display) -> None:
-        self._layout, self._processes, self._display = layout, processes, display
+    `start`, then `join` from any script or notebook, and `open_session` before or beside it; last
+    `outcome`. `run` does all of this with the demonstration's script.
+    """
+
+    def __init__(self, layout: Layout, processes: Processes) -> None:
+        self._layout, self._processes = layout, processes
         server = tomllib.loads(layout.server_config.read_text())
         self._port = int(server["door"]["port"])
         self._read = 0  # bytes of the company's progress that were shown
 
-    def run(self) -> dict[str, Any]:
-        """Start everything, wait for the session's end; returns the server's outcome."""
+    def start(self) -> None:
+        """Start server, regulator's daemon and both nodes; they get ready by themselves."""
         layout, processes = self._layout, self._processes
-        self._display.stage("starting the server and the parties")
-        config = str(layout.server_config)
-        server = processes.start("server", ["isonomy-server", "serve", "-c", config])
-        regulator = processes.start(
+        self._server = processes.start(
+            "server", ["isonomy-server", "serve", "-c", str(layout.server_config)]
+        )
+        self._regulator = processes.start(
             "regulator", ["isonomy-regulator", "serve", "-c", str(layout.regulator_config)]
         )
-        # Threads that spin while they wait would take the cores from the other processes.
-        worker = (Path(sys.executable).name, "-m", "isonomy.company.demo.worker", str(layout.root))
-        company = processes.start("company", worker, {**os.environ, "OMP_WAIT_POLICY": "passive"})
         for name, command in self._nodes().items():
             processes.start(f"{name}-node", command)
-        self._until(lambda: server.says('"ready"'), "the server", START_S)
-        self._until(lambda: regulator.says('"ready"'), "the regulator's daemon", START_S)
-        self._display.stage("opening the session")
+
+    def open_session(self) -> None:
+        """Wait until all are ready, and have the server open the plan's session."""
+        layout, processes = self._layout, self._processes
+        processes.until(lambda: self._server.says('"ready"'), "the server", START_S)
+        processes.until(lambda: self._regulator.says('"ready"'), "the regulator's daemon", START_S)
         public = str(PlanFiles.beside(layout.plan).public)
-        run = processes.start("server-run", ["isonomy-server", "run", public, "-c", config])
-        self._until(lambda: company.process.poll() is not None, "the training", SESSION_S)
-        processes.finish(company)
-        self._display.stage("ending the run")
-        processes.finish(run, START_S)
-        return run.last_json()
+        self._run = processes.start(
+            "server-run", ["isonomy-server", "run", public, "-c", str(layout.server_config)]
+        )
+
+    def outcome(self) -> dict[str, Any]:
+        """Wait for the session's end; returns what the server says about it."""
+        self._processes.finish(self._run, START_S)
+        return self._run.last_json()
+
+    def run(self, display: Display) -> dict[str, Any]:
+        """Start everything, wait for the session's end; returns the server's outcome."""
+        display.stage("starting the server and the parties")
+        self.start()
+        # Threads that spin while they wait would take the cores from the other processes.
+        worker = (
+            *(Path(sys.executable).name, "-m", "isonomy.company.demo.worker"),
+            str(self._layout.root),
+        )
+        environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
+        company = self._processes.start("company", worker, environment)
+        self.open_session()
+        display.stage("opening the session")
+
+        def finished() -> bool:
+            self._show_progress(display)
+            return company.process.poll() is not None
+
+        self._processes.until(finished, "the training", SESSION_S, idle=0.1)
+        self._processes.finish(company)
+        display.stage("ending the run")
+        return self.outcome()
 
     def _nodes(self) -> dict[str, list[str]]:
         """The command of each party's Flower node."""
@@ -66,18 +94,11 @@ class Federation:
             for name, socket in sockets.items()
         }
 
-    def _until(self, ready: Callable[[], bool], what: str, timeout_s: float) -> None:
-        def ready_or_shown() -> bool:
-            self._show_progress()
-            return ready()
-
-        self._processes.until(ready_or_shown, what, timeout_s, idle=0.1)
-
-    def _show_progress(self) -> None:
+    def _show_progress(self, display: Display) -> None:
         """Pass on what the company's script has written since the last call."""
         path = self._layout.company.folder / "progress.jsonl"
         if path.exists():
             whole, _, _ = path.read_text()[self._read :].rpartition("\n")
             self._read += len(whole) + bool(whole)
             for line in filter(None, whole.split("\n")):
-                self._display.event(json.loads(line))
+                display.event(json.loads(line))

@@ -37,7 +37,7 @@ def run_demo(layout: Layout, settings: DemoSettings, display: Display) -> DemoRe
     with Processes(layout.logs) as processes:
         display.stage("making keys, certificates, data and plan")
         population = prepare(layout, settings, processes)
-        outcome = Federation(layout, processes, display).run()
+        outcome = Federation(layout, processes).run(display)
     seconds = time.monotonic() - began
     display.stage("writing the report")
     return collect(layout, settings, population, outcome, seconds)

@@ -1,0 +1,68 @@
+# %% [markdown]
+# # A federation on one machine
+# Server, regulator's daemon and both Flower nodes run as processes of their own, as they would on
+# three machines ([deploy.md](../deploy.md) has the commands). This notebook is the company's
+# script: it joins the session, trains, has its decisions audited, and never sees an attribute.
+
+# %%
+from pathlib import Path
+
+import pandas as pd
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from isonomy.company import FairClassifier, audit, join
+from isonomy.company.demo.federation import Federation
+from isonomy.company.demo.layout import DemoSettings, Layout
+from isonomy.company.demo.population import read_company
+from isonomy.company.demo.prepare import prepare
+from isonomy.company.demo.processes import Processes
+
+# %% [markdown]
+# What a company does. `join` waits for the session. Every question is encrypted, paid for, and
+# written into the regulator's ledger.
+
+
+# %%
+def train_and_audit(plan: Path, home: Path, X, y, ids):
+    with join(plan, home=home, wait_s=120) as oracle:
+        model = FairClassifier(
+            make_pipeline(StandardScaler(), LogisticRegression()),
+            oracle=oracle,
+            epsilon=2.7,  # of 3: the rest is for the two audits
+            random_state=0,
+        )
+        model.fit(X, y, ids=ids)
+        before = audit(oracle, model.base_estimator_.predict(X), y, ids=ids, name="before")
+        after = audit(oracle, model.predict(X), y, ids=ids, name="after")
+        return model, before, after, oracle.budget.spent_epsilon
+
+
+# %% [markdown]
+# The stage: `prepare` makes keys, certificates, made-up people and a plan that both owners approve;
+# the attributes go to the regulator's vault. At the end the regulator signs its report, and
+# `isonomy-verify` checks every number of it against the ledger.
+
+# %%
+layout = Layout.make(Path("run"))
+with Processes(layout.logs) as processes:
+    prepare(layout, DemoSettings(people=2_000, epsilon="3"), processes)
+    federation = Federation(layout, processes)
+    federation.start()
+    federation.open_session()
+    X, y, ids, _ = read_company(layout)
+    model, before, after, spent = train_and_audit(
+        layout.plan, layout.company.folder, pd.get_dummies(X), y, ids
+    )
+    outcome = federation.outcome()
+    report = [str(layout.plan), "--out", "report", "-c", str(layout.regulator_config)]
+    processes.run("report", ["isonomy-regulator", "report", *report])
+    card = str(layout.regulator / "keys" / "card.json")
+    against = ["--card", card, "--plan", str(layout.plan), "--ledger", str(layout.ledger)]
+    verified = processes.run("verify", ["isonomy-verify", "report", *against])
+
+# %%
+print(model.report_)
+print(after)
+print(f"ε = {spent:.3f} spent in {outcome['relay']['bytes']:,} bytes through the server")
