@@ -24,11 +24,11 @@ from few_shot_kit import save_pool
 from round_noise import PerRound
 from server_kit import certify, make_server, run, start_node
 
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.few_shot.learning.evaluate import evaluate
 from isonomy.common.few_shot.learning.learners import CompanyLearner
 from isonomy.common.few_shot.learning.memory import run_in_memory
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.ledger.entries import read_entries
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.node.bridge import DaemonAbsent, call

@@ -34,6 +34,7 @@ from session_kit import plan_fields
 
 from isonomy.common.agreements.agreement import PlanPublic, kind_of
 from isonomy.common.agreements.approvals import read_people
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.alignment import Aligner, AlignmentPlan
 from isonomy.common.base.canonical import canonical_json
@@ -47,7 +48,6 @@ from isonomy.common.few_shot.rounds._messages import (
     parse_request,
 )
 from isonomy.common.few_shot.rounds.desk import StoredContribution
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.inspection.audit import audit as audit_opening
 from isonomy.common.inspection.verdict import Verdict

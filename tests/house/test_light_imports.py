@@ -9,7 +9,7 @@ import pytest
 
 LEARNING = "torch sklearn opacus fairlearn"
 SERVER = "isonomy.server.cli isonomy.server.flower.server_app isonomy.common.node.client_app"
-ROUNDS = "isonomy.common.few_shot.rounds.settings isonomy.common.few_shot.rounds.sides"
+ROUNDS = "isonomy.common.agreements.few_shot_settings isonomy.common.few_shot.rounds.sides"
 FEW_SHOT = ROUNDS + "".join(
     f" isonomy.common.few_shot.learning.{name}"
     for name in ("tasks", "pool_file", "_private", "_fair", "memory", "_state")

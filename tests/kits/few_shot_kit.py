@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.few_shot.learning.tasks import Pool
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 
 
 class SeededBytes:

@@ -15,12 +15,12 @@ import numpy as np
 from federation import CountedNoise
 from session_kit import FAST, RELAY_NAME, Federation
 
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.few_shot.rounds.desk import RoundDesk
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.serving import serve_rounds
 from isonomy.common.few_shot.rounds.session import train
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.few_shot.rounds.sides import FRACTION_BITS, Contribution
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.ledger.ledger import Ledger

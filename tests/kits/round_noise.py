@@ -6,9 +6,9 @@ from typing import Any
 
 from federation import CountedNoise
 
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.few_shot.learning.learners import RegulatorLearner
 from isonomy.common.few_shot.learning.tasks import Pool
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.few_shot.rounds.sides import Contribution
 
 

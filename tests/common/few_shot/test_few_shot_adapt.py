@@ -7,9 +7,9 @@ import pytest
 import torch
 from few_shot_kit import tiny_settings
 
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.few_shot.learning.adapt import adapt, meta_gradient
 from isonomy.common.few_shot.learning.models import HEAD, Network
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 
 RATE, STEPS = 0.3, 3
 

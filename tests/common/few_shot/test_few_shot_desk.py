@@ -20,6 +20,7 @@ from round_kit import (
     make_federation,
 )
 
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.base.errors import (
     BudgetExceeded,
     CapacityError,
@@ -32,7 +33,6 @@ from isonomy.common.base.errors import (
 )
 from isonomy.common.few_shot.rounds import desk as round_desk
 from isonomy.common.few_shot.rounds.desk import RoundDesk, StoredContribution
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.privacy.noise import SystemNoise

@@ -12,12 +12,12 @@ import pytest
 from round_kit import make_plan
 from session_kit import Federation
 
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.few_shot.learning.learners import RegulatorLearner
 from isonomy.common.few_shot.learning.models import Network, fingerprint
 from isonomy.common.few_shot.learning.tasks import Pool
 from isonomy.common.few_shot.rounds.desk import RoundDesk, StoredContribution
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.privacy.accounting import units_for
 

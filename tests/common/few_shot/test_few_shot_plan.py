@@ -12,9 +12,9 @@ from session_kit import Federation
 
 from isonomy.common.agreements.agreement import PlanPublic, kind_of
 from isonomy.common.agreements.approvals import ApprovalStore, PlanNotApproved
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 
 
 @pytest.fixture(scope="module")

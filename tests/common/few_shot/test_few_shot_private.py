@@ -10,6 +10,7 @@ import torch
 from few_shot_kit import SeededBytes, tiny_pool, tiny_settings
 from pydantic import ValidationError
 
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.base.errors import BudgetExceeded, CapacityError, ConfigError, DataError
 from isonomy.common.few_shot.learning._private import (
     BOUND,
@@ -26,7 +27,6 @@ from isonomy.common.few_shot.learning.learners import CompanyLearner, RegulatorL
 from isonomy.common.few_shot.learning.memory import run_in_memory
 from isonomy.common.few_shot.learning.models import Network
 from isonomy.common.few_shot.learning.tasks import Sampler, Tasks
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.few_shot.rounds.sides import MAX_ABS
 from isonomy.common.privacy.accounting import gaussian_units, units_for
 from isonomy.common.privacy.noise import rounded_gaussian

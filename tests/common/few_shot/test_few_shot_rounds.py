@@ -21,6 +21,7 @@ from round_kit import (
 )
 from session_kit import FAST
 
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.base.errors import (
     BudgetExceeded,
     ModelsDiffer,
@@ -35,7 +36,6 @@ from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.few_shot.rounds import serving as round_serving
 from isonomy.common.few_shot.rounds._messages import RoundReceipt, RoundRequest
 from isonomy.common.few_shot.rounds._rounds import Attempt
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.session import RoundSummary, train
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.ledger.ledger import verify_ledger

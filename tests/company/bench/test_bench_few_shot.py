@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.company.bench.few_shot import ROUNDS, measure
 
 

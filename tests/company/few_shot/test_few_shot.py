@@ -74,8 +74,8 @@ def test_adapting_refuses_what_it_cannot_use() -> None:
 
 
 def _size(settings: object) -> int:
+    from isonomy.common.agreements.few_shot_settings import FewShotSettings
     from isonomy.common.few_shot.learning.models import Network
-    from isonomy.common.few_shot.rounds.settings import FewShotSettings
 
     assert isinstance(settings, FewShotSettings)
     return Network.of(settings).size

@@ -17,8 +17,8 @@ from session_kit import Federation
 from typer.testing import CliRunner
 
 from isonomy.common.agreements.approvals import PlanNotApproved
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.base.errors import ConfigError, ModelsDiffer, PartyTimeout
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.company.cli.company import app as company_app

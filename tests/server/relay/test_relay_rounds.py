@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from round_kit import make_federation
 
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.base.errors import ProtocolError
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as PARAMS
 from isonomy.common.crypto.params import add_answers
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.wire.envelopes import Data, Envelope, parse, payload_digest
 from isonomy.common.wire.messages import SumPart, decode, encode
 from isonomy.server.relay._rounds import RoundAdder

@@ -32,15 +32,15 @@ import numpy as np
 import psutil
 from threadpoolctl import threadpool_limits
 
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.few_shot.learning.learners import CompanyLearner, RegulatorLearner
 from isonomy.common.few_shot.learning.models import Network, fingerprint
 from isonomy.common.few_shot.learning.tasks import Pool
 from isonomy.common.few_shot.rounds.desk import RoundDesk
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.serving import serve_rounds
 from isonomy.common.few_shot.rounds.session import RoundSummary, train
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.privacy.accounting import units_for

@@ -10,12 +10,12 @@ import typer
 from isonomy.common.agreements.about import TITLES
 from isonomy.common.agreements.agreement import kind_of
 from isonomy.common.agreements.approvals import read_people, sign_agreement
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.command_line import CommandLine
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import private_folder
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.certificates import Request, authority_fingerprint, install, make_request
 from isonomy.common.keys.party import Card, PartyKeys, fingerprint
 from isonomy.common.kits.command import NodeFolder, install_command

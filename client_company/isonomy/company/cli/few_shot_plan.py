@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_whole
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.keys.party import Card
 from isonomy.company.federation.home import Home
 

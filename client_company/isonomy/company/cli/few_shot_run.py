@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isonomy.common.agreements.few_shot_plan import MILLION, FewShotPlan
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.few_shot.learning.pool_file import load_pool
-from isonomy.common.few_shot.rounds.plan import MILLION, FewShotPlan
 from isonomy.company.federation.progress import progress_bar
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 
 from isonomy.common.agreements.agreement import kind_of
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError, IsonomyError
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.keys.identity import verify_signature
 from isonomy.common.sums.openings import cut_chunks

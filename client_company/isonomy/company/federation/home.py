@@ -14,11 +14,11 @@ from pathlib import Path
 
 from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.approvals import Approvals, ApprovalStore
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.store import Alignments
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import private_folder
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.pads.key_store import KeyStore

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.few_shot.learning.evaluate import Evaluation, evaluate
 from isonomy.common.few_shot.learning.learners import CompanyLearner, RegulatorLearner
 from isonomy.common.few_shot.learning.memory import run_in_memory
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.privacy.accounting import UNITS_PER_MU2
 from isonomy.company.few_shot._data import Pools
 from isonomy.company.few_shot._variants import settings_for

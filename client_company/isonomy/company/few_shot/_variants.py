@@ -19,8 +19,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from isonomy.common.agreements.few_shot_settings import MILLION, FewShotSettings
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.few_shot.rounds.settings import MILLION, FewShotSettings
 from isonomy.common.privacy.accounting import UNITS_PER_MU2, units_for
 
 SHARES, DUAL = 0.02, 0.1  # of the cap; of a query use

@@ -24,12 +24,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as from_bytes
 from safetensors.numpy import save as to_bytes
 
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.base.documents import parse_json
 from isonomy.common.base.errors import ConfigError, DataError, StorageError, VerificationError
 from isonomy.common.base.private_files import write_whole
 from isonomy.common.few_shot.learning.adapt import adapt
 from isonomy.common.few_shot.learning.models import Network, Parameters, fingerprint
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 
 SCHEMA = 1
 MODEL, CARD = "model.safetensors", "card.json"

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from isonomy.common.agreements.approvals import check_people, check_promises, signers
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.command_line import confirm
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.regulator.cli.output import Home, Json, UnlockFile, Yes, emit, open_vault, say
 from isonomy.regulator.config.config import RegulatorConfig

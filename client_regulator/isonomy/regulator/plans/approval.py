@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from isonomy.common.agreements.agreement import Agreement
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import ConfigError, PolicyRefused
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.party import fingerprint
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import Cohort

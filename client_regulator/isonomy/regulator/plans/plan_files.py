@@ -16,10 +16,10 @@ from typing import Any
 
 from isonomy.common.agreements.agreement import Agreement, kind_of
 from isonomy.common.agreements.approvals import ApprovalStore
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.errors import ConfigError, IsonomyError
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.ledger.ledger import read_ledger
 from isonomy.common.ledger.state import LedgerState
 from isonomy.common.people.cohort import Cohort

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.few_shot.rounds.desk import RoundDesk
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.sides import RegulatorSide
 from isonomy.regulator.plans.approval import check_few_shot, check_policy
 from isonomy.regulator.plans.plan_files import few_shot_approvals

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from isonomy.common.agreements.agreement import Agreement
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.alignment.alignment import AlignmentPlan
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.serving import serve_rounds
 from isonomy.common.node.bridge import Message
 from isonomy.common.pooled.half import PooledHalf

@@ -14,12 +14,12 @@ from typing import Any
 
 from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.approvals import Approvals
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.canonical import canonical_json
 from isonomy.common.base.errors import ConfigError, DataError, IsonomyError
 from isonomy.common.base.private_files import private_folder, write_private
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.keys.identity import Identity
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.people.cohort import Cohort

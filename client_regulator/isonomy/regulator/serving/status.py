@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.ledger.state import PlanSummary
 from isonomy.common.privacy.accounting import epsilon_of

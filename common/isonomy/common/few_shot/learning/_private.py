@@ -22,8 +22,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common.agreements.few_shot_settings import MILLION
 from isonomy.common.base.errors import CapacityError
-from isonomy.common.few_shot.rounds.settings import MILLION
 from isonomy.common.privacy.filters import IndividualFilter
 from isonomy.common.privacy.noise import NoiseSource, rounded_gaussian
 from isonomy.common.privacy.quantise import integer_norms, quantise

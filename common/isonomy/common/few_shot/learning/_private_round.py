@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn import functional
 
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.few_shot.learning._fair import (
     CELLS,
     CENTRE,
@@ -40,7 +41,6 @@ from isonomy.common.few_shot.learning._private import (
 )
 from isonomy.common.few_shot.learning.models import Network, Parameters
 from isonomy.common.few_shot.learning.tasks import Pool, Tasks
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.privacy.accounting import gaussian_units
 from isonomy.common.privacy.noise import NoiseSource
 

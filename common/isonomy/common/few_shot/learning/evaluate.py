@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.base.errors import DataError
 from isonomy.common.few_shot.learning._measures import Measures, measures
 from isonomy.common.few_shot.learning.adapt import adapt
 from isonomy.common.few_shot.learning.models import Network
 from isonomy.common.few_shot.learning.tasks import Pool, Sampler, SeededChoice
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.common.few_shot.learning._optimiser import OuterOptimiser
 from isonomy.common.few_shot.learning._private import Accounts, fixed_point, saturated
@@ -14,7 +15,6 @@ from isonomy.common.few_shot.learning._state import pack, unpack
 from isonomy.common.few_shot.learning.adapt import meta_gradient
 from isonomy.common.few_shot.learning.models import Network, fingerprint
 from isonomy.common.few_shot.learning.tasks import Pool, Sampler, SeededChoice, Tasks
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.few_shot.rounds.sides import FRACTION_BITS, MAX_ABS, Contribution
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.privacy.noise import NoiseSource, SystemNoise

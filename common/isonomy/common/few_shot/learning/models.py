@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.base.canonical import canonical_json, hash_bytes
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 
 Parameters = dict[str, Tensor]
 HEAD = ("head.weight", "head.bias")

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.base.errors import DataError
-from isonomy.common.few_shot.rounds.settings import FewShotSettings
 from isonomy.common.privacy.noise import NoiseSource
 
 Indices = NDArray[np.int64]

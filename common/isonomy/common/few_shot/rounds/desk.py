@@ -38,6 +38,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common.agreements.few_shot_plan import REPLACED, FewShotPlan
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import (
     BudgetExceeded,
@@ -51,7 +52,6 @@ from isonomy.common.base.errors import (
 from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.few_shot.rounds._messages import theta_hash
 from isonomy.common.few_shot.rounds._rounds import checked_values
-from isonomy.common.few_shot.rounds.plan import REPLACED, FewShotPlan
 from isonomy.common.few_shot.rounds.sides import Contribution, RegulatorSide
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.ledger.records import DebitRecord

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.base.errors import IsonomyError, ProtocolError
 from isonomy.common.crypto.he_vectors import VectorEncryptor
 from isonomy.common.crypto.params import parameter_set
@@ -17,7 +18,6 @@ from isonomy.common.few_shot.rounds._messages import (
 )
 from isonomy.common.few_shot.rounds._rounds import encrypted_parts
 from isonomy.common.few_shot.rounds.desk import RoundDesk
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.session import few_shot_plan
 from isonomy.common.remote.exchanges import answer_exchanges, marked
 from isonomy.common.session.connection import Session

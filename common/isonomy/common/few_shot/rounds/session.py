@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.base.errors import (
     AttemptLost,
     BudgetExceeded,
@@ -36,7 +37,6 @@ from isonomy.common.base.logs import logger
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.few_shot.rounds._messages import RoundReceipt, parse_receipt
 from isonomy.common.few_shot.rounds._rounds import Attempt
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 from isonomy.common.few_shot.rounds.sides import CompanySide
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.remote.exchanges import marked

@@ -11,10 +11,10 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_private
 from isonomy.common.few_shot.rounds._messages import RECEIPT_BYTES, RoundReceipt, parse_receipt
-from isonomy.common.few_shot.rounds.plan import FewShotPlan
 
 _MAGIC = b"isonomy-few-shot-1\n"
 _FIELDS = struct.Struct(f"<Q32s{RECEIPT_BYTES}s")

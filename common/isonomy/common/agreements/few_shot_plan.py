@@ -13,9 +13,9 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from isonomy.common.agreements.agreement import MAX_ROUND_PARTS, Agreement, Word
+from isonomy.common.agreements.few_shot_settings import MILLION, FewShotSettings
 from isonomy.common.base.errors import ModelsDiffer
 from isonomy.common.crypto.params import parameter_set
-from isonomy.common.few_shot.rounds.settings import MILLION, FewShotSettings
 from isonomy.common.keys.party import Hex32
 from isonomy.common.privacy.accounting import epsilon_of, gaussian_units, units_for
 
