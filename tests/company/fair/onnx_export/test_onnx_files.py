@@ -10,12 +10,14 @@ import numpy as np
 import onnx
 import pandas as pd
 import pytest
+from lightgbm import LGBMClassifier
 from onnx_models import agrees, fit, numbers_only, people
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from xgboost import XGBClassifier
 
 from isonomy.common.base.errors import ConfigError, StorageError, VerificationError
 from isonomy.company import load_model, save_model
@@ -47,6 +49,26 @@ def test_a_model_that_does_not_convert_leaves_no_file(tmp_path: Path) -> None:
         clf.to_onnx(tmp_path / "m.onnx")
     with pytest.raises(ConfigError, match="Foreign does not convert"):
         save_model(clf, tmp_path / "folder", onnx=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("base", "way"),
+    [
+        (LGBMClassifier(n_estimators=2, verbose=-1), "HistGradientBoostingClassifier has"),
+        (XGBClassifier(n_estimators=2), "save_model keeps it"),
+        (HistGradientBoostingClassifier(max_iter=2, categorical_features=[1]), "OneHotEncoder"),
+    ],
+    ids=["lightgbm", "xgboost", "categories"],
+)
+@pytest.mark.filterwarnings("ignore:X does not have valid feature")
+def test_boosting_without_an_exact_form_is_refused_with_the_way_out(
+    base: Any, way: str, tmp_path: Path
+) -> None:
+    X, y, sex = numbers_only(600)
+    X[:, 1] = np.digitize(X[:, 1], [-1, 0, 1])
+    with pytest.raises(ConfigError, match=way):
+        fit(base, X, y, sex).to_onnx(tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,8 +5,9 @@
 | LogisticRegression | expit or softmax of xW + b |
 | MLPClassifier | the same, layer by layer |
 | HistGradientBoostingClassifier | TreeEnsemble (ai.onnx.ml 5) with double thresholds and leaves |
-| TorchClassifier | its column coder in double, its module by torch's exporter in single |
+| TorchClassifier, GradientFairClassifier | column coder in double, module by torch's exporter |
 | any other of scikit-learn | skl2onnx's converter (single precision; foreign.py) |
+| LightGBM, XGBoost, boosting on sets of categories | refused: converters are not exact |
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClas
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline
 
+from isonomy.company.fair.inputs.columns import ColumnCoder
 from isonomy.company.fair.onnx_export._encoders import transformed
 from isonomy.company.fair.onnx_export._foreign import foreign_classifier, torch_logits
 from isonomy.company.fair.onnx_export._graph import (
@@ -51,15 +53,15 @@ def class_probabilities(graph: Graph, model: Any, value: Table | Matrix) -> str:
     if isinstance(model, FrozenEstimator):
         return class_probabilities(graph, model.estimator, value)
     if _is_torch(model):
-        inputs = coded(graph, model.coder_, value)
-        return graph.op("Softmax", torch_logits(graph, model.module_, inputs), axis=1)
+        return network_probabilities(graph, model, value)
+    _refuse_inexact(model)
     matrix = as_matrix(graph, value, model)
     if type(model) is LogisticRegression:
         raw = graph.affine(matrix.tensor, model.coef_.T, model.intercept_)
         return _from_raw(graph, raw, model.coef_.shape[0])
     if type(model) is MLPClassifier:
         return _network(graph, model, matrix)
-    if type(model) is HistGradientBoostingClassifier and model.is_categorical_ is None:
+    if type(model) is HistGradientBoostingClassifier:
         raw = _trees(graph, model, matrix)
         return _from_raw(graph, raw, model.n_trees_per_iteration_)
     return foreign_classifier(graph, model, matrix)
@@ -69,6 +71,33 @@ def _is_torch(model: Any) -> bool:
     """Without importing torch, which takes seconds: who has such a model has imported it."""
     adapter = sys.modules.get("isonomy.company.fair.torch_adapter")
     return adapter is not None and isinstance(model, adapter.TorchClassifier)
+
+
+def network_probabilities(graph: Graph, model: Any, value: Table | Matrix) -> str:
+    """(n, classes) doubles of an estimator with `coder_` and `module_`; one logit: two classes."""
+    if model.coder_ is None:
+        inputs = as_matrix(graph, value, model)
+    elif isinstance(model.coder_, ColumnCoder):
+        inputs = coded(graph, model.coder_, value)
+    else:
+        inputs = as_matrix(graph, transformed(graph, model.coder_, value), model)
+    logits = torch_logits(graph, model.module_, inputs)
+    return _from_raw(graph, logits.tensor, logits.width)
+
+
+def _refuse_inexact(model: Any) -> None:
+    """Converters compare in single precision where these models do not, or know no categories."""
+    home = type(model).__module__.partition(".")[0]
+    if home in ("lightgbm", "xgboost", "catboost"):
+        raise CannotConvert(
+            f"{type(model).__name__} has no ONNX form here that decides as it does. "
+            "HistGradientBoostingClassifier has; or serve the model itself: save_model keeps it"
+        )
+    if isinstance(model, HistGradientBoostingClassifier) and model.is_categorical_ is not None:
+        raise CannotConvert(
+            "boosted trees that split on sets of categories have no ONNX form here. Encode the "
+            "categories before them (OneHotEncoder in a pipeline, categorical_features=None)"
+        )
 
 
 def _from_raw(graph: Graph, raw: str, columns: int) -> str:
@@ -122,8 +151,6 @@ def _trees(graph: Graph, model: HistGradientBoostingClassifier, matrix: Matrix) 
                     leaves.append(float(node["value"]))
                     leaf_targets.append(target)
                     continue
-                if node["is_categorical"]:
-                    raise CannotConvert("boosted trees that split on sets of categories")
                 inner["feature"].append(int(node["feature_idx"]))
                 inner["split"].append(float(node["num_threshold"]))
                 inner["missing"].append(int(node["missing_go_to_left"]))

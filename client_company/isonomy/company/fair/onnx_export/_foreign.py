@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import compose
 
@@ -44,8 +45,8 @@ def foreign_transformer(graph: Graph, step: Any, matrix: Matrix) -> Matrix:
     return Matrix(graph.cast(out, DOUBLE), width)
 
 
-def torch_logits(graph: Graph, module: Any, matrix: Matrix) -> str:
-    """(n, classes) logits of a torch module in single precision, as it computes, then double.
+def torch_logits(graph: Graph, module: Any, matrix: Matrix) -> Matrix:
+    """(n, logits) of a torch module in single precision, as it computes, then double.
 
     The exporter is the older, traced one: it needs nothing that is not installed with torch.
     """
@@ -56,6 +57,8 @@ def torch_logits(graph: Graph, module: Any, matrix: Matrix) -> str:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             path = Path(folder) / "module.onnx"
             warnings.simplefilter("ignore")  # it warns of its own age
+            with torch.no_grad():
+                width = module(torch.zeros(2, matrix.width)).reshape(2, -1).shape[1]
             torch.onnx.export(
                 module,
                 (torch.zeros(2, matrix.width),),
@@ -69,7 +72,8 @@ def torch_logits(graph: Graph, module: Any, matrix: Matrix) -> str:
             exported = onnx.load(path)
     except Exception as error:  # whatever a foreign module or the tracer may raise
         raise CannotConvert(f"torch cannot export {type(module).__name__}: {error}") from error
-    return graph.cast(_graft(graph, exported, graph.cast(matrix.tensor, FLOAT))[0], DOUBLE)
+    logits = graph.cast(_graft(graph, exported, graph.cast(matrix.tensor, FLOAT))[0], DOUBLE)
+    return Matrix(graph.op("Reshape", logits, graph.constant(np.array([-1, width]))), width)
 
 
 def _by_skl2onnx(model: Any, width: int, options: dict[str, Any] | None) -> Any:

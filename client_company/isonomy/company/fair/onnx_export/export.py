@@ -1,4 +1,4 @@
-"""Write a fitted `FairClassifier` as one ONNX file: preprocessing, base model, proxy, tilt.
+"""Write a fitted fair classifier as one ONNX file: preprocessing, model, and proxy and tilt if any.
 
     clf.to_onnx("model.onnx")
     session = onnxruntime.InferenceSession("model.onnx")
@@ -26,19 +26,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from isonomy.common.base.errors import ConfigError, VerificationError
 from isonomy.common.base.private_files import write_private
-from isonomy.company.fair.inputs.columns import REST
+from isonomy.company.fair.inputs.columns import REST, ColumnCoder
 from isonomy.company.fair.onnx_export.schema import MATRIX, Schema
+from isonomy.company.fair.tilt.rule import HALF
 
 if TYPE_CHECKING:
-    from isonomy.company.fair.estimator import FairClassifier
-    from isonomy.company.fair.inputs.columns import ColumnCoder
+    from isonomy.company.fair.onnx_export._graph import Graph
 
 CHECK_ROWS = 200
 AGREE = 1e-5  # of probabilities; doubles agree to 1e-12, parts in single precision to 1e-6
 OUTPUTS = ("decision", "probabilities")
 
 
-def export(classifier: FairClassifier, path: str | Path, X: Any = None) -> Path:
+def export(classifier: Any, path: str | Path, X: Any = None) -> Path:
     """Write `classifier` to `path`; an older file there is replaced in one step.
 
     X: rows to check the file on (labels and attributes are not needed). Without them, rows are
@@ -48,10 +48,10 @@ def export(classifier: FairClassifier, path: str | Path, X: Any = None) -> Path:
     return Path(path)
 
 
-def onnx_bytes(classifier: FairClassifier, X: Any = None) -> bytes:
+def onnx_bytes(classifier: Any, X: Any = None) -> bytes:
     """The checked model, serialised."""
     _require_onnx()
-    check_is_fitted(classifier, "model_")
+    check_is_fitted(classifier)
     schema = _schema(classifier, X)
     model = _build(classifier, schema)
     content: bytes = model.SerializeToString()
@@ -68,9 +68,14 @@ def _require_onnx() -> None:
         ) from error
 
 
-def _schema(classifier: FairClassifier, X: Any) -> Schema:
+def _schema(classifier: Any, X: Any) -> Schema:
     """The columns of the model; refuses those that ONNX cannot hold, and another table as X."""
-    schema = classifier.schema_
+    schema: Schema | None = classifier.schema_
+    if schema is None:
+        raise ConfigError(
+            "this model takes tensors or arrays with more than two axes; export its network: "
+            "torch.onnx.export(model.module_, …)"
+        )
     if X is not None and Schema.of(X).names != schema.names:
         raise ConfigError("X has other columns than the model was fitted on")
     for name, kind in zip(schema.names, schema.kinds, strict=True):
@@ -83,11 +88,9 @@ def _schema(classifier: FairClassifier, X: Any) -> Schema:
     return schema
 
 
-def _build(classifier: FairClassifier, schema: Schema) -> Any:
-    """The ONNX model: columns → base model → tilted margins → decision and probabilities."""
-    from isonomy.company.fair.onnx_export._classifiers import class_probabilities
+def _build(classifier: Any, schema: Schema) -> Any:
+    """The ONNX model: columns → model → decision and probabilities."""
     from isonomy.company.fair.onnx_export._graph import DOUBLE, Column, Graph, Matrix, Table
-    from isonomy.company.fair.onnx_export._rule import decided, tilted_margins, tilted_probabilities
 
     graph = Graph()
     value: Table | Matrix
@@ -100,6 +103,27 @@ def _build(classifier: FairClassifier, schema: Schema) -> Any:
                 for name, kind in zip(schema.names, schema.kinds, strict=True)
             )
         )
+    decision, proba, facts = (
+        _tilted(graph, classifier, value)
+        if hasattr(classifier, "model_")
+        else _trained(graph, classifier, value)
+    )
+    names, element = _class_names(classifier.classes_)
+    decision = graph.op("Gather", graph.constant(names), decision, axis=0)
+    return graph.model(
+        [
+            (OUTPUTS[0], decision, element, [None]),
+            (OUTPUTS[1], proba, DOUBLE, [None, len(names)]),
+        ],
+        {f"isonomy.{name}": str(value) for name, value in facts.items()},
+    )
+
+
+def _tilted(graph: Graph, classifier: Any, value: Any) -> tuple[str, str, dict[str, Any]]:
+    """(n,) positions in `classes_`, (n, classes) probabilities, facts, of a `FairClassifier`."""
+    from isonomy.company.fair.onnx_export._classifiers import class_probabilities
+    from isonomy.company.fair.onnx_export._rule import decided, tilted_margins, tilted_probabilities
+
     rule, classes = classifier.model_, len(classifier.classes_)
     order = classifier.class_order_  # rules number the favourable class last
 
@@ -108,28 +132,29 @@ def _build(classifier: FairClassifier, schema: Schema) -> Any:
 
     base = by_number(classifier.base_estimator_)
     score = graph.pick(base, [classes - 1])
-    fair = base
-    if rule.retrained:
-        fair = by_number(classifier.fair_estimator_)
+    proba = fair = by_number(classifier.fair_estimator_) if rule.retrained else base
     margin = tilted_margins(graph, rule, value, fair, score, classes)
-    proba = fair
     if rule.tilt.size:
         proba = tilted_probabilities(graph, fair, margin, classes, rule.cut)
-    proba = graph.pick(proba, np.argsort(order).tolist())
-    names, element = _class_names(classifier.classes_[order])
-    decision = graph.op("Gather", graph.constant(names), decided(graph, margin, classes), axis=0)
-    return graph.model(
-        [
-            (OUTPUTS[0], decision, element, [None]),
-            (OUTPUTS[1], proba, DOUBLE, [None, classes]),
-        ],
-        {
-            "isonomy.notion": classifier.report_.notion,
-            "isonomy.pos_label": classifier.report_.pos_label,
-            "isonomy.tolerance": repr(classifier.report_.tolerance),
-            "isonomy.returned": classifier.report_.returned,
-        },
-    )
+    listed = graph.op("Gather", graph.constant(order), decided(graph, margin, classes), axis=0)
+    report = classifier.report_
+    facts = {
+        "notion": report.notion,
+        "pos_label": report.pos_label,
+        "tolerance": report.tolerance,
+        "returned": report.returned,
+    }
+    return listed, graph.pick(proba, np.argsort(order).tolist()), facts
+
+
+def _trained(graph: Graph, classifier: Any, value: Any) -> tuple[str, str, dict[str, Any]]:
+    """The same of a `GradientFairClassifier`."""
+    from isonomy.company.fair.onnx_export._classifiers import network_probabilities
+
+    proba = network_probabilities(graph, classifier, value)
+    proba = graph.pick(proba, np.argsort(classifier.class_order_).tolist())
+    listed = graph.op("ArgMax", proba, axis=1, keepdims=0)
+    return listed, proba, {"pos_label": classifier.pos_label_}
 
 
 def _class_names(classes: NDArray[Any]) -> tuple[NDArray[Any], int]:
@@ -146,7 +171,7 @@ def _class_names(classes: NDArray[Any]) -> tuple[NDArray[Any], int]:
 # --- Check -------------------------------------------------------------------------------------
 
 
-def _check(classifier: FairClassifier, schema: Schema, content: bytes, X: Any) -> None:
+def _check(classifier: Any, schema: Schema, content: bytes, X: Any) -> None:
     """Run the file on rows and compare. Decisions may differ only where two classes tie."""
     rows = _some_of(X) if X is not None else _made_up(classifier, schema)
     try:
@@ -163,7 +188,8 @@ def _check(classifier: FairClassifier, schema: Schema, content: bytes, X: Any) -
             "the ONNX form of this model gives other probabilities than the model; not written"
         )
     if expected.shape[1] == 2:
-        clear = abs(expected[:, classifier.class_order_[1]] - classifier.cut_) > 2 * AGREE
+        cut = getattr(classifier, "cut_", HALF)
+        clear = abs(expected[:, classifier.class_order_[1]] - cut) > 2 * AGREE
     else:
         top = np.sort(expected, axis=1)
         clear = top[:, -1] - top[:, -2] > 4 * AGREE
@@ -200,11 +226,11 @@ def _some_of(X: Any) -> Any:
     return rows.iloc[:CHECK_ROWS] if hasattr(rows, "iloc") else np.asarray(rows)[:CHECK_ROWS]
 
 
-def _made_up(classifier: FairClassifier, schema: Schema) -> Any:
+def _made_up(classifier: Any, schema: Schema) -> Any:
     """Rows around the columns' means, with their levels: nobody's, so that none is needed."""
-    features = classifier.model_.features
-    coder: ColumnCoder | None = features.coder if features is not None else None
-    codes = {code.name: code for code in coder.codes} if coder is not None else {}
+    tilted = getattr(classifier, "model_", None)
+    coder = tilted.features and tilted.features.coder if tilted else classifier.coder_
+    codes = {code.name: code for code in coder.codes} if isinstance(coder, ColumnCoder) else {}
     rng = np.random.default_rng(0)
     columns: dict[str, Any] = {}
     for name, kind in zip(schema.names, schema.kinds, strict=True):

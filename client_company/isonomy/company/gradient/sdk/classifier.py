@@ -29,6 +29,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ from isonomy.company.fair.inputs.checks import (
 )
 from isonomy.company.fair.inputs.columns import ColumnCoder
 from isonomy.company.fair.inputs.copies import WithoutOracle
+from isonomy.company.fair.onnx_export import Schema, export
 from isonomy.company.fair.torch_states import PlainModules
 from isonomy.company.gradient.fermi.fermi import DpFermi, DpSgda
 from isonomy.company.gradient.pf_ld.f_ld import FLD
@@ -197,6 +199,7 @@ class GradientFairClassifier(PlainModules, WithoutOracle, ClassifierMixin, BaseE
         self.classes_, labels = classes.listed, classes.numbers
         self.class_order_, self.pos_label_ = classes.order, classes.pos_label
         self.n_features_in_ = int(np.prod(inputs.shape[1:]))
+        self.schema_ = None if _is_raw(X) else Schema.of(X)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
             self.module_ = self._module(self.n_features_in_)
@@ -240,6 +243,13 @@ class GradientFairClassifier(PlainModules, WithoutOracle, ClassifierMixin, BaseE
 
     def predict(self, X: Any) -> NDArray[Any]:
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def to_onnx(self, path: str | Path, X: Any = None) -> Path:
+        """Write columns, coding and network as one ONNX file; X: rows to check it on.
+
+        Needs the extra `isonomy[onnx]`. Nothing is written unless the file decides as this model.
+        """
+        return export(self, path, X)
 
     # --- Parts ---------------------------------------------------------------------------------
 
