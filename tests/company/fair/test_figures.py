@@ -113,7 +113,7 @@ def test_a_model_that_was_read_from_a_folder_still_shows_its_groups(
     model: FairClassifier, tmp_path: Path
 ) -> None:
     folder = save_model(model, tmp_path / "model")
-    copy = load_model(folder, estimator=model.base_estimator_)
+    copy = load_model(folder)
     assert copy.plot_groups() == model.plot_groups()
     with pytest.raises(ConfigError, match="without its training rows"):
         copy.plot_frontier()
