@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
@@ -38,9 +39,11 @@ def party_keys(layout: Layout, name: str) -> PartyKeys:
     return PartyKeys.load(layout.root / name / "keys")
 
 
-def figures(result: Mapping[str, float], title: str) -> tuple[Table]:
-    """The figures by name, as a table."""
+def figures(result: Mapping[str, Any], title: str) -> tuple[Table]:
+    """The figures by name, as a table; a figure in parts has a row for each."""
     table = Table("", "", title=title, show_header=False)
     for name, value in result.items():
-        table.add_row(name, f"{value:g}")
+        parts = value.items() if isinstance(value, Mapping) else [("", value)]
+        for part, figure in parts:
+            table.add_row(f"{name}: {part}" if part else name, f"{figure:g}")
     return (table,)

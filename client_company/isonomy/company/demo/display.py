@@ -25,6 +25,7 @@ class Display:
         self._task = self._bar.add_task("starting", total=None)
         self._console, self._cap, self._began = console, epsilon_cap, time.monotonic()
         self._stage, self._round, self._violation, self._bytes = "", "", "", 0
+        self._starts: list[tuple[str, float]] = []  # stages, and when each began
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -36,10 +37,16 @@ class Display:
     def stage(self, name: str) -> None:
         """Show the next stage."""
         self._stage = name
+        self._starts.append((name, time.monotonic()))
         if not self._console.is_terminal:
             elapsed = time.monotonic() - self._began
             self._console.print(f"{elapsed:6.1f} s  {name}", highlight=False)
         self._draw()
+
+    def seconds(self) -> dict[str, float]:
+        """Return how long each stage took that has ended."""
+        pairs = zip(self._starts, self._starts[1:], strict=False)
+        return {name: round(end - start, 3) for (name, start), (_, end) in pairs}
 
     def event(self, event: dict[str, Any]) -> None:
         """Show an event of the company's script."""

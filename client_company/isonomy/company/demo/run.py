@@ -40,7 +40,9 @@ def run_demo(layout: Layout, settings: DemoSettings, display: Display) -> DemoRe
         outcome = Federation(layout, processes).run(display)
     seconds = time.monotonic() - began
     display.stage("writing the report")
-    return collect(layout, settings, population, outcome, seconds)
+    result = collect(layout, settings, population, outcome, seconds)
+    result.summary["stages"] = display.seconds()
+    return result
 
 
 def collect(
