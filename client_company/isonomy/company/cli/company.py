@@ -18,7 +18,7 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import private_folder
 from isonomy.common.keys.certificates import Request, authority_fingerprint, install, make_request
 from isonomy.common.keys.party import Card, PartyKeys, fingerprint
-from isonomy.common.kits.command import NodeFolder, install_command
+from isonomy.common.kits.command import NodeFolder, install_command, seal_keys
 from isonomy.common.kits.install import installed_cards, installed_facts
 from isonomy.common.kits.request import make_request_file
 from isonomy.common.node.command import node, node_request
@@ -257,6 +257,7 @@ def _approve(
 
 
 app.command("install")(install_command)
+app.command("seal-keys")(seal_keys)
 app.command()(node)
 app.command("node-request")(node_request)
 app.command()(audits.audit)

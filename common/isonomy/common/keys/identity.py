@@ -9,9 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import VerificationError
-from isonomy.common.base.private_files import create_private, read_private
-
-KEY_BYTES = 32
+from isonomy.common.base.private_files import create_private
+from isonomy.common.keys.sealed_keys import read_key
 
 
 class Identity:
@@ -26,7 +25,7 @@ class Identity:
 
     @classmethod
     def load(cls, path: Path) -> Identity:
-        return cls(Ed25519PrivateKey.from_private_bytes(read_private(path, KEY_BYTES)))
+        return cls(Ed25519PrivateKey.from_private_bytes(read_key(path)))
 
     def save(self, path: Path) -> None:
         create_private(path, self._private.private_bytes_raw())

@@ -4,7 +4,7 @@ A party has one signing key (Ed25519: who says so) and one sealing key (X25519: 
 Both public halves stand on its *card*, a small JSON file without secrets that the other owners put
 into the plan after comparing fingerprints over the telephone.
 
-    folder/identity.key   32 bytes, 0600      folder/sealing.key   32 bytes, 0600
+    folder/identity.key   0600; a passphrase may seal it     folder/sealing.key   the same
     folder/card.json      to hand over
 
 TLS certificates are apart from this (certificates.py) and can be renewed at any time: identity is
@@ -22,8 +22,9 @@ from pydantic import StringConstraints, ValidationError
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.documents import Document
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.base.private_files import create_private, private_folder, read_private
-from isonomy.common.keys.identity import KEY_BYTES, Identity
+from isonomy.common.base.private_files import create_private, private_folder
+from isonomy.common.keys.identity import Identity
+from isonomy.common.keys.sealed_keys import read_key
 
 Role = Literal["company", "regulator", "server", "auditor"]
 Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -86,9 +87,7 @@ class PartyKeys:
     def load(cls, folder: Path) -> PartyKeys:
         card = Card.load(folder / "card.json")
         identity = Identity.load(folder / "identity.key")
-        sealing = X25519PrivateKey.from_private_bytes(
-            read_private(folder / "sealing.key", KEY_BYTES)
-        )
+        sealing = X25519PrivateKey.from_private_bytes(read_key(folder / "sealing.key"))
         keys = cls(card.name, card.role, identity, sealing)
         if keys.card() != card:
             raise ConfigError(f"the keys in {folder} do not belong to its card.json")

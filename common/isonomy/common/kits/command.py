@@ -1,4 +1,4 @@
-"""The commands `install` of both parties, and `preflight`."""
+"""The commands `install` and `seal-keys` of both parties, and `preflight`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.base.command_line import confirm
+from isonomy.common.base.command_line import confirm, prompt
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.private_files import read_secret
 from isonomy.common.keys.certificates import spoken_authority
 from isonomy.common.keys.party import fingerprint
+from isonomy.common.keys.sealed_keys import read_key, seal_key
 from isonomy.common.kits.install import UNITS, install_kit, start_units
 from isonomy.common.kits.kit import Kit
 from isonomy.common.kits.preflight import examine
@@ -59,6 +61,41 @@ def install_command(
     if as_json:
         facts = {"name": kit.facts.name, "server": kit.facts.server, "authority": authority}
         typer.echo(json.dumps({"schema": "isonomy/install/v1", **facts, "services": services}))
+
+
+def seal_keys(
+    home: Annotated[Path, typer.Option(help="This party's home.")],
+    passphrase_file: Annotated[
+        Path | None, typer.Option(help="File with the new passphrase; without, it is asked for.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Seal this party's identity and sealing key by a passphrase, or change it.
+
+    From then on every command that signs asks for it, once, or reads it from the file that
+    ISONOMY_KEY_PASSPHRASE_FILE names. The keys themselves stay, and so do plans and reports. There
+    is no way back without the passphrase.
+
+    \b
+    Examples:
+    isonomy-company seal-keys --home /srv/company
+    isonomy-regulator seal-keys --home /srv/regulator --passphrase-file /root/passphrase
+    """
+    paths = [home / "keys" / name for name in ("identity.key", "sealing.key")]
+    for path in paths:
+        read_key(path)  # both open, or nothing changes
+    if passphrase_file is not None:
+        passphrase = read_secret(passphrase_file)
+    else:
+        text = "New passphrase of the keys"
+        passphrase = prompt(text, hide_input=True, confirmation_prompt=True)
+    for path in paths:
+        seal_key(path, passphrase)
+    if as_json:
+        facts = {"sealed": [str(path) for path in paths]}
+        typer.echo(json.dumps({"schema": "isonomy/seal-keys/v1", **facts}))
+    else:
+        typer.echo(f"sealed {' and '.join(map(str, paths))}", err=True)
 
 
 def preflight(
