@@ -12,6 +12,8 @@ PLAIN, PADS = ("encrypted", False, False), ("pads", False, False)
 WORKS = [
     Cell("tilt", "equalized_odds", 2, 4, *PLAIN),
     Cell("tilt", "demographic_parity", 4, 2, *PLAIN),
+    Cell("tilt", "equalized_odds", 4, 2, *PLAIN),
+    Cell("tilt", "equal_fpr", 4, 4, *PLAIN),
     Cell("pf_ld", "equalized_odds", 4, 2, *PLAIN),  # once passed its rehearsal and was refused
     Cell("pf_ld", "demographic_parity", 2, 4, "encrypted", True, False),
     Cell("pf_ld", "demographic_parity", 2, 2, "encrypted", False, True),
@@ -30,8 +32,8 @@ WORKS = [
     Cell("audit", "-", 2, 8, *PLAIN),
 ]
 REFUSED = {
-    Cell("tilt", "equalized_odds", 4, 2, *PLAIN): "positive class",
     Cell("tilt", "demographic_parity", 2, 2, "encrypted", False, True): "records are protected",
+    Cell("dp_fermi", "equal_opportunity", 4, 2, *PLAIN): "no form for 'equal_opportunity'",
     Cell("pf_ld", "demographic_parity", 2, 2, "encrypted", True, True): "do not go together",
     Cell("f_ld", "demographic_parity", 2, 2, *PLAIN): "true attributes",
     Cell("f_ld", "demographic_parity", 2, 2, *PADS): "true attributes",

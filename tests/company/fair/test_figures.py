@@ -140,8 +140,8 @@ def test_an_exactly_fair_model_and_one_that_is_not_fitted() -> None:
         ({"interval": (0.0, 0.03), "unmeasured": ()}, "Inconclusive: gap 1.00"),
         ({"interval": (0.021, 0.03), "unmeasured": ()}, "Not met: gap 1.00"),
         ({"interval": None, "violation": None}, "cannot be measured"),
-        ({"interval": (0.0, 0.01), "notion": "a + b"}, "Largest gap 1.00"),
-        ({"interval": (0.0, 0.01), "attributes": ("a", "b")}, "Largest gap 1.00"),
+        ({"interval": (0.0, 0.01), "notion": "a + b"}, "Worst gap 1.00"),
+        ({"interval": (0.0, 0.01), "attributes": ("a", "b")}, "Worst gap 1.00"),
     ],
 )
 def test_the_verdict_is_never_more_than_the_interval_says(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from isonomy.company.fair.tilt.report import Report
@@ -28,6 +29,7 @@ def card_json(
             "interval_95": report.interval and list(report.interval),
             "unmeasured": list(report.unmeasured),
         },
+        "by_attribute": [asdict(each) for each in report.by_attribute],
         "error": {"base": report.base_error, "estimated": report.error},
         "selection_rate": {"base": report.base_selection_rate, "now": report.selection_rate},
         "privacy": {

@@ -45,7 +45,7 @@ from isonomy.company.fair.inputs.people import People
 from isonomy.company.fair.onnx_export import Schema, export
 from isonomy.company.fair.tilt.analysis import Problem, View
 from isonomy.company.fair.tilt.model import TiltedModel
-from isonomy.company.fair.tilt.notions import Event, centred, events_of, tolerance_of
+from isonomy.company.fair.tilt.notions import Event, centred, events_of, tolerances_of
 from isonomy.company.fair.tilt.releases import AUDITS, Prices, Releases
 from isonomy.company.fair.tilt.report import (
     Point,
@@ -82,6 +82,7 @@ class _Task:
     y: NDArray[Any]
     labels: Ints  # (rows,) class numbers
     events: tuple[Event, ...]
+    tolerance: Floats  # (attributes, events)
     people: People
     base: Any  # unfitted
     terms: Prices | Releases
@@ -94,7 +95,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
     |---|---|
     | estimator | the base model; None: HistGradientBoostingClassifier() |
     | notion | one or several of `isonomy.company.NOTIONS` |
-    | tolerance | largest accepted difference of two groups' rates; a mapping for several notions |
+    | tolerance | largest accepted difference of two groups' rates; or by notion, or by attribute |
     | oracle | the handle to the regulator's attributes; copies and pickles have none |
     | epsilon | how much of the plan to spend; None: all that it has left |
     | attribute | an attribute, an intersection "sex*race", or several; None: the only one |
@@ -173,7 +174,13 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
             self.base_estimator_, self.threshold, task.X, self.pos_label_, self.class_order_
         )
         problem = Problem(
-            task.people, task.labels, proba, task.events, self.keep_selection_rate, self.cut_
+            task.people,
+            task.labels,
+            proba,
+            task.events,
+            task.tolerance,
+            self.keep_selection_rate,
+            self.cut_,
         )
 
         started = time.perf_counter()
@@ -196,7 +203,8 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
         classes = checks.class_numbers(y, rows, self.pos_label)
         self.classes_, labels = classes.listed, classes.numbers
         self.class_order_, self.pos_label_ = classes.order, classes.pos_label
-        events = events_of(self.notion, self.tolerance, len(self.classes_))
+        events = events_of(self.notion, classes.by_number)
+        tolerance = tolerances_of(self.notion, self.tolerance, classes.by_number, attributes)
         base = self._checked_base(labels)
         positions = checks.positions_of(oracle, ids, rows)
         checks.warn_of_attributes(oracle, getattr(self, "feature_names_in_", ()))
@@ -212,7 +220,8 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
             units = checks.affordable_units(oracle, self.epsilon)
             persons = len(np.unique(positions))
             terms = checks.check_useful(oracle, attributes, persons, units, self.audits)
-        return _Task(oracle, attributes, X, y, labels, events, people, base, terms)
+            checks.check_labels(oracle, attributes, terms, events, labels, people.weight)
+        return _Task(oracle, attributes, X, y, labels, events, tolerance, people, base, terms)
 
     def _checked_base(self, labels: Ints) -> Any:
         """The unfitted base model; refuses settings that do not fit it or the labels."""
@@ -344,13 +353,13 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
         check_is_fitted(self, "report_")
         return groups_figure(self.report_)
 
-    def at(self, *, tolerance: float) -> FairClassifier:
+    def at(self, *, tolerance: float | Mapping[str, float]) -> FairClassifier:
         """The classifier for another tolerance; spends nothing and leaves this one as it is."""
         other = copy.copy(self)
         other.tolerance, other.oracle = tolerance, self.oracle
         return other._adopt(self._outcome_at(tolerance), self._seconds)
 
-    def _outcome_at(self, tolerance: float) -> Outcome:
+    def _outcome_at(self, tolerance: float | Mapping[str, float]) -> Outcome:
         """What the same releases give for another tolerance. Spends nothing."""
         check_is_fitted(self, "model_")
         outcome: Outcome | None = getattr(self, "_outcome", None)
@@ -359,10 +368,10 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
                 "there is nothing to choose from: the base model was exactly fair, or this model "
                 "was loaded without its training rows (fit again with releases=…, it is free)"
             )
-        value = tolerance_of("any", tolerance)
-        land = outcome.view.land
-        events = tuple(replace(event, tolerance=value) for event in land.events)
-        view = replace(outcome.view, land=replace(land, events=events))
+        land, attributes = outcome.view.land, outcome.releases.attributes
+        classes = list(self.classes_[self.class_order_])
+        values = tolerances_of(self.notion, tolerance, classes, attributes)
+        view = replace(outcome.view, land=replace(land, tolerance=values))
         tilt = Tilt.none(*land.shape) if base_is_fair(view) else search(view.land)
         # Without retraining, the base model is judged by the same view.
         base_view = view if outcome.base_view is outcome.view else outcome.base_view

@@ -36,7 +36,7 @@ def verdict(report: Report) -> str:
         f"gap {_percent(report.violation)}, 95\u00a0% interval {_percent(low)} to {_percent(high)}"
     )
     if " + " in report.notion or len(report.attributes) > 1:  # each may have its own tolerance
-        return f"Largest {gap}."
+        return f"Worst {gap}."
     gap = f"{gap}; tolerance {_tolerance(report)}"
     if low > report.tolerance:
         return f"Not met: {gap}."

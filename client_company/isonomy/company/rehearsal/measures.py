@@ -49,7 +49,7 @@ class _Cells:
     ) -> _Cells:
         truth, decided, group = _checked(target, decisions, groups, n_groups)
         # The label 1 first: the floor's draws follow this order.
-        events = sorted(events_of(notion, 0.0, 2), key=lambda event: -(event.label or 0))
+        events = sorted(events_of(notion, (0, 1)), key=lambda event: event.labels, reverse=True)
         members = np.stack([event.members(truth) for event in events])
         hits = np.stack([event.happened(decided, truth) > 0 for event in events])
         return cls(members, members & hits, group, n_groups)

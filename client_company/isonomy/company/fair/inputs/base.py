@@ -64,13 +64,20 @@ def fit_base(
     else:
         folds = min(folds, int(np.bincount(labels).min()))
         splitter = StratifiedKFold(folds, shuffle=True, random_state=random_state)
+    parts = list(splitter.split(np.zeros(len(labels)), labels, groups))
+    classes = int(labels.max()) + 1
+    if any(len(np.unique(labels[training])) < classes for training, _ in parts):
+        raise DataError(
+            "all rows of one class belong to so few people that a fold has none of them; "
+            "out-of-fold scores need more. Nothing was spent."
+        )
     started = time.perf_counter()
     # Out of fold: a model knows its training rows too well to tell how it treats other people.
-    proba = cross_val_predict(clone(base), X, y, cv=splitter, groups=groups, method="predict_proba")
+    proba = cross_val_predict(clone(base), X, y, cv=parts, method="predict_proba")
     between = time.perf_counter()
     fitted = clone(base).fit(X, y)
     seconds = Seconds(time.perf_counter() - between, between - started)
-    if proba.shape[1] != labels.max() + 1 or not np.isfinite(proba).all():
+    if proba.shape[1] != classes or not np.isfinite(proba).all():
         raise DataError("the base model's predict_proba gives no finite number per class")
     return fitted, np.asarray(proba, dtype=np.float64), seconds
 

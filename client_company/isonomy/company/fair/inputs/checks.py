@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.common.privacy.accounting import UNITS_PER_MU2, epsilon_of, units_for
+from isonomy.common.privacy.queries import cost_of
 from isonomy.common.sums.channel import Needs, check_needs
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.fair.inputs.copies import RECIPE, LeftOut
-from isonomy.company.fair.tilt.releases import Prices
+from isonomy.company.fair.tilt.notions import Event
+from isonomy.company.fair.tilt.releases import MEASURED, Prices
 from isonomy.company.federation.decisions import favourable
 
 Floats = NDArray[np.float64]
@@ -137,6 +139,33 @@ def check_useful(
     return prices
 
 
+def check_labels(
+    oracle: GroupOracle,
+    attributes: Sequence[str],
+    prices: Prices,
+    events: Sequence[Event],
+    labels: Ints,
+    weight: Floats,
+) -> None:
+    """Refuse, before spending, a label that too few people have to compare any two groups.
+
+    How many have it is the company's own number; each group needs MEASURED noise deviations.
+    """
+    sizes = tuple(len(oracle.labels(attribute)) for attribute in attributes)
+    cost = cost_of("groups", sizes, oracle.params)
+    units = int(prices.counts * oracle.budget.cap_units)
+    deviation = cost.sigma_for(units) / oracle.params.row_bound
+    for event in events:
+        people = float(weight @ event.members(labels))
+        needed = 2 * MEASURED * deviation * np.sqrt(max(1, len(event.labels)))
+        if event.labels and people < needed:
+            raise DataError(
+                f"{people:.0f} people are too few to compare two groups by {event.name!r}. "
+                f"At this budget about {np.ceil(needed):.0f} are needed. Nothing was spent. Merge "
+                "small classes, or leave their rows out."
+            )
+
+
 @dataclass(frozen=True)
 class Classes:
     """Classes as scikit-learn lists them, and as rules number them: the favourable one last."""
@@ -146,8 +175,12 @@ class Classes:
     numbers: Ints  # (rows,)
 
     @property
+    def by_number(self) -> list[Any]:
+        return list(self.listed[self.order])
+
+    @property
     def pos_label(self) -> Any:
-        return self.listed[self.order[-1]]
+        return self.by_number[-1]
 
 
 def in_listed_order(proba: Floats, order: Ints) -> Floats:

@@ -2,8 +2,7 @@
 
     margin_j = f_j − f_0 − Σ_s [P(A = ·, Y = s | x)] · V_sj + offset
 
-V (strata, groups, classes − 1) is λ through `rule.costs`, which is linear in the joint
-probabilities: it is read off by handing it unit vectors, so there is one definition of the costs.
+V (strata, groups, classes − 1) is λ through `rule.cost_weights`: one definition of the costs.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from isonomy.company.fair.onnx_export._graph import (
 from isonomy.company.fair.onnx_export.schema import MISSING_TEXT
 from isonomy.company.fair.tilt.analysis import Proxy, with_last
 from isonomy.company.fair.tilt.model import TiltedModel
-from isonomy.company.fair.tilt.rule import HALF, costs
+from isonomy.company.fair.tilt.rule import HALF, cost_weights
 
 Floats = NDArray[np.float64]
 
@@ -174,7 +173,10 @@ def tilted_margins(
     if model.features is None or model.proxy is None or not model.tilt.size:
         return margin
     phi = _phi(graph, model.features, value, score)
-    for stratum, weights in enumerate(_cost_weights(model, model.proxy, classes)):
+    strata, groups = model.proxy.shares.shape
+    unit = cost_weights(model.events, model.proxy.shares, classes)
+    by_stratum = (unit @ model.tilt.lam.reshape(-1)).reshape(strata, groups, classes - 1)
+    for stratum, weights in enumerate(by_stratum):
         joint = _memberships(graph, model.proxy, phi, model.features.norm, stratum)
         if len(model.proxy.beta) > 1:
             joint = graph.op("Mul", joint, graph.pick(proba, [stratum]))
@@ -190,16 +192,6 @@ def _base_margins(graph: Graph, proba: str, classes: int, cut: float) -> str:
         return graph.op("Sub", graph.pick(proba, range(1, classes)), graph.pick(proba, [0]))
     above = graph.op("Sub", graph.pick(proba, [1]), graph.constant(np.array(cut)))
     return graph.op("Add", above, above)
-
-
-def _cost_weights(model: TiltedModel, proxy: Proxy, classes: int) -> Floats:
-    """V (strata, groups, classes − 1): Σ_ae λ_ae C_aej per unit of joint probability."""
-    strata, groups = proxy.shares.shape
-    unit = np.eye(strata * groups).reshape(strata * groups, strata, groups)
-    proba = np.ones((strata * groups, classes))
-    cost = costs(model.events, proba, unit.transpose(1, 0, 2), proxy.shares)
-    weighted = cost @ model.tilt.lam.reshape(-1)  # (classes − 1, strata · groups)
-    return np.ascontiguousarray(weighted.T).reshape(strata, groups, classes - 1)
 
 
 def decided(graph: Graph, margin: str, classes: int) -> str:

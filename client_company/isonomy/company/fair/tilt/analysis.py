@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from isonomy.company.fair.inputs.features import FeatureMap
 from isonomy.company.fair.inputs.people import People
@@ -34,6 +34,7 @@ class Problem:
     y: Ints  # (rows,) class numbers
     proba: Floats  # (rows, classes)
     events: tuple[Event, ...]
+    tolerance: Floats  # (attributes, events)
     keep_selection_rate: bool = False
     cut: float = HALF  # of the base model's rule
 
@@ -124,6 +125,7 @@ class Analyst:
             member=problem.people.unfold(member),
             counts=counts,
             slack=np.zeros_like(counts),
+            tolerance=problem.tolerance,
             cut=problem.cut,
         )
         base, _ = land.decide(Tilt.none(*land.shape))
@@ -138,12 +140,23 @@ class Analyst:
 
 @dataclass(frozen=True)
 class Gap:
-    """The largest gap between two groups: estimate, its deviation, and a 95 % interval."""
+    """The largest gap between two groups of one attribute, with a 95 % interval."""
 
     value: float
     deviation: float
     low: float
     high: float
+    where: str  # which rate, of which two groups
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """All pairs of groups of one attribute, event by event."""
+
+    gaps: Floats  # (pairs,)
+    deviations: Floats  # (pairs,)
+    event: Ints  # (pairs,)
+    groups: Ints  # (2, pairs)
 
 
 @dataclass(frozen=True)
@@ -163,29 +176,34 @@ class View:
             first = free[start : start + block.stop - block.start - 1]
             rows += [first, np.sqrt((first**2).sum(axis=0, keepdims=True))]
             start += len(first)
-        relative = self.releases.count_deviation[:, None] / self.land.counts
-        return np.hypot(np.vstack(rows) / self.land.counts, self.land.rates(decided) * relative)
+        noise = self._count_noise(self.land.rates(decided))
+        return np.hypot(np.vstack(rows) / self.land.counts, noise)
 
-    def violation(self, decided: Ints) -> tuple[float, float]:
-        """Estimated violation of all groups, and the deviation of the gap that attains it."""
+    def fair(self, decided: Ints, deviations: float) -> bool:
+        """No gap is beyond its tolerance by so many deviations; more, where many are looked at.
+
+        Each gap by its own deviation: a gap that nobody can measure must not hide another.
+        """
         rates = self.land.rates(decided)
         everybody = np.ones_like(rates, dtype=bool)
-        gaps, deviations = self._gaps(
+        pairs = self._pairs(
             rates, self._sum_deviations(decided), self._count_noise(rates), everybody
         )
-        return float(gaps.max()), float(deviations[gaps.argmax()])
+        limit = -ndtri(ndtr(-deviations) / sum(len(each.gaps) for each in pairs))  # Bonferroni
+        return all(
+            (each.gaps - tolerance[each.event] <= limit * each.deviations).all()
+            for each, tolerance in zip(pairs, self.land.tolerance, strict=True)
+        )
 
-    def gap(self, decided: Ints) -> Gap | None:
-        """The largest gap between two groups that the budget can measure, with its interval.
+    def gaps(self, decided: Ints) -> tuple[Gap | None, ...]:
+        """For each attribute the largest gap that the budget can measure, with its interval.
 
         None where some event has fewer than two such groups: a part of the groups is reported, a
         part of equalized odds is not. The value is what the search saw. The interval is around
         what the nearest audit answered, and the low limit allows for the choice of the largest
-        (Bonferroni), as the regulator's audits do.
+        of all attributes (Bonferroni), as the regulator's audits do.
         """
         measured = self.releases.measured(self.land.events)
-        if any((measured[block].sum(axis=0) < 2).any() for block in self.land.blocks):
-            return None
         u, pooled = self.land.centred(decided)
         sums, variance = self.knowledge.answers(self.people.fold(u))
         counts = self.land.counts
@@ -193,35 +211,47 @@ class View:
         # Four more people, two of them positive: a rate of 0 in a small sample is not certain.
         p = (np.clip(pooled + rates, 0.0, 1.0) * counts + 2) / (counts + 4)
         alone = np.hypot(self._count_noise(rates), np.sqrt(p * (1 - p) / counts))
-        gaps, deviations = self._gaps(rates, np.sqrt(variance), alone, measured)
-        low = float((gaps + ndtri(TAIL / len(gaps)) * deviations).max())
-        high = float((gaps - ndtri(TAIL) * deviations).max())
-        value = float(
-            self._gaps(self.land.rates(decided), np.sqrt(variance), alone, measured)[0].max()
+        answers = self._pairs(rates, np.sqrt(variance), alone, measured)
+        estimates = self._pairs(self.land.rates(decided), np.sqrt(variance), alone, measured)
+        tail = TAIL / max(1, sum(len(pairs.gaps) for pairs in answers))
+        return tuple(
+            self._gap(answer, estimate, tail) if (measured[block].sum(axis=0) >= 2).all() else None
+            for block, answer, estimate in zip(self.land.blocks, answers, estimates, strict=True)
         )
+
+    def _gap(self, answers: _Pairs, estimates: _Pairs, tail: float) -> Gap:
+        low = float((answers.gaps + ndtri(tail) * answers.deviations).max())
+        high = float((answers.gaps - ndtri(TAIL) * answers.deviations).max())
+        largest = int(estimates.gaps.argmax())
+        value = float(estimates.gaps[largest])
+        first, second = (self.releases.groups[g] for g in estimates.groups[:, largest])
+        event = self.land.events[estimates.event[largest]]
         return Gap(
             value,
-            float(deviations[gaps.argmax()]),
+            float(answers.deviations[answers.gaps.argmax()]),
             min(value, max(0.0, low)),
             max(value, min(1.0, high)),
+            f"{event.name}, {first} against {second}",
         )
 
     def _count_noise(self, rates: Floats) -> Floats:
         """(groups, events) deviation of centred rates by the noise of the groups' counts."""
-        return np.asarray(self.releases.count_deviation[:, None] / self.land.counts * rates)
+        deviations = self.releases.event_deviations(self.land.events)
+        return np.asarray(deviations / self.land.counts * rates)
 
-    def _gaps(
+    def _pairs(
         self, rates: Floats, free: Floats, alone: Floats, measured: NDArray[np.bool_]
-    ) -> tuple[Floats, Floats]:
-        """(pairs,) gaps of all pairs of measured groups of one attribute, and their deviations.
+    ) -> list[_Pairs]:
+        """For each attribute the gaps of all pairs of measured groups, and their deviations.
 
         A group's rate is a linear function of the free groups' sums, of deviation `free`: the last
         group's sum is minus all others. `alone` is the deviation that a group shares with nobody.
         """
-        gaps, deviations = [], []
+        result = []
         for number, block in enumerate(self.land.blocks):
             start = block.start - number  # each attribute before this one has a last group
             inside = slice(start, start + block.stop - block.start - 1)
+            columns = []
             for event in range(len(self.land.events)):
                 members = np.flatnonzero(measured[block, event])
                 sums = free[inside, event]
@@ -229,10 +259,21 @@ class View:
                 parts, values = parts[members], rates[block, event][members]
                 squares = (parts**2).sum(axis=1) + alone[block, event][members] ** 2
                 variance = squares[:, None] + squares - 2 * parts @ parts.T
-                pairs = np.triu_indices(len(members), 1)
-                gaps.append(np.abs(values[:, None] - values)[pairs])
-                deviations.append(np.sqrt(np.maximum(variance[pairs], 0.0)))
-        return np.concatenate(gaps), np.concatenate(deviations)
+                a, b = np.triu_indices(len(members), 1)
+                which = np.full(len(a), event)
+                deviation = np.sqrt(np.maximum(variance[a, b], 0.0))
+                groups = block.start + members
+                columns.append((np.abs(values[a] - values[b]), deviation, which, groups[[a, b]]))
+            gaps, deviations, events, both = zip(*columns, strict=True)
+            result.append(
+                _Pairs(
+                    np.concatenate(gaps),
+                    np.concatenate(deviations),
+                    np.concatenate(events),
+                    np.hstack(both),
+                )
+            )
+        return result
 
     def _sum_deviations(self, decided: Ints) -> Floats:
         """(free groups, events) deviation of the estimated sums of centred rows."""

@@ -4,14 +4,15 @@
 
 | notion | events: members M_e, statistic z_e |
 |---|---|
-| demographic_parity | everybody, 1[ŷ = c] for each class c (one event when there are two classes) |
-| equal_opportunity | y = 1, 1[ŷ = 1] |
-| equal_fpr | y = 0, 1[ŷ = 1] |
-| equalized_odds | both of these |
+| demographic_parity | everybody, 1[ŷ = c] for each class c |
+| equalized_odds | y = l, 1[ŷ = c] for each label l and class c |
+| equal_opportunity | y = f, 1[ŷ = f], f the favourable class |
+| equal_fpr | y ≠ f, 1[ŷ = f] |
 | accuracy_parity | everybody, 1[ŷ ≠ y] |
 
-Labels and decisions are class numbers 0..K−1. Several notions at once are just more events, each
-with its own tolerance.
+With two classes the rate of one class is 1 less the rate of the other, so only c = f is an event.
+Labels and decisions are class numbers 0..K−1, the favourable class last. Several notions at once
+are just more events. Tolerances are a matrix (attributes, events).
 """
 
 from __future__ import annotations
@@ -36,52 +37,77 @@ class Event:
 
     name: str
     statistic: Literal["chosen", "wrong"]
-    tolerance: float
-    label: int | None = None  # members: people with this label; None: everybody
+    labels: tuple[int, ...] = ()  # members: people with one of these labels; none: everybody
     choice: int = 1  # the class whose choice is counted
 
     def members(self, y: Ints) -> NDArray[np.bool_]:
-        return np.ones(len(y), dtype=bool) if self.label is None else y == self.label
+        return np.isin(y, self.labels) if self.labels else np.ones(len(y), dtype=bool)
 
     def happened(self, decided: Ints, y: Ints) -> Floats:
         """(n,) z_e as 0 / 1."""
         z = decided == self.choice if self.statistic == "chosen" else decided != y
         return np.asarray(z, dtype=np.float64)
 
+    def strata(self, count: int) -> list[int]:
+        """The strata of the members, of `count`: one per label, or one for everybody."""
+        return list(self.labels) if self.labels and count > 1 else list(range(count))
+
     @property
     def by_label(self) -> bool:
         """Whether the proxy must know the label, P(A | x, y)."""
-        return self.label is not None or self.statistic == "wrong"
+        return bool(self.labels) or self.statistic == "wrong"
 
 
-def events_of(
-    notion: str | Sequence[str], tolerance: float | Mapping[str, float], classes: int
-) -> tuple[Event, ...]:
-    """The events of one or several notions, each with its notion's tolerance."""
+def events_of(notion: str | Sequence[str], classes: Sequence[object]) -> tuple[Event, ...]:
+    """The events of one or several notions; classes: as readers know them, favourable last."""
+    return tuple(event for name in _names(notion) for event in _events(name, classes))
+
+
+def tolerances_of(
+    notion: str | Sequence[str],
+    tolerance: float | Mapping[str, float],
+    classes: Sequence[object],
+    attributes: Sequence[str],
+) -> Floats:
+    """(attributes, events) tolerances, from one value, or one for each notion or attribute."""
+    names = _names(notion)
+    by_name = {}
+    if isinstance(tolerance, Mapping):
+        if set(tolerance) not in (set(names), set(attributes)):
+            raise ConfigError(
+                f"tolerance names {', '.join(map(repr, tolerance)) or 'nothing'}; it needs one "
+                f"value for each notion ({', '.join(names)}) or for each attribute "
+                f"({', '.join(attributes)})"
+            )
+        by_name = {name: _checked(value) for name, value in tolerance.items()}
+    else:
+        by_name = dict.fromkeys(names, _checked(tolerance))
+    return np.array(
+        [
+            [
+                by_name[name if name in by_name else attribute]
+                for name in names
+                for _ in _events(name, classes)
+            ]
+            for attribute in attributes
+        ]
+    )
+
+
+def _names(notion: str | Sequence[str]) -> tuple[str, ...]:
     names = (notion,) if isinstance(notion, str) else tuple(notion)
     unknown = [name for name in names if name not in NOTIONS]
     if unknown or not names or len(set(names)) != len(names):
         raise ConfigError(
             f"notion must be one or several, each once, of {', '.join(NOTIONS)}; got {notion!r}"
         )
-    if classes > 2 and set(names) & {"equalized_odds", "equal_opportunity", "equal_fpr"}:
-        raise ConfigError(
-            f"{classes} classes: these notions need a positive class. demographic_parity and "
-            "accuracy_parity work for several classes."
-        )
-    return tuple(
-        event for name in names for event in _events(name, tolerance_of(name, tolerance), classes)
-    )
+    return names
 
 
-def tolerance_of(notion: str, tolerance: float | Mapping[str, float]) -> float:
-    """The tolerance of one notion; 0 means: as small as the audits can tell."""
-    if isinstance(tolerance, Mapping):
-        if notion not in tolerance:
-            raise ConfigError(f"tolerance names no value for {notion!r}")
-        tolerance = tolerance[notion]
+def _checked(tolerance: object) -> float:
+    """A tolerance; 0 means: as small as the audits can tell."""
     try:
-        value = float(tolerance)
+        value = float(tolerance)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         value = float("nan")
     if not 0 <= value < 1:
@@ -92,23 +118,27 @@ def tolerance_of(notion: str, tolerance: float | Mapping[str, float]) -> float:
     return value
 
 
-def _events(notion: str, tolerance: float, classes: int) -> tuple[Event, ...]:
+def _events(notion: str, classes: Sequence[object]) -> tuple[Event, ...]:
     """The events of one notion."""
+    last = len(classes) - 1
+    others = tuple(range(last))
+    choices = (last,) if last == 1 else (*others, last)
     if notion == "accuracy_parity":
-        return (Event("wrong", "wrong", tolerance),)
+        return (Event("wrong", "wrong"),)
     if notion == "demographic_parity":
-        if classes == 2:
-            return (Event("selected", "chosen", tolerance),)
-        return tuple(
-            Event(f"class {c} chosen", "chosen", tolerance, choice=c) for c in range(classes)
-        )
-    opportunity = Event("selected | y = 1", "chosen", tolerance, label=1)
-    false_alarm = Event("selected | y = 0", "chosen", tolerance, label=0)
-    return {
-        "equal_opportunity": (opportunity,),
-        "equal_fpr": (false_alarm,),
-        "equalized_odds": (false_alarm, opportunity),
-    }[notion]
+        return tuple(_chosen(c, (), classes) for c in choices)
+    if notion == "equal_opportunity":
+        return (_chosen(last, (last,), classes),)
+    if notion == "equal_fpr":
+        return (_chosen(last, others, classes),)
+    return tuple(_chosen(c, (label,), classes) for label in (*others, last) for c in choices)
+
+
+def _chosen(choice: int, labels: tuple[int, ...], classes: Sequence[object]) -> Event:
+    name = "selected" if len(classes) == 2 else f"decision = {classes[choice]}"
+    if labels:
+        name += f" | y = {' or '.join(str(classes[label]) for label in labels)}"
+    return Event(name, "chosen", labels, choice)
 
 
 def centred(

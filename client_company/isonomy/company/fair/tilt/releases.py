@@ -97,29 +97,24 @@ class Releases:
 
     def event_counts(self, events: Sequence[Event]) -> Floats:
         """(groups, events) people of each group among an event's members."""
-        return np.column_stack(
-            [
-                self.floored.sum(axis=1)
-                if event.label is None or self.strata == 1
-                else self.floored[:, event.label]
-                for event in events
-            ]
-        )
+        return self._among(self.floored, events)
+
+    def event_deviations(self, events: Sequence[Event]) -> Floats:
+        """(groups, events) noise deviation of these counts."""
+        each = np.ones_like(self.counts) * self.count_deviation[:, None] ** 2
+        return np.sqrt(self._among(each, events))
 
     def measured(self, events: Sequence[Event]) -> NDArray[np.bool_]:
         """(groups, events) whether a group is large enough for the noise of its count.
 
         Below that, the floor decides the rate, and no interval around it holds.
         """
-        deviation = self.count_deviation[:, None]
-        by_label = self.counts >= MEASURED * deviation
-        whole = self.counts.sum(axis=1) >= MEASURED * (deviation * np.sqrt(self.strata))[:, 0]
-        return np.column_stack(
-            [
-                whole if event.label is None or self.strata == 1 else by_label[:, event.label]
-                for event in events
-            ]
-        )
+        enough = MEASURED * self.event_deviations(events)
+        return np.asarray(self._among(self.counts, events) >= enough)
+
+    def _among(self, cells: Floats, events: Sequence[Event]) -> Floats:
+        """(groups, strata) -> (groups, events): sums over each event's members."""
+        return np.column_stack([cells[:, e.strata(self.strata)].sum(axis=1) for e in events])
 
     def check(self, people: People, y: Ints, events: Sequence[Event]) -> None:
         """Refuse rows or notions that these releases say nothing about."""

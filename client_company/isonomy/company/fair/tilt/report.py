@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.sums.oracle import Budget
-from isonomy.company.fair.tilt.analysis import Problem, View
-from isonomy.company.fair.tilt.notions import Event
+from isonomy.company.fair.tilt.analysis import Gap, Problem, View
 from isonomy.company.fair.tilt.rule import Tilt, base_margins, decide
 from isonomy.company.fair.tilt.strategy import Outcome
+
+Floats = NDArray[np.float64]
 
 EXTREME = 0.02  # a warning is written when fewer are selected, or fewer are not
 FELL = 0.8  # a note is written when the share of positives falls below this part of what it was
@@ -32,19 +33,48 @@ class GroupRate:
 
 
 @dataclass(frozen=True)
+class AttributeReport:
+    """Violations on one attribute, as in `Report`."""
+
+    attribute: str
+    tolerance: float  # the smallest, of several notions
+    base_violation: float | None
+    base_deviation: float | None
+    base_interval: tuple[float, float] | None  # 95 %
+    violation: float | None
+    deviation: float | None
+    interval: tuple[float, float] | None  # 95 %
+    where: str  # the rate and the two groups of `violation`
+    unmeasured: tuple[str, ...]  # groups that are too small for this budget
+
+    def __str__(self) -> str:
+        tolerated = f"{_points(self.tolerance)} is tolerated."
+        if self.base_violation is None or self.violation is None or self.interval is None:
+            return f"{self.attribute}: cannot be measured at this budget. {tolerated}"
+        low, high = (_points(limit) for limit in self.interval)
+        return (
+            f"{self.attribute}: {_points(self.base_violation)} before, an estimated "
+            f"{_points(self.violation)} after (95 % interval {low} to {high}; {self.where}). "
+            f"{tolerated}"
+        )
+
+
+@dataclass(frozen=True)
 class Report:
     """The account of one fit. Violations are estimates from noised releases, never exact.
 
     Errors and selection rates are the company's own numbers, on the training people with
     out-of-fold scores. Violations are those to expect for new people like them; their deviation
     covers sampling, privacy noise and what the proxy cannot tell. They are of the groups that the
-    budget can measure, and None where there are fewer than two of them.
+    budget can measure, and None where there are fewer than two of them. With several attributes
+    they are those of the worst one, the furthest beyond its tolerance (None: one of the attributes
+    cannot be measured); `by_attribute` has them all.
     """
 
     notion: str
     pos_label: str  # the favourable decision: what "selected" means
     threshold: float | None  # select at this probability and above; None: three or more classes
-    tolerance: float
+    tolerance: float  # the smallest, of several notions or attributes
     attributes: tuple[str, ...]
     groups: tuple[str, ...]
     returned: Literal["base", "tilt", "shrunk"]
@@ -58,6 +88,7 @@ class Report:
     deviation: float | None
     interval: tuple[float, float] | None  # 95 %
     unmeasured: tuple[str, ...]  # groups that are too small for this budget
+    by_attribute: tuple[AttributeReport, ...]
     base_error: float
     error: float
     base_selection_rate: float  # share of people given `pos_label`
@@ -89,6 +120,7 @@ class Report:
         lines = [
             self._before(),
             self._what_was_done(),
+            *(str(each) for each in self.by_attribute if len(self.attributes) > 1),
             f"Selected means decision = {self.pos_label}{self._rule()}: "
             f"{self.base_selection_rate:.1%} of the people before, {self.selection_rate:.1%} "
             "after.",
@@ -111,16 +143,20 @@ class Report:
         return f" (the base model selects at a probability of {self.threshold:.4g} and above)"
 
     def _before(self) -> str:
-        subject = f"The base model's {_words(self.notion)} violation on "
-        subject += f"{' and '.join(self.attributes)}"
+        """One sentence on the base model."""
+        subject = f"The base model's {_words(self.notion)} violation"
         if self.base_violation is None or self.base_deviation is None:
+            hidden = [each for each in self.by_attribute if each.base_violation is None]
             return (
-                f"{subject} cannot be measured at this budget: too few people of "
-                f"{_listed(self.unmeasured)}. {_points(self.tolerance)} is tolerated."
+                f"{subject} on {' and '.join(each.attribute for each in hidden)} cannot be "
+                f"measured at this budget: too few people of {_listed(self.unmeasured)}. "
+                f"{_points(self.tolerance)} is tolerated."
             )
+        worst = max(self.by_attribute, key=lambda each: _beyond(each.base_violation, each))
+        largest = "is" if len(self.attributes) == 1 else "is worst:"
         return (
-            f"{subject} is {_points(self.base_violation)} (deviation "
-            f"{_points(self.base_deviation)}); {_points(self.tolerance)} is tolerated."
+            f"{subject} on {worst.attribute} {largest} {_points(self.base_violation)} (deviation "
+            f"{_points(self.base_deviation)}); {_points(worst.tolerance)} is tolerated."
         )
 
     def _what_was_done(self) -> str:
@@ -143,8 +179,10 @@ class Report:
         if self.interval is None or self.violation is None:
             return f"The model has {how}, for {cost}. What it brings cannot be measured either."
         low, high = (_points(limit) for limit in self.interval)
+        worst = max(self.by_attribute, key=lambda each: _beyond(each.violation, each))
+        subject = "it" if len(self.attributes) == 1 else f"the worst is {worst.attribute}: it"
         return (
-            f"With {how} it is an estimated {_points(self.violation)} "
+            f"With {how} {subject} is an estimated {_points(self.violation)} "
             f"(95 % interval {low} to {high}), for {cost}."
         )
 
@@ -155,6 +193,11 @@ class Report:
 
 def _points(value: float) -> str:
     return f"{100 * value:.2f} points"
+
+
+def _beyond(violation: float | None, each: AttributeReport) -> float:
+    """How far a violation is beyond the attribute's tolerance."""
+    return -1.0 if violation is None else violation - each.tolerance
 
 
 def _listed(labels: Sequence[str]) -> str:
@@ -175,6 +218,7 @@ class Measures:
     violation: float | None
     deviation: float | None
     interval: tuple[float, float] | None
+    gaps: tuple[Gap | None, ...]  # of each attribute; the others are of the worst
 
 
 @dataclass(frozen=True)
@@ -191,10 +235,14 @@ def measure(view: View, tilt: Tilt) -> Measures:
     decided, _ = land.decide(tilt)
     favourable = land.proba.shape[1] - 1
     rate = float(land.weight @ (decided == favourable) / land.weight.sum())
-    gap = view.gap(decided)
-    if gap is None:
-        return Measures(land.error(decided), rate, None, None, None)
-    return Measures(land.error(decided), rate, gap.value, gap.deviation, (gap.low, gap.high))
+    gaps = view.gaps(decided)
+    measured = [gap for gap in gaps if gap is not None]
+    if len(measured) < len(gaps):
+        return Measures(land.error(decided), rate, None, None, None, gaps)
+    beyond = [gap.value for gap in measured] - land.tolerance.min(axis=1)
+    gap = measured[int(beyond.argmax())]
+    interval = (gap.low, gap.high)
+    return Measures(land.error(decided), rate, gap.value, gap.deviation, interval, gaps)
 
 
 # --- From an outcome to its report ---------------------------------------------------------------
@@ -238,8 +286,15 @@ def report_of(outcome: Outcome, terms: Terms, budget: Budget, seconds: Seconds) 
             outcome.base_view.limits(outcome.base_view.land.decide(none)[0]),
             final.limits(final.land.decide(outcome.tilt)[0]),
         ),
+        by_attribute=_by_attribute(
+            outcome.releases.attributes,
+            outcome.view.land.tolerance,
+            before,
+            after,
+            [_unmeasured(outcome, block) for block in outcome.view.land.blocks],
+        ),
         notes=_notes(outcome, before, after),
-        **_shared_fields(outcome.view.land.events, outcome.tilt, before, after, budget, seconds),
+        **_shared_fields(outcome.view.land.tolerance, outcome.tilt, before, after, budget, seconds),
     )
 
 
@@ -267,6 +322,34 @@ def _rates(
     )
 
 
+def _by_attribute(
+    attributes: Sequence[str],
+    tolerance: Floats,
+    before: Measures,
+    after: Measures,
+    unmeasured: Sequence[tuple[str, ...]],
+) -> tuple[AttributeReport, ...]:
+    """The violations attribute by attribute."""
+    rows = zip(attributes, tolerance.min(axis=1), before.gaps, after.gaps, unmeasured, strict=True)
+    return tuple(
+        AttributeReport(
+            name,
+            float(tolerated),
+            *_numbers(base),
+            *_numbers(now),
+            where=now.where if now else "",
+            unmeasured=small,
+        )
+        for name, tolerated, base, now, small in rows
+    )
+
+
+def _numbers(
+    gap: Gap | None,
+) -> tuple[float | None, float | None, tuple[float, float] | None]:
+    return (gap.value, gap.deviation, (gap.low, gap.high)) if gap else (None, None, None)
+
+
 def report_of_exactly_fair(
     problem: Problem,
     terms: Terms,
@@ -280,9 +363,8 @@ def report_of_exactly_fair(
     favourable = problem.proba.shape[1] - 1
     error = float(np.mean(decided != problem.y))
     rate = float(np.mean(decided == favourable))
-    fair = Measures(
-        error=error, selection_rate=rate, violation=0.0, deviation=0.0, interval=(0.0, 0.0)
-    )
+    gaps = (Gap(0.0, 0.0, 0.0, 0.0, "no rate differs"),) * len(attributes)
+    fair = Measures(error, rate, violation=0.0, deviation=0.0, interval=(0.0, 0.0), gaps=gaps)
     none = Tilt.none(len(groups), len(problem.events))
     return Report(
         **asdict(terms),
@@ -292,16 +374,19 @@ def report_of_exactly_fair(
         retrained=False,
         epsilon_spent=0.0,
         unmeasured=(),
+        by_attribute=_by_attribute(
+            attributes, problem.tolerance, fair, fair, [()] * len(attributes)
+        ),
         notes=(
             "The base model decides the same for everybody in question (constant, or always "
             "right): it is fair by this notion whatever the groups are, so nothing was spent.",
         ),
-        **_shared_fields(problem.events, none, fair, fair, budget, seconds),
+        **_shared_fields(problem.tolerance, none, fair, fair, budget, seconds),
     )
 
 
 def _shared_fields(
-    events: Sequence[Event],
+    tolerance: Floats,
     tilt: Tilt,
     before: Measures,
     after: Measures,
@@ -310,7 +395,7 @@ def _shared_fields(
 ) -> dict[str, Any]:
     """The fields of `Report` that are computed the same way for every outcome."""
     return {
-        "tolerance": min(event.tolerance for event in events),
+        "tolerance": float(tolerance.min()),
         "tilt": tuple(map(tuple, tilt.lam.tolist())),
         "offset": tilt.offset,
         "base_violation": before.violation,
@@ -342,10 +427,11 @@ def extreme_selection(rate: float, *, keeps_rate: bool) -> str:
     return text if keeps_rate else f"{text} keep_selection_rate=True keeps the base model's rate."
 
 
-def _unmeasured(outcome: Outcome) -> tuple[str, ...]:
+def _unmeasured(outcome: Outcome, block: slice = slice(None)) -> tuple[str, ...]:
     """Labels of the groups whose rates the budget cannot measure, in at least one event."""
-    measured = outcome.releases.measured(outcome.view.land.events).all(axis=1)
-    return tuple(outcome.releases.groups[g] for g in np.flatnonzero(~measured))
+    measured = np.all(outcome.releases.measured(outcome.view.land.events), axis=1).tolist()
+    labels = zip(outcome.releases.groups[block], measured[block], strict=True)
+    return tuple(label for label, shown in labels if not shown)
 
 
 def _notes(outcome: Outcome, before: Measures, after: Measures) -> tuple[str, ...]:

@@ -8,15 +8,16 @@ class j for x brings about, by the proxy g_a(x, y) and the shares p:
 | event e | C_aej |
 |---|---|
 | class c chosen, everybody | 1[j = c] · Σ_y f_y g_a(x, y) / p_a |
-| class c chosen, label l | 1[j = c] · f_l g_a(x, l) / p_al |
+| class c chosen, labels L | 1[j = c] · Σ_{y ∈ L} f_y g_a(x, y) / p_aL |
 | wrong, everybody | Σ_{y ≠ j} f_y g_a(x, y) / p_a |
 
 With two classes, W_ae = C_ae1 − C_ae0 and the rule is that of docs/tilt.md,
 
     h(x) = 1[ 2(f(x) − c) − Σ λ_ae W_ae(x) > 0 ],    c the base model's cut-off, 1/2 by default.
 
-Neither attribute nor label is used. Costs are kept relative to class 0, so two classes need one
-column per (group, event) pair.
+Neither attribute nor label is used. Costs are relative to class 0. They are linear in the joint
+probabilities f_y g_a(x, y), of which there are far fewer than (group, event, class) triples: so
+`Costs` keeps those, and one small tensor for everybody.
 """
 
 from __future__ import annotations
@@ -57,28 +58,52 @@ class Tilt:
         return float(np.abs(self.lam).max(initial=0.0))
 
 
-def costs(events: Sequence[Event], proba: Floats, proxy: Floats, shares: Floats) -> Floats:
-    """C relative to class 0: (classes − 1, n, groups · events), group-major.
+@dataclass(frozen=True)
+class Costs:
+    """C relative to class 0 = joint · weights, for each person, class j ≥ 1, group and event."""
 
-    proba: (n, classes). proxy: (strata, n, groups), one stratum or one per class.
+    joint: Floats  # (n, strata · groups) P(A = a, Y = y | x)
+    weights: Floats  # (strata · groups, classes − 1, groups · events) cost per unit of it
+
+    def of(self, lam: Floats) -> Floats:
+        """(n, classes − 1) Σ_ae λ_ae C_aej."""
+        return np.asarray(self.joint @ (self.weights @ lam.reshape(-1)))
+
+    def rates(self, choice: Floats) -> Floats:
+        """(groups · events,) what choices (n, classes − 1), shares of everybody, bring about."""
+        return np.asarray(np.einsum("sj,sjk->k", self.joint.T @ choice, self.weights))
+
+
+def costs(events: Sequence[Event], proba: Floats, proxy: Floats, shares: Floats) -> Costs:
+    """proba: (n, classes). proxy: (strata, n, groups), one stratum or one per class.
+
     shares: (strata, groups), P(A = a, stratum).
     """
-    classes, strata = proba.shape[1], len(proxy)
-    by_class = proba.T[:, :, None] if strata > 1 else np.ones((1, len(proba), 1))
-    joint = by_class * proxy  # (strata, n, groups) P(A = a, Y = y | x)
-    columns = np.zeros((classes - 1, len(proba), proxy.shape[2], len(events)))
-    total = joint.sum(axis=0) / shares.sum(axis=0)
+    classes = proba.shape[1]
+    joint = proxy if len(proxy) == 1 else proba.T[:, :, None] * proxy
+    flat = joint.transpose(1, 0, 2).reshape(len(proba), -1)
+    return Costs(flat, cost_weights(events, shares, classes))
+
+
+def cost_weights(events: Sequence[Event], shares: Floats, classes: int) -> Floats:
+    """`Costs.weights`: the table above, for unit joint probabilities."""
+    strata, groups = shares.shape
+    weights = np.zeros((strata, groups, classes - 1, groups, len(events)))
+    each = np.arange(groups)
     for e, event in enumerate(events):
+        inside = event.strata(strata)
+        weight = 1.0 / shares[inside].sum(axis=0)  # (groups,)
         if event.statistic == "wrong":
             for j in range(1, classes):  # choosing j is wrong for y ≠ j, choosing 0 for y ≠ 0
-                columns[j - 1, :, :, e] = (joint[0] - joint[j]) / shares.sum(axis=0)
+                weights[0, each, j - 1, each, e] = weight
+                weights[j, each, j - 1, each, e] = -weight
             continue
-        weight = total if event.label is None else joint[event.label] / shares[event.label]
-        if event.choice == 0:
-            columns[:, :, :, e] = -weight
-        else:
-            columns[event.choice - 1, :, :, e] = weight
-    return columns.reshape(classes - 1, len(proba), -1)
+        for stratum in inside:
+            if event.choice:
+                weights[stratum, each, event.choice - 1, each, e] = weight
+            else:
+                weights[stratum, each, :, each, e] = -weight[:, None]
+    return weights.reshape(strata * groups, classes - 1, groups * len(events))
 
 
 def base_margins(proba: Floats, cut: float = HALF) -> Floats:
@@ -90,9 +115,9 @@ def base_margins(proba: Floats, cut: float = HALF) -> Floats:
     return proba[:, 1:] - proba[:, :1] if cut == HALF else 2.0 * (proba[:, 1:] - cut)
 
 
-def margins(proba: Floats, cost: Floats, tilt: Tilt, cut: float = HALF) -> Floats:
+def margins(proba: Floats, cost: Costs, tilt: Tilt, cut: float = HALF) -> Floats:
     """(n, classes − 1) the same after the tilt."""
-    tilted = base_margins(proba, cut) - (cost @ tilt.lam.reshape(-1)).T
+    tilted = base_margins(proba, cut) - cost.of(tilt.lam)
     return np.asarray(tilted + tilt.offset if tilt.offset else tilted)
 
 

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import expit, logsumexp
+from scipy.special import expit
 
 from isonomy.company.fair.tilt.notions import Event, centred
-from isonomy.company.fair.tilt.rule import HALF, Tilt, base_margins, decide, margins
+from isonomy.company.fair.tilt.rule import HALF, Costs, Tilt, base_margins, decide, margins
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -33,6 +33,7 @@ TEMPERATURE = 0.02
 EXCHANGE = 2.0  # polish: one point of excess violation weighs two points of error
 _BISECTIONS = 40
 _OFFSETS = 6
+_POLISH = 1_000  # evaluations at most: more do not help where λ has many entries
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,11 @@ class Landscape:
     y: Ints  # (rows,) labels
     weight: Floats  # (rows,)
     proba: Floats  # (rows, classes) out-of-fold probabilities
-    cost: Floats  # (classes − 1, rows, groups · events) rule.costs
+    cost: Costs
     member: Floats  # (rows, groups) ĝ: what the releases know, times weight
     counts: Floats  # (groups, events) people of each group among an event's members
     slack: Floats  # (groups, events) what cannot be measured
+    tolerance: Floats  # (attributes, events)
     keep_rate: float | None = None  # share of positives to keep
     cut: float = HALF  # of the base model's rule
 
@@ -60,9 +62,19 @@ class Landscape:
         return centred(self.events, decided, self.y, self.weight)
 
     def rates(self, decided: Ints) -> Floats:
-        """(groups, events) estimated rates, less the pooled rate."""
-        u, _ = self.centred(decided)
-        return np.asarray(self.member.T @ u / self.counts)
+        """(groups, events) estimated rates, less the pooled rate: Σ_i ĝ_a(i) u_e(i) / n_ae.
+
+        u depends on label and decision only, so a sum for each such cell says it all.
+        """
+        classes = self.proba.shape[1]
+        label, choice = np.divmod(np.arange(classes**2), classes)
+        cell = classes * self.y + decided  # (rows,)
+        sums = np.stack([np.bincount(cell, m, classes**2) for m in (self.weight, *self.member.T)])
+        inside = np.column_stack([event.members(label) for event in self.events])
+        hits = inside * np.column_stack([e.happened(choice, label) for e in self.events])
+        members, happened = sums @ inside, sums @ hits  # (1 + groups, events)
+        pooled = happened[0] / np.maximum(members[0], 1e-300)
+        return np.asarray((happened[1:] - pooled * members[1:]) / self.counts)
 
     def decide(self, tilt: Tilt) -> tuple[Ints, Tilt]:
         """Decisions, and the tilt with the offset that keeps the selection rate, if asked for."""
@@ -91,17 +103,10 @@ class Landscape:
 
     def excess(self, rates: Floats) -> float:
         """By how much the tolerances (and slack) are exceeded; may be negative."""
-        return self._excess(rates - self.slack, rates + self.slack)
-
-    def beyond_tolerance(self, rates: Floats) -> float:
-        """The same without slack."""
-        return self._excess(rates, rates)
-
-    def _excess(self, high: Floats, low: Floats) -> float:
-        tolerance = np.array([event.tolerance for event in self.events])
+        high, low = rates - self.slack, rates + self.slack
         return max(
             float((high[block].max(axis=0) - low[block].min(axis=0) - tolerance).max())
-            for block in self.blocks
+            for block, tolerance in zip(self.blocks, self.tolerance, strict=True)
         )
 
     @property
@@ -129,7 +134,7 @@ def search(land: Landscape, start: Tilt | None = None) -> Tilt:
 
 def bisect(land: Landscape) -> Tilt:
     """Two groups, one event: λ = s·(1, −1)·t, t ≥ 0 the smallest with gap ≤ γ."""
-    tolerance = land.events[0].tolerance + float(land.slack.sum())
+    tolerance = float(land.tolerance[0, 0] + land.slack.sum())
 
     def signed_gap(tilt: Tilt) -> float:
         rates = land.rates(land.decide(tilt)[0])
@@ -180,7 +185,8 @@ class _Dual:
     def __init__(self, land: Landscape, offsets: Floats) -> None:
         self._land, self._offsets = land, offsets
         self._basis = _free_basis(land.blocks, land.shape[0])  # (groups, free)
-        self._bound = np.array([event.tolerance / 2 for event in land.events]) + land.slack
+        sizes = [block.stop - block.start for block in land.blocks]
+        self._bound = np.repeat(land.tolerance / 2, sizes, axis=0) + land.slack
         self._share = land.weight / land.weight.sum()
         self._margin = base_margins(land.proba, land.cut)
 
@@ -209,25 +215,26 @@ class _Dual:
         gradient = (self._basis.T @ slope).reshape(-1)
         if self._land.keep_rate is not None:
             value -= tilt.offset * self._land.keep_rate
-            gradient = np.append(gradient, sum(c.sum() for c in choice) - self._land.keep_rate)
+            gradient = np.append(gradient, choice.sum() - self._land.keep_rate)
         return value, gradient
 
-    def _soft_choice(self, tilt: Tilt) -> tuple[float, list[Floats]]:
-        """mean_i T·ln(1 + Σ_j e^{margin_ij/T}), and per class j ≥ 1 each row's share of it."""
-        margin = self._margin - (self._land.cost @ tilt.lam.reshape(-1)).T + tilt.offset
+    def _soft_choice(self, tilt: Tilt) -> tuple[float, Floats]:
+        """mean_i T·ln(1 + Σ_j e^{margin_ij/T}), and (rows, classes − 1) each row's share of it."""
+        margin = self._margin - self._land.cost.of(tilt.lam) + tilt.offset
         if margin.shape[1] == 1:  # two classes: the same, faster
             m = margin[:, 0] / TEMPERATURE
             value = TEMPERATURE * float(self._share @ np.logaddexp(0.0, m))
-            return value, [self._share * expit(m)]
-        scaled = np.hstack([np.zeros((len(margin), 1)), margin / TEMPERATURE])
-        top = logsumexp(scaled, axis=1)
-        value = TEMPERATURE * float(self._share @ top)
-        return value, [self._share * np.exp(scaled[:, j] - top) for j in range(1, scaled.shape[1])]
+            return value, (self._share * expit(m))[:, None]
+        scaled = margin / TEMPERATURE
+        top = np.maximum(scaled.max(axis=1, keepdims=True), 0.0)  # class 0 has margin 0
+        parts = np.exp(scaled - top)
+        total = parts.sum(axis=1, keepdims=True) + np.exp(-top)
+        value = TEMPERATURE * float(self._share @ (top + np.log(total))[:, 0])
+        return value, self._share[:, None] * parts / total
 
-    def _rates(self, choice: Sequence[Floats]) -> Floats:
+    def _rates(self, choice: Floats) -> Floats:
         """(groups, events) rates by the proxy."""
-        total = sum(c @ cost for c, cost in zip(choice, self._land.cost, strict=True))
-        return np.asarray(total).reshape(self._land.shape)
+        return self._land.cost.rates(choice).reshape(self._land.shape)
 
 
 def _free_basis(blocks: Sequence[slice], groups: int) -> Floats:
@@ -260,7 +267,12 @@ def polish(land: Landscape, tilt: Tilt) -> Tilt:
         lambda x: merit(land, tilt_of(x)),
         x,
         method="Nelder-Mead",
-        options={"initial_simplex": steps, "maxfev": 40 * len(x), "xatol": 1e-5, "fatol": 1e-6},
+        options={
+            "initial_simplex": steps,
+            "maxfev": min(40 * len(x), _POLISH),
+            "xatol": 1e-5,
+            "fatol": 1e-6,
+        },
     ).x
     best = min((tilt_of(polished), tilt), key=lambda t: merit(land, t))
     return land.decide(best)[1]

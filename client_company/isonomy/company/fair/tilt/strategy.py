@@ -118,8 +118,7 @@ def reuse(problem: Problem, X: Any, releases: Releases, features: FeatureMap) ->
 def base_is_fair(view: View) -> bool:
     """The audited base model is within every tolerance, give or take two deviations."""
     base, _ = view.land.decide(Tilt.none(*view.land.shape))
-    _, deviation = view.violation(base)
-    return view.land.beyond_tolerance(view.land.rates(base)) <= DEVIATIONS * deviation
+    return view.fair(base, DEVIATIONS)
 
 
 def settle(view: View, tilt: Tilt, base_view: View) -> tuple[Tilt, Returned]:

@@ -36,6 +36,7 @@ class Lagrangian:
 
     def __init__(self, land: Landscape, rows: Ints, order: Ints) -> None:
         self.events, self.blocks, self.order = land.events, land.blocks, order
+        self.tolerance = land.tolerance
         self.y = land.y[rows]
         self.lam = np.zeros(land.shape)
         share = len(rows) / len(land.y)
@@ -66,10 +67,10 @@ class Lagrangian:
             z, members = event.happened(decided, self.y), event.members(self.y)
             z = np.where(members, z - z[members].mean(), 0.0)
             rates = np.mean(self.rates[:, :, e] * z[:, None], axis=0)  # (groups,)
-            for block in self.blocks:
+            for block, tolerance in zip(self.blocks, self.tolerance[:, e], strict=True):
                 middle = (rates[block].max() + rates[block].min()) / 2
                 distance = rates[block] - middle
-                beyond = np.sign(distance) * np.maximum(0.0, np.abs(distance) - event.tolerance / 2)
+                beyond = np.sign(distance) * np.maximum(0.0, np.abs(distance) - tolerance / 2)
                 self.lam[block, e] += STEP / np.sqrt(epoch) * (beyond - beyond.mean())
 
 
