@@ -116,6 +116,7 @@ class Town:
             *("few-shot-plan", "--regulator", str(root / "regulator" / "keys" / "card.json")),
             *("--relay", "localhost", "--tasks", "digits", "--samples", str(len(pool))),
             *("--settings", str(root / "settings.json"), "-o", plan, "--home", self.company),
+            *("--about", "purpose=Digits for all"),
         )
         run(company_app, "approve", plan, "--home", self.company, "--yes")
         run(regulator_app, "approve", plan, "--home", self.home, "--yes")

@@ -28,7 +28,7 @@ from fuzz_formats import (
     octets,
 )
 from inspection_kit import World, ask
-from report_kit import audited_run
+from report_kit import OFFICER, audited_run
 from round_kit import few_shot_settings
 from session_kit import plan_fields
 
@@ -393,7 +393,7 @@ def ledgers_and_reports(scratch: Path) -> Iterator[Target]:
     run.ledger.note_inspection(run.plan.hash, "later", HASH, "demanded")
     run.ledger.note("clock", {"last": 5})
     history = plan_history(run.ledger_path, run.plan.hash)
-    report = build_report(run.plan, history, created=9, software="test")
+    report = build_report(run.plan, history, created=9, software="test", officer=OFFICER)
     run.ledger.close()
     ledger = run.ledger_path.read_bytes()
 
@@ -401,7 +401,13 @@ def ledgers_and_reports(scratch: Path) -> Iterator[Target]:
         path = written(scratch / "ledger.jsonl", raw)
         try:
             read_entries(path)
-            build_report(run.plan, plan_history(path, run.plan.hash), created=9, software="test")
+            build_report(
+                run.plan,
+                plan_history(path, run.plan.hash),
+                created=9,
+                software="test",
+                officer=OFFICER,
+            )
             write_shared(path, scratch / "shared.jsonl")
         finally:
             with Ledger.open(path) as opened:

@@ -28,6 +28,7 @@ PUBLIC = [
     "Trainer",
     "align_records",
     "audit",
+    "audit_scores",
     "dual_tradeoff",
     "inputs_of",
     "join",

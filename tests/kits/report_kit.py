@@ -16,7 +16,7 @@ from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report
-from isonomy.common.report.schema import ReportFile
+from isonomy.common.report.schema import OfficerWord, ReportFile
 from isonomy.common.report.sign import sign_report
 from isonomy.common.report.verify import ReportPaths
 from isonomy.common.sums.local import LocalChannel
@@ -25,6 +25,9 @@ from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.federation.planning import make_plan
 from isonomy.regulator.report._page import render
 
+OFFICER = OfficerWord(
+    reason="To see a gap.", alternatives="None would.", access="One officer.", retention="In May."
+)
 GROUPS = {"sex": ("female", "male"), "race": ("blue", "green", "amber", "other")}
 
 
@@ -111,7 +114,7 @@ def audited_run(
 
 def write_report(run: Audited, folder: Path, **fields: Any) -> ReportPaths:
     """The three files, as `isonomy-regulator report` writes them."""
-    defaults: dict[str, Any] = {"created": 1_800_000_000, "software": "test"}
+    defaults: dict[str, Any] = {"created": 1_800_000_000, "software": "test", "officer": OFFICER}
     history = plan_history(run.ledger_path, run.plan.hash)
     return sign_files(build_report(run.plan, history, **defaults | fields), run.regulator, folder)
 

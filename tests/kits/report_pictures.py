@@ -40,7 +40,7 @@ ABOUT = About(
     purpose="Consumer loans up to 20,000 euros",
     system="scorecard 4.2",
     selected="loan granted",
-    people="held out",
+    deployer="Acme Loans",
     legal_basis="Article 10(5) of the EU AI Act",
     contact="fairness@company.example",
 )
@@ -61,7 +61,10 @@ def reports(folder: Path) -> list[VerifiedReport]:
         before = rng.random(len(run.sex)) < 0.25 + 0.4 * run.label + 0.15 * (run.sex == 1)
         after = rng.random(len(run.sex)) < 0.27 + 0.4 * run.label + gap * (run.sex == 1)
         for name, decisions in (("before", before), ("after", after)):
-            audit(run.oracle, decisions.astype(int), run.label, name=name, share=0.4)
+            audit(
+                *(run.oracle, decisions.astype(int), run.label),
+                **{"name": name, "share": 0.4, "whose": "held out"},
+            )
         run.ledger.close()
         created = 1_774_000_000 + number * 7_900_000
         files.append(write_report(run, folder / season / "report", created=created))

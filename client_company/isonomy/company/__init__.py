@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from isonomy.company.fair.tilt.releases_file import load_releases, save_releases
     from isonomy.company.fair.torch_adapter import TorchClassifier
     from isonomy.company.federation.align import align_records
-    from isonomy.company.federation.auditing import audit
+    from isonomy.company.federation.auditing import audit, audit_scores
     from isonomy.company.federation.joining import join
     from isonomy.company.gradient.fermi.fermi import DpFermi, DpSgda
     from isonomy.company.gradient.pf_ld.f_ld import FLD
@@ -63,6 +63,7 @@ __all__ = [
     "Trainer",
     "align_records",
     "audit",
+    "audit_scores",
     "dual_tradeoff",
     "inputs_of",
     "join",
@@ -86,7 +87,7 @@ _MODULES = {
     "company.fair.tilt.releases_file": "load_releases save_releases",
     "company.fair.torch_adapter": "TorchClassifier",
     "company.federation.align": "align_records",
-    "company.federation.auditing": "audit",
+    "company.federation.auditing": "audit audit_scores",
     "company.federation.joining": "join",
     "company.gradient.fermi.fermi": "DpFermi DpSgda",
     "company.gradient.pf_ld.f_ld": "FLD",

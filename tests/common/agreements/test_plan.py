@@ -20,6 +20,7 @@ from session_kit import plan_fields
 from isonomy.common.agreements.agreement import MAX_PLAN_BYTES, PlanPublic
 from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS
 from isonomy.common.agreements.plan import Plan
+from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.errors import CertificateError, ConfigError, ProtocolError
 from isonomy.common.keys.certificates import Authority, TlsFiles, issue, key_fingerprint, renew
 from isonomy.common.keys.party import Card, PartyKeys, fingerprint
@@ -49,17 +50,24 @@ class TestPlan:
         plain = Plan.of(fields())
         assert b"about" not in plain.to_json()  # older plans keep their hashes
         assert "not given: purpose, system and version" in plain.describe()
-        assert "not given whether the model was trained" in plain.words.caveat
-        words = {"purpose": "Loans to people", "people": "trained on", "valid_until": "2027-01-31"}
+        words = {"purpose": "Loans to people", "valid_until": "2027-01-31"}
         plan = Plan.of(fields(about=words))
         assert plan.hash != plain.hash
         assert Plan.from_json(plan.to_json()) == plan
         assert "purpose: Loans to people" in plan.describe()
-        assert "trained on these people" in plan.words.caveat
         assert plan.words.lines()["contact"] == "not given"
-        for wrong in ({"purpose": "two\nlines"}, {"people": "all"}, {"valid_until": "soon"}):
+        for wrong in ({"purpose": "two\nlines"}, {"people": "all"}, {"distributed": "soon"}):
             with pytest.raises(ConfigError):
                 Plan.of(fields(about=wrong))
+
+    def test_alignments_have_words_too_and_the_server_gets_none(self) -> None:
+        terms = {name: fields()[name] for name in ("companies", "regulator", "relay_name")}
+        terms |= {"name": "a", "parameters": fields()["parameters"]}
+        terms |= {"company_people": 1, "regulator_people": 2, "about": {"deployer": "Acme Bank"}}
+        alignment = AlignmentPlan.of(terms)
+        assert "  deployer: Acme Bank\n  not given: purpose," in alignment.describe()
+        assert AlignmentPlan.from_json(alignment.to_json()) == alignment
+        assert b"Acme" not in alignment.public().to_json()
 
     def test_file_is_what_is_hashed(self, tmp_path: Path) -> None:
         plan = Plan.of(fields())

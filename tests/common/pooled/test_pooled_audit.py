@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pooled_kit import SIZE, alone, table
+from report_kit import OFFICER
 
 from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report
@@ -36,8 +37,10 @@ def test_a_joint_audit_and_its_report(tmp_path: Path, monkeypatch: pytest.Monkey
         assert np.array_equal(own.counts.counts, wanted.counts.counts)
     history = plan_history(tmp_path / "joint-ledger.jsonl", plan.hash)
     told = {found[0].receipt.query_id: [millionths(total) for total in found[0].totals]}
-    (unsaid,) = build_report(plan, history, created=0, software="test").audits
+    (unsaid,) = build_report(plan, history, created=0, software="test", officer=OFFICER).audits
     assert "not handed over" in unsaid.problem
-    (shown,) = build_report(plan, history, created=0, software="test", totals=told).audits
+    (shown,) = build_report(
+        plan, history, created=0, software="test", officer=OFFICER, totals=told
+    ).audits
     assert shown.problem == ""
     assert shown.people == SIZE

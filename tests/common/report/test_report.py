@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_kit import GROUPS, Audited, audited_run, sign_files
+from report_kit import GROUPS, OFFICER, Audited, audited_run, sign_files
 
 from isonomy.common.base.canonical import canonical_json
 from isonomy.common.base.errors import ConfigError, VerificationError
@@ -51,7 +51,11 @@ def audits(run: Audited) -> dict[str, AuditResult]:
 
 def built(run: Audited, **more: Any) -> ReportFile:
     history = plan_history(run.ledger_path, run.plan.hash)
-    return build_report(run.plan, history, **{"created": 1_800_000_000, "software": "test", **more})
+    return build_report(
+        run.plan,
+        history,
+        **{"created": 1_800_000_000, "software": "test", "officer": OFFICER, **more},
+    )
 
 
 def written(run: Audited, folder: Path, report: ReportFile | None = None) -> ReportPaths:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 from regulator_kit import Regulator, fill_vault, run_regulator
-from report_kit import Audited, audited_run
+from report_kit import OFFICER, Audited, audited_run
 from typer.testing import CliRunner
 
 from isonomy.common.agreements.approvals import PlanNotApproved
 from isonomy.common.base.errors import ConfigError, VerificationError
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.keys.rotation import Rotation
+from isonomy.common.ledger.ledger import read_ledger
 from isonomy.common.report.schema import ReportFile
 from isonomy.common.report.verify import SignerUnknown
 from isonomy.company.cli.company import app as company_app
@@ -55,10 +56,14 @@ def call(app: object, *arguments: object) -> str:
     return done.stdout
 
 
+TEXTS = tuple(part for name, text in OFFICER for part in (f"--{name}", text))
+
+
 def report(folder: Path, out: Path, *more: str) -> dict[str, object]:
     home = folder / "regulator"
     shown = call(
-        regulator_app, "report", folder / "plan.json", "--home", home, "-o", out, "--json", *more
+        *(regulator_app, "report", folder / "plan.json", "--home", home, "-o", out, "--json"),
+        *(*TEXTS, *more),
     )
     return dict(json.loads(shown))
 
@@ -124,7 +129,7 @@ def test_wrong_input_is_named(run: tuple[Audited, Path], tmp_path: Path) -> None
     home = folder / "regulator"
     for wrong in ("0123456789abcdef", str(tmp_path)):
         with pytest.raises(ConfigError, match="plan"):
-            call(regulator_app, "report", wrong, "--home", home, "-o", tmp_path)
+            call(regulator_app, "report", wrong, "--home", home, "-o", tmp_path, *TEXTS)
     with pytest.raises(ConfigError, match="share such as"):
         report(folder, tmp_path, "--unknowns", "much")
     with pytest.raises(ConfigError, match="cannot read"):
@@ -132,10 +137,23 @@ def test_wrong_input_is_named(run: tuple[Audited, Path], tmp_path: Path) -> None
     (folder / "other").mkdir()
     other = audited_run(folder / "other", groups=1)
     other.plan.save(tmp_path / "other.json")
+    plan = tmp_path / "other.json"
     with pytest.raises(ConfigError, match="another regulator"):
-        call(regulator_app, "report", tmp_path / "other.json", "--home", home, "-o", tmp_path)
+        call(regulator_app, "report", plan, "--home", home, "-o", tmp_path, *TEXTS)
     other.ledger.close()
     assert list(tmp_path.glob("report.*")) == []
+
+
+def test_the_texts_of_article_10_are_asked_for(tmp_path: Path) -> None:
+    regulator = Regulator.create(tmp_path)
+    plan = regulator.plan_file()
+    regulator.approve(plan)
+    for texts in ((), TEXTS[:6], (*TEXTS[:7], "  ")):
+        done = regulator.run("report", plan, "-o", tmp_path / "out", "--unknowns", "0.1", *texts)
+        assert done.code == 10
+        assert "--retention (When they will be deleted)" in done.stderr.replace("\n", " ")
+    assert not (tmp_path / "out").exists()
+    assert read_ledger(regulator.config.ledger_path).debits == 0
 
 
 def test_unknowns_are_released_by_the_officers_command_once(tmp_path: Path) -> None:
@@ -147,7 +165,7 @@ def test_unknowns_are_released_by_the_officers_command_once(tmp_path: Path) -> N
     regulator.approve(plan)
     spent = []
     for out in (tmp_path / "first", tmp_path):
-        done = regulator.run("report", plan, "-o", out, "--unknowns", "0.25", "--json")
+        done = regulator.run("report", plan, "-o", out, "--unknowns", "0.25", "--json", *TEXTS)
         assert done.code == 0, done.stderr
         spent.append(done.json["epsilon_spent"])
     assert spent[0] == spent[1] > 0
@@ -187,7 +205,7 @@ def test_a_report_after_the_people_were_forgotten(tmp_path: Path) -> None:
     regulator.approve(plan)
     prefix = regulator.plan()[0].hash.hex()[:12]
     assert regulator.run("forget", prefix, "--yes").code == 0
-    done = regulator.run("report", prefix, "-o", tmp_path / "out")
+    done = regulator.run("report", prefix, "-o", tmp_path / "out", *TEXTS)
     assert done.code == 0, done.stderr
     (gone,) = ReportFile.from_json((tmp_path / "out" / "report.json").read_bytes()).deletions
     assert gone.what.startswith("the people of this run")

@@ -15,8 +15,8 @@ from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.common.privacy.declarations import Audit, Declaration
 from isonomy.common.report.schema import Statement
 from isonomy.common.sums.local import LocalOracle
-from isonomy.company.federation.auditing import audit, price
-from isonomy.company.federation.decisions import read_decisions
+from isonomy.company.federation.auditing import audit, audit_scores, price
+from isonomy.company.federation.decisions import numbers, read_decisions
 from isonomy.company.federation.statement import add_to_statement
 
 
@@ -29,7 +29,7 @@ def test_a_declaration_is_read_back_as_it_was_written() -> None:
     for content in (
         Audit("before", "yd", (1000, 20_000, 0, 999_999_000), "1"),
         Audit("spring audit", "d", (12_500, 3_250), "granted: yes"),
-        Audit("joint", "yd", (), "1"),
+        Audit("joint", "yd", (), "1", "held out"),
     ):
         assert Declaration.from_text(Declaration(content).to_text()).content == content
 
@@ -40,6 +40,7 @@ def test_a_declaration_is_read_back_as_it_was_written() -> None:
         ("A", "yd", (), "1"), ("a", "zz", (), "1"), ("a", "yd", (1, 1, 1), "1"),
         ("a", "d", (-1, 1), "1"), ("a", "d", (1, 1), ""), ("a", "d", (1, 1), "two\nlines"),
         ("a", "d", (2**53, 1), "1"), ("a" * 25, "d", (), "1"),
+        ("a", "d", (), "1", "everybody"),
     ],
 )  # fmt: skip
 def test_anything_else_is_not_an_audit(fields: tuple[Any, ...]) -> None:
@@ -130,6 +131,18 @@ def test_bad_decisions(run: Audited, decisions: list[object], target: list[int] 
     assert run.oracle.budget.spent_units == 0
 
 
+def test_scores_are_shares_above_the_median(run: Audited) -> None:
+    scores = np.where(run.sex == 1, 10.0, 0.0) + np.linspace(0, 1, len(run.sex))
+    result = audit_scores(run.oracle, scores, share=0.2, name="ranks", whose="held out")
+    low, high = result.table().findings().rates["selection_rate"]
+    assert low is not None
+    assert high is not None
+    assert (low.value < 0.1, high.value > 0.9) == (True, True)
+    for wrong in ([0.0, np.nan], ["a", "b"], [], [1.0, 1.0], [0.0, 1.0, 1.0], [[1.0]]):
+        with pytest.raises(DataError):
+            audit_scores(run.oracle, wrong, share=0.2)
+
+
 def test_decisions_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "decisions.csv"
     path.write_text("id,decision,label\na,1,0\nb,0,1\n")
@@ -139,8 +152,14 @@ def test_decisions_from_a_file(tmp_path: Path) -> None:
     assert found.labels.tolist() == ["0", "1"]
     path.write_text("id,decision\na,yes\n")
     assert read_decisions(path).labels is None
+    path.write_text("id,score\na,0.5\nb,1e-3\n")
+    assert read_decisions(path).scored
+    assert numbers(read_decisions(path).decisions).tolist() == [0.5, 0.001]
+    with pytest.raises(DataError, match="not a number"):
+        numbers(np.array(["much"]))
     for bad, words in (
         (b"id,label\na,1\n", "columns"),
+        (b"id,score,decision\na,1,1\n", "columns"),
         (b"id,decision\na,\n", "line 2"),
         (b"id,decision\n", "no decisions"),
         (b"id,decision\n\xff,1\n", "UTF-8"),

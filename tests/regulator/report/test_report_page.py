@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_kit import audited_run
+from report_kit import OFFICER, audited_run
 
 from isonomy.common.agreements.about import About
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report
-from isonomy.common.report.schema import OfficerWord, ReportFile, ReportSettings, Statement
-from isonomy.company.federation.auditing import audit
+from isonomy.common.report.schema import ReportFile, ReportSettings, Statement
+from isonomy.company.federation.auditing import audit, audit_scores
 from isonomy.regulator.report import _svg as svg
 from isonomy.regulator.report._page import render
 from isonomy.regulator.report.appendix import Appendix
@@ -30,7 +30,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> ReportFile:
         audit(run.oracle, decided, run.label, name=name, share=0.3)
     run.ledger.close()
     history = plan_history(run.ledger_path, run.plan.hash)
-    return build_report(run.plan, history, created=1_800_000_000, software="test")
+    return build_report(run.plan, history, created=1_800_000_000, software="test", officer=OFFICER)
 
 
 def test_the_page_needs_no_network_and_runs_no_code(report: ReportFile) -> None:
@@ -58,13 +58,38 @@ def test_what_was_not_given_is_listed_and_not_signed_as_a_statement(report: Repo
     page = render(report).decode()
     assert 'Purpose</td><td class="small">not given' in page
     assert "not given whether the model was trained" in page
-    assert "Why other data would not do</td><td>not given" in page
-    about = About(selected="loan granted", people="held out", purpose=HOSTILE)
+    about = About(selected="loan granted", purpose=HOSTILE)
     plan = report.plan.model_copy(update={"about": about})
-    page = render(report.model_copy(update={"plan": plan})).decode()
-    assert "“Selected” means loan granted (the decision 1)." in page
-    assert "was trained on these" not in page
+    first, last = report.audits
+    audits = (
+        first.model_copy(update={"whose": "held out"}),
+        last.model_copy(update={"whose": "trained on"}),
+    )
+    page = render(report.model_copy(update={"plan": plan, "audits": audits})).decode()
+    assert "Audit “before”: about people whom the model was not trained on." in page
+    assert "Audit “after”: about people whom the model was trained on. They are no sample" in page
+    assert "“Selected” means: the decision 1 (by the plan: loan granted)." in page
+    assert "given whether" not in page
     assert HOSTILE not in page
+
+
+def test_scores_have_rates_of_their_own_and_decide_no_verdict(tmp_path: Path) -> None:
+    run = audited_run(tmp_path, groups=1, epsilon="20")
+    audit(run.oracle, run.before, run.label, name="hired", share=0.3)
+    scores = run.label + 3 * run.sex + np.linspace(0, 0.1, len(run.label))
+    audit_scores(run.oracle, scores, name="ranks", share=0.3, whose="live")
+    run.ledger.close()
+    history = plan_history(run.ledger_path, run.plan.hash)
+    report = build_report(run.plan, history, created=0, software="test", officer=OFFICER)
+    page = render(report).decode()
+    assert "Target of at most 1.0 points, audit “hired”" in page
+    assert "Sex, audit “hired”</h3>" in page
+    assert re.search("Sex, audit “ranks”</h3>.*scoring rate", page, re.S)
+    assert "the selection rates of “ranks”: shares of people above the median score" in page
+    assert "the decision 1 in “hired”; a score above the median in “ranks”" in page
+    assert "Audit “ranks”: decisions that people really got." in page
+    alone = render(report.model_copy(update={"audits": report.audits[:1]})).decode()
+    assert "no audit of this run is about scores" in alone
 
 
 def test_an_audit_of_some_people_only_is_pointed_out(tmp_path: Path) -> None:
@@ -76,7 +101,9 @@ def test_an_audit_of_some_people_only_is_pointed_out(tmp_path: Path) -> None:
     )  # fmt: skip
     run.ledger.close()
     history = plan_history(run.ledger_path, run.plan.hash)
-    page = render(build_report(run.plan, history, created=0, software="test")).decode()
+    page = render(
+        build_report(run.plan, history, created=0, software="test", officer=OFFICER)
+    ).decode()
     assert "3,000 of the plan" in page
 
 
@@ -89,7 +116,7 @@ def test_names_and_words_from_others_are_escaped(report: ReportFile) -> None:
     hostile = report.model_copy(
         update={
             "plan": report.plan.model_copy(update={"name": HOSTILE}),
-            "officer": OfficerWord(reason=HOSTILE),
+            "officer": OFFICER.model_copy(update={"reason": HOSTILE}),
             "company": Statement(
                 plan="0" * 64,
                 company="company",
@@ -148,7 +175,9 @@ def test_a_run_without_audits_says_so(tmp_path: Path) -> None:
     run = audited_run(tmp_path, people=500, groups=1)
     run.ledger.close()
     history = plan_history(run.ledger_path, run.plan.hash)
-    empty = build_report(run.plan, history, created=0, software="test", settings=ReportSettings())
+    empty = build_report(
+        run.plan, history, created=0, software="test", officer=OFFICER, settings=ReportSettings()
+    )
     assert "makes no statement" in render(empty).decode()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from report_kit import audited_run
+from report_kit import OFFICER, audited_run
 
 from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report
@@ -46,8 +46,8 @@ def table(
 
 def audited(name: str, *tables: ShownTable) -> ReportedAudit:
     return ReportedAudit(
-        name=name, selected="1", cells="d", attribute="sex", query_id=name, sequence=1, time=1,
-        request_hash="0" * 64, units=1, noise=1, people=100, totals=(1, 1), problem="",
+        name=name, selected="1", whose="", cells="d", attribute="sex", query_id=name, sequence=1,
+        time=1, request_hash="0" * 64, units=1, noise=1, people=100, totals=(1, 1), problem="",
         tables=tables,
     )  # fmt: skip
 
@@ -57,7 +57,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> ReportFile:
     run = audited_run(tmp_path_factory.mktemp("words"), people=100)
     run.ledger.close()
     history = plan_history(Path(run.ledger_path), run.plan.hash)
-    return build_report(run.plan, history, created=0, software="test")
+    return build_report(run.plan, history, created=0, software="test", officer=OFFICER)
 
 
 FAIR, LOW, WIDE = (1_000_000, 900_000, 1_000_000), (500_000, 400_000, 600_000), (

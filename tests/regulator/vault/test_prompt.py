@@ -1,4 +1,4 @@
-"""The passphrase at a real terminal: asked twice when it is new, never shown, refused if wrong."""
+"""Questions at a real terminal: a passphrase, never shown, and an officer's texts, never empty."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+from regulator_kit import Regulator
+
+from isonomy.common.report.schema import ReportFile
 from isonomy.regulator.vault.unlock import Secret
 from isonomy.regulator.vault.vault import Vault
 
@@ -58,3 +61,17 @@ def test_a_passphrase_is_asked_for(tmp_path: Path) -> None:
     code, said = at_terminal([right], *enroll)
     assert code == 0, said
     assert "female" in said  # at a terminal, the officer sees the sizes
+
+
+def test_an_officers_texts_are_asked_for_once_more_where_they_are_empty(tmp_path: Path) -> None:
+    regulator = Regulator.create(tmp_path)
+    plan, out = regulator.plan_file(), tmp_path / "out"
+    regulator.approve(plan)
+    options = ("report", plan, "--home", regulator.home, "-o", out, "--access", "Kim")
+    code, said = at_terminal(["Why not", "", "None would", "In May"], *options)
+    assert code == 0, said
+    assert said.count("Why other data would not do") == 2
+    report = ReportFile.load(out / "report.json")
+    assert report.officer.model_dump() == {
+        "reason": "Why not", "alternatives": "None would", "access": "Kim", "retention": "In May",
+    }  # fmt: skip

@@ -14,7 +14,7 @@ from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.private_files import write_whole
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.party import Card
-from isonomy.company.cli.options import HOME, HomeFolder, print_json
+from isonomy.company.cli.options import HOME, AboutOption, HomeFolder, about_fields, print_json
 from isonomy.company.federation.align import align_records
 from isonomy.company.federation.home import Home
 
@@ -27,6 +27,7 @@ def alignment(
     name: Annotated[str, typer.Option(help="A title for people.")] = "alignment",
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("alignment.json"),
     home: HomeFolder = HOME,
+    about: AboutOption = None,
 ) -> None:
     """Write an alignment for both owners to approve: which people do both sides know?
 
@@ -43,6 +44,7 @@ def alignment(
             "parameters": DEFAULT_PARAMETERS.name,
             "company_people": company_people,
             "regulator_people": regulator_people,
+            "about": about_fields(about),
         }
     )
     plan.save(output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +15,7 @@ from isonomy.company.federation.home import Home
 def audit(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="An approved plan.")],
     decisions: Annotated[
-        Path, typer.Option(help="CSV with columns id, decision and, if known, label.")
+        Path, typer.Option(help="CSV with columns id, decision and, if known, label; or id, score.")
     ],
     name: Annotated[str, typer.Option(help="How the report calls it: before, after …")],
     attribute: Annotated[
@@ -26,6 +26,9 @@ def audit(
         str | None,
         typer.Option(help="The favourable decision; 1 where they are 0/1 or -1/1."),
     ] = None,
+    whose: Annotated[
+        str, typer.Option(help="People the model was 'trained on', 'held out', or 'live'.")
+    ] = "",
     smallest_group: Annotated[int, typer.Option(help="Smaller groups are not shown.")] = 50,
     statement: Annotated[
         Path | None, typer.Option(help="Write (or add to) the statement for the regulator.")
@@ -42,14 +45,15 @@ def audit(
     """Have decisions audited by the regulator's attributes, in the session of an approved plan.
 
     States what it costs, asks, and spends it once. The regulator's report then shows the audit.
+    Scores are audited as shares of people above their median.
 
     \b
     Examples:
     isonomy-company audit plan.json --decisions after.csv --name after --share 0.05
     """
     from isonomy.company.federation.auditing import audit as run_audit
-    from isonomy.company.federation.auditing import price
-    from isonomy.company.federation.decisions import read_decisions
+    from isonomy.company.federation.auditing import audit_scores, price
+    from isonomy.company.federation.decisions import numbers, read_decisions
     from isonomy.company.federation.joining import join
     from isonomy.company.federation.statement import add_to_statement
 
@@ -66,17 +70,14 @@ def audit(
         )
         typer.echo(str(cost), err=True)
         confirm("Spend it?", yes)
-        result = run_audit(
-            oracle,
-            rows.decisions,
-            rows.labels,
-            ids=rows.ids,
-            name=name,
-            attribute=crossed,
-            share=share,
-            pos_label=pos_label,
-            smallest_group=smallest_group,
-        )
+        options: dict[str, Any] = {
+            **{"ids": rows.ids, "name": name, "attribute": crossed, "share": share},
+            **{"whose": whose, "smallest_group": smallest_group},
+        }
+        if rows.scored:
+            result = audit_scores(oracle, numbers(rows.decisions), **options)
+        else:
+            result = run_audit(oracle, rows.decisions, rows.labels, pos_label=pos_label, **options)
         budget = oracle.budget
     if statement is not None:
         company = Home(home).keys().name

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from isonomy.common.agreements.about import TITLES
 from isonomy.common.agreements.agreement import kind_of
 from isonomy.common.agreements.approvals import read_people, sign_agreement
 from isonomy.common.agreements.few_shot_plan import FewShotPlan
@@ -27,7 +26,15 @@ from isonomy.company.cli.align import align, alignment
 from isonomy.company.cli.few_shot_plan import few_shot_plan
 from isonomy.company.cli.head import head
 from isonomy.company.cli.inspection import auditor_keys, open_query, tidy
-from isonomy.company.cli.options import HOME, HomeFolder, YesOption, confirm, print_json
+from isonomy.company.cli.options import (
+    HOME,
+    AboutOption,
+    HomeFolder,
+    YesOption,
+    about_fields,
+    confirm,
+    print_json,
+)
 from isonomy.company.federation.home import Home
 from isonomy.company.federation.planning import PlanFiles, make_plan, write_plan
 
@@ -137,10 +144,7 @@ def plan(
         bool, typer.Option("--answer-first", help="Inspected queries do not wait for a verdict.")
     ] = False,
     deadline: Annotated[str, typer.Option(help="Last day of inspections, YYYY-MM-DD.")] = "",
-    about: Annotated[
-        list[str] | None,
-        typer.Option(help=f"FIELD=TEXT for approval and report: {', '.join(TITLES)}."),
-    ] = None,
+    about: AboutOption = None,
     individual_filter: Annotated[
         bool,
         typer.Option(
@@ -192,7 +196,7 @@ def plan(
         deadline=deadline or None,
         individual_filter=individual_filter,
         record_privacy=record_privacy,
-        about=_about(about or []),
+        about=about_fields(about),
     )
     files = write_plan(agreement, cohort, output)
     typer.echo(agreement.describe(), err=True)
@@ -207,17 +211,6 @@ def _regulator_of_kit(home: Path) -> Card:
     if len(cards) != 1:
         raise ConfigError("name the regulator's card with --regulator: no kit in this home has it")
     return cards[0]
-
-
-def _about(texts: list[str]) -> dict[str, str] | None:
-    """["purpose=Loans"] to {"purpose": "Loans"}; None for nothing."""
-    fields: dict[str, str] = {}
-    for text in texts:
-        name, equals, words = text.partition("=")
-        if not equals or name not in TITLES or name in fields:
-            raise ConfigError(f"--about takes FIELD=TEXT, each field once: {', '.join(TITLES)}")
-        fields[name] = words.strip()
-    return fields or None
 
 
 @app.command()

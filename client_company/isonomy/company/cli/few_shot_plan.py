@@ -15,10 +15,9 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_whole
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.party import Card
+from isonomy.company.cli.options import HOME, AboutOption, HomeFolder, about_fields
 from isonomy.company.federation.home import Home
 
-HomeFolder = Annotated[Path, typer.Option("--home", help="The company's home folder.")]
-_HOME = Path("company")
 MAX_SETTINGS_BYTES = 1 << 16
 
 
@@ -32,7 +31,8 @@ def few_shot_plan(
     ],
     name: Annotated[str, typer.Option(help="A title for people.")] = "few-shot run",
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("few-shot.json"),
-    home: HomeFolder = _HOME,
+    home: HomeFolder = HOME,
+    about: AboutOption = None,
 ) -> None:
     """Write a few-shot plan for both owners to approve: both meta-train one model on their tasks.
 
@@ -59,6 +59,7 @@ def few_shot_plan(
             "settings": run_settings,
             "fingerprint": fingerprint(run_settings).hex(),
             "size": Network.of(run_settings).size,
+            "about": about_fields(about),
         }
     )
     plan.save(output)

@@ -79,6 +79,7 @@ def train(
                     ids=ids,
                     name=name,
                     share=AUDIT_SHARE / 2,
+                    whose="trained on",
                 )
             )
         except BudgetExceeded as error:  # so few people, or so small a budget: the report says so

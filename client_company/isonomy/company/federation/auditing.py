@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.common.people.cohort import INTERSECTION, without_value
 from isonomy.common.privacy.accounting import epsilon_of
-from isonomy.common.privacy.declarations import Audit, Cells, Declaration
+from isonomy.common.privacy.declarations import SCORED, Audit, Cells, Declaration, Whose
 from isonomy.common.privacy.queries import cost_of
 from isonomy.common.report.audit import SMALLEST_GROUP, AuditTable, NoisedCounts, check_shown
 from isonomy.common.report.audit_intervals import Estimate
@@ -131,6 +131,7 @@ def audit(
     attribute: str | Sequence[str] | None = None,
     share: float = SHARE,
     pos_label: Any = None,
+    whose: Whose = "",
     smallest_group: float = SMALLEST_GROUP,
 ) -> AuditResult:
     """Have hard decisions audited; spends `share` of the plan's budget, once. Returns the rates.
@@ -142,6 +143,7 @@ def audit(
     | name | how report and ledger call it: "before", "after", … |
     | attribute | an attribute, or several to be crossed (all coarser tables come free) |
     | pos_label | the class that counts as selected; None: 1, for 0/1, -1/1 and booleans |
+    | whose | people the model was "trained on", "held out", or "live": the report says so |
     | smallest_group | smaller groups (by noised size) are pooled or withheld |
     """
     check_needs(Needs("an audit", pooled=True), oracle.capabilities)
@@ -151,9 +153,9 @@ def audit(
     positions = np.arange(len(oracle.cohort)) if ids is None else oracle.cohort.positions(ids)
     if len(positions) != len(rows):
         raise DataError(f"{len(rows)} decisions for {len(positions)} people")
-    persons, whose = np.unique(positions, return_inverse=True)
+    persons, person_of_row = np.unique(positions, return_inverse=True)
     folded = np.zeros((len(persons), rows.shape[1]))
-    np.add.at(folded, whose, rows)
+    np.add.at(folded, person_of_row, rows)
     folded /= folded.sum(axis=1, keepdims=True)  # a person with several rows counts once
     cost = price(
         oracle,
@@ -174,7 +176,7 @@ def audit(
         people=persons,
         share=share,
         purpose=f"audit {name!r}",
-        declaration=Declaration(Audit(name, cells, stated, selected_class)),
+        declaration=Declaration(Audit(name, cells, stated, selected_class, whose)),
     )
     if release.receipt is None:
         raise DataError("the oracle answered an audit without a record")
@@ -195,6 +197,27 @@ def audit(
         receipt=release.receipt,
         price=cost,
     )
+
+
+def audit_scores(oracle: GroupOracle, scores: ArrayLike, **options: Any) -> AuditResult:
+    """Have scores audited: shares of people above the median of all rows, by group.
+
+    These are the scoring rates of New York's Local Law 144. `options` are those of `audit`, but for
+    labels and `pos_label`. Returns an audit whose selection rates are these shares.
+    """
+    if oracle.capabilities.pooled:
+        raise ConfigError(
+            "the median of several companies' scores is known to none of them: audit scores under "
+            "a plan of one company. Nothing was asked"
+        )
+    values = np.asarray(scores)
+    if values.ndim != 1 or values.dtype.kind not in "fiu" or not np.isfinite(values).all():
+        raise DataError("scores must be one finite number per row")
+    above = values > np.median(values) if len(values) else values
+    if not above.any():
+        raise DataError("no score is above the median of all scores, so there is nothing to count")
+    decisions = np.where(above, SCORED, "a score at most the median")
+    return audit(oracle, decisions, pos_label=SCORED, **options)
 
 
 def _expression(oracle: GroupOracle, attribute: str | Sequence[str] | None) -> str:

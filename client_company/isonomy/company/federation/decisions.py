@@ -1,6 +1,6 @@
 """Decisions: which of them is the favourable one, and decisions from a file.
 
-A file is a CSV with the columns id, decision and perhaps label.
+A file is a CSV with the columns id, decision and perhaps label; or id and score.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Decisions:
     ids: list[str]
     decisions: NDArray[np.str_]
     labels: NDArray[np.str_] | None
+    scored: bool = False  # the decisions are scores
 
 
 def read_decisions(path: Path) -> Decisions:
@@ -58,14 +59,18 @@ def read_decisions(path: Path) -> Decisions:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             columns = set(reader.fieldnames or ())
-            if not {"id", "decision"} <= columns:
-                raise DataError(f"{path} needs the columns id and decision (and label, if known)")
+            column = "score" if "score" in columns else "decision"
+            if not {"id", column} <= columns or {"score", "decision"} <= columns:
+                raise DataError(
+                    f"{path} needs the columns id and decision (and label, if known), or id and "
+                    "score"
+                )
             for row in reader:
-                values = [row["id"], row["decision"], row.get("label", "-")]
+                values = [row["id"], row[column], row.get("label", "-")]
                 if not all(value is not None and value.strip() for value in values):
                     raise DataError(f"{path}, line {reader.line_num}: an empty cell")
                 ids.append(row["id"])
-                decided.append(row["decision"].strip())
+                decided.append(row[column].strip())
                 labels.append((row.get("label") or "").strip())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
@@ -73,5 +78,14 @@ def read_decisions(path: Path) -> Decisions:
         raise DataError(f"{path} is not a CSV file in UTF-8") from None
     if not ids:
         raise DataError(f"{path} holds no decisions")
-    truth = np.array(labels) if "label" in columns else None
-    return Decisions(ids, np.array(decided), truth)
+    scored = column == "score"
+    truth = np.array(labels) if "label" in columns and not scored else None
+    return Decisions(ids, np.array(decided), truth, scored)
+
+
+def numbers(texts: NDArray[np.str_]) -> NDArray[np.float64]:
+    """Scores as numbers; DataError if one is none."""
+    try:
+        return texts.astype(np.float64)
+    except ValueError:
+        raise DataError("a score is not a number") from None

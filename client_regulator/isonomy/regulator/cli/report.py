@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from isonomy.common.agreements.plan import MILLION
+from isonomy.common.base.command_line import prompt
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.report.command import verify
 from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, open_vault, say
 
+if TYPE_CHECKING:
+    from isonomy.common.report.schema import OfficerWord
+
 __all__ = ["report", "verify"]
+_TEXTS = {
+    "reason": "Why the attributes were needed",
+    "alternatives": "Why other data would not do",
+    "access": "Who had access to the attributes",
+    "retention": "When they will be deleted",
+}
 
 
 def report(
@@ -25,10 +36,10 @@ def report(
         Path | None,
         typer.Option(help="The company's statement.json, shown as the company's words."),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why the attributes were needed.")] = "",
-    alternatives: Annotated[str, typer.Option(help="Why other data would not do.")] = "",
-    access: Annotated[str, typer.Option(help="Who had access to the attributes.")] = "",
-    retention: Annotated[str, typer.Option(help="When they will be deleted.")] = "",
+    reason: Annotated[str, typer.Option(help=_TEXTS["reason"])] = "",
+    alternatives: Annotated[str, typer.Option(help=_TEXTS["alternatives"])] = "",
+    access: Annotated[str, typer.Option(help=_TEXTS["access"])] = "",
+    retention: Annotated[str, typer.Option(help=_TEXTS["retention"])] = "",
     unknowns: Annotated[
         str,
         typer.Option(help="Share of the budget (e.g. 0.01) to release how many have no value."),
@@ -43,13 +54,15 @@ def report(
 
     Every number comes from this regulator's ledger; all audits of the run are shown. Groups below
     the policy's smallest size are pooled or withheld. The daemon may go on serving meanwhile.
+    Four texts for the record of the EU AI Act's Article 10(5) are asked for, unless options say
+    them; none may be empty. Where the article does not apply, say that.
 
     \b
     Examples:
     isonomy-regulator report 3f0c91ab --home /srv/regulator -o reports/spring
     isonomy-regulator report 3f0c91ab -o reports/spring --statement statement.json --unknowns 0.01
     """
-    from isonomy.common.report.schema import OfficerWord, Statement
+    from isonomy.common.report.schema import Statement
     from isonomy.common.report.verify import ReportPaths
     from isonomy.regulator.config.config import RegulatorConfig
     from isonomy.regulator.report.appendix import Appendix
@@ -64,16 +77,16 @@ def report(
                 f"{path} exists, and a report is never overwritten. Name a new folder with -o; "
                 "nothing was written or spent"
             )
+    officer = officer_word(
+        {"reason": reason, "alternatives": alternatives, "access": access, "retention": retention}
+    )
     if unknowns:
         from isonomy.regulator.serving.officer import ask
 
         request = {"type": "unknowns", "plan": plan.hash.hex(), "share": _millionths(unknowns)}
         ask(config, request, lambda: open_vault(config, unlock_file))
-    for text in (reason, alternatives, access, retention):
-        if len(text) > 4000:
-            raise ConfigError("each of the officer's texts is at most 4,000 characters long")
     words = Words(
-        OfficerWord(reason=reason, alternatives=alternatives, access=access, retention=retention),
+        officer,
         Statement.load(statement) if statement else None,
         Appendix.load(appendix) if appendix else None,
     )
@@ -93,6 +106,26 @@ def report(
     }
     text = f"{paths.html}\n{paths.report}\n{paths.signatures}"
     emit("report", fields, text, as_json=as_json)
+
+
+def officer_word(texts: dict[str, str]) -> OfficerWord:
+    """Return the officer's texts; those that no option gives are asked for at a terminal."""
+    from isonomy.common.report.schema import OfficerWord
+
+    if sys.stdin.isatty():
+        for name, question in _TEXTS.items():
+            texts[name] = texts[name] or prompt(question)
+    texts = {name: text.strip() for name, text in texts.items()}
+    absent = [f"--{name} ({_TEXTS[name]})" for name, text in texts.items() if not text]
+    if absent:
+        raise ConfigError(
+            "the record for Article 10(5) of the EU AI Act lacks "
+            f"{', '.join(absent)}. Where the article does not apply, say that. Nothing was "
+            "written or spent"
+        )
+    if any(len(text) > 4000 for text in texts.values()):
+        raise ConfigError("each of the officer's texts is at most 4,000 characters long")
+    return OfficerWord(**texts)
 
 
 def _millionths(text: str) -> int:

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from isonomy.common.agreements.notions import NOTIONS
 from isonomy.common.keys.party import fingerprint
+from isonomy.common.privacy.declarations import SCORED
 from isonomy.common.report.audit_cells import CELL_NAMES, MEASURES
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
 from isonomy.regulator.report import _svg as svg
@@ -25,7 +26,8 @@ def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
     """Return the page, which depends on the report and the appendix alone."""
     report = readable(report)
     usable = [audit for audit in report.audits if audit.tables]
-    last = usable[-1] if usable else None
+    last = words.judged(usable) if usable else None
+    scored = [audit for audit in usable if audit.selected == SCORED and audit is not last]
     return page_of(
         "report.html.j2",
         report=report,
@@ -37,7 +39,10 @@ def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
         problems=[audit for audit in report.audits if audit.problem],
         last=last,
         screening=words.four_fifths(report, last) if last else [],
-        law144=_law144(last) if last else [],
+        law144=[table for audit in (last, *scored[-1:]) if audit for table in _law144(audit)],
+        selected=words.selected_words(report, usable),
+        whose=words.whose_words(usable),
+        law144_words=words.law144_words(report, usable),
         unknowns=words.unknown_words(report),
         meaning=words.privacy_meaning(report),
         inspections=words.inspection_words(report),
@@ -127,6 +132,8 @@ def _law144(audit: ReportedAudit) -> list[dict[str, Any]]:
     return [
         {
             "attribute": table.attribute,
+            "audit": audit.name,
+            "rate": "scoring rate" if audit.selected == SCORED else "selection rate",
             "withheld": table.withheld,
             "rows": [
                 {

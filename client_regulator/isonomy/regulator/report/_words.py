@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
+from isonomy.common.agreements.about import NOT_GIVEN
 from isonomy.common.people.cohort import takes_missing, without_value
+from isonomy.common.privacy.declarations import SCORED, Whose
 from isonomy.common.report.audit_cells import NOTION_RATES, notions_of
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
 
@@ -32,6 +34,14 @@ RATE_WORDS = {
 _MOST_NAMES = 8  # of one sentence
 _RIGHT_TO_LEFT = ("R", "AL", "AN")
 _ISOLATE, _END = "\u2068", "\u2069"
+_OTHERS = "other people's rates may differ, and accuracy is likely to be lower."
+WHOSE_WORDS: dict[Whose, str] = {
+    "": "it was not given whether the model was trained on these people. If it was, " + _OTHERS,
+    "trained on": "about people whom the model was trained on. They are no sample of those whom it "
+    "will meet: " + _OTHERS,
+    "held out": "about people whom the model was not trained on.",
+    "live": "decisions that people really got.",
+}
 
 
 def percent(value: int, digits: int = 1) -> str:
@@ -84,7 +94,7 @@ def headline(report: ReportFile, usable: Sequence[ReportedAudit]) -> list[str]:
             "No audit in this run could be evaluated, so this report makes no statement about the "
             "model's decisions. What was asked and what it cost is below."
         ]
-    notion, last = main_notion(report), usable[-1]
+    notion, last = main_notion(report), judged(usable)
     names = dict.fromkeys(table.attribute for audit in usable for table in single_tables(audit))
     sentences = [_attribute_sentence(name, usable, notion) for name in names]
     if report.plan.notion == notion:
@@ -96,6 +106,11 @@ def headline(report: ReportFile, usable: Sequence[ReportedAudit]) -> list[str]:
             f"{word}. {why}".rstrip()
         )
     return [*sentences, *_worse(usable), *_intersection(last, notion, report)]
+
+
+def judged(usable: Sequence[ReportedAudit]) -> ReportedAudit:
+    """Return the audit that verdicts are about: the last one of decisions, not of scores."""
+    return next((a for a in reversed(usable) if a.selected != SCORED), usable[-1])
 
 
 def verdict(limits: Limits | None, most: int) -> Verdict:
@@ -240,7 +255,7 @@ def _worse(usable: Sequence[ReportedAudit]) -> list[str]:
 
     Only audits of the same decision are compared: each class of several is a question of its own.
     """
-    last = usable[-1]
+    last = judged(usable)
     first = next(audit for audit in usable if audit.selected == last.selected)
     if first is last:
         return []
@@ -296,6 +311,46 @@ def _extremes(table: ShownTable, notion: str) -> tuple[str, str]:
             pairs.append((max(rates)[0] - min(rates)[0], min(rates), max(rates)))
     _, low, high = max(pairs)
     return f"{low[1]} ({percent(low[0])})", f"{high[1]} ({percent(high[0])})"
+
+
+def selected_words(report: ReportFile, usable: Sequence[ReportedAudit]) -> str:
+    """Return what "selected" means in each audit."""
+    decisions = dict.fromkeys(audit.selected for audit in usable)
+    parts = []
+    for decision in decisions:
+        names = ", ".join(f"“{audit.name}”" for audit in usable if audit.selected == decision)
+        where = f" in {names}" if len(decisions) > 1 else ""
+        parts.append(f"{decision if decision == SCORED else f'the decision {decision}'}{where}")
+    meaning = report.plan.words.selected
+    return f"{'; '.join(parts)}{f' (by the plan: {meaning})' if meaning else ''}"
+
+
+def whose_words(usable: Sequence[ReportedAudit]) -> list[tuple[str, bool]]:
+    """Return whose decisions the audits are about, by the company's word; True for a warning."""
+    sentences = []
+    for whose, words in WHOSE_WORDS.items():
+        names = [f"“{audit.name}”" for audit in usable if audit.whose == whose]
+        if names:
+            audits = "Audit" if len(names) == 1 else "Audits"
+            sentences.append((f"{audits} {', '.join(names)}: {words}", _OTHERS in words))
+    return sentences
+
+
+def law144_words(report: ReportFile, usable: Sequence[ReportedAudit]) -> list[tuple[str, str]]:
+    """Return what else Local Law 144 wants published, each under its name, given or not."""
+    about, scored = report.plan.words, [audit for audit in usable if audit.selected == SCORED]
+    days = f"{day(usable[0].time)} to {day(usable[-1].time)}" if usable else "no audit"
+    scores = "not measured: no audit of this run is about scores, and decisions do not tell them"
+    if scored:
+        names = ", ".join(f"“{audit.name}”" for audit in scored)
+        scores = f"the selection rates of {names}: shares of people above the median score"
+    return [
+        ("Date of the audits", days),
+        ("Source of the data", about.data_source or NOT_GIVEN),
+        ("Dates of the data", about.data_dates or NOT_GIVEN),
+        ("System in use since", about.distributed or NOT_GIVEN),
+        ("Scoring rates", scores),
+    ]
 
 
 def unknown_words(report: ReportFile) -> list[str]:

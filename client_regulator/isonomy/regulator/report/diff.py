@@ -68,12 +68,12 @@ def verdicts(report: ReportFile) -> tuple[str, str]:
     usable = [audit for audit in report.audits if audit.tables]
     if not usable:
         return "no audit could be evaluated", "no audit could be evaluated"
-    tables, limit, plan = usable[-1].tables, report.settings.four_fifths, report.plan
+    last, limit, plan = words.judged(usable), report.settings.four_fifths, report.plan
     target = "no target that an audit measures"
     if plan.notion in words.NOTION_WORDS:
-        single = words.single_tables(usable[-1])
+        single = words.single_tables(last)
         target = words.target_verdict(single, plan.notion, plan.tolerance_millionths)[0]
-    return target, words.screen_verdict(tables, limit)[0] if limit else "switched off"
+    return target, words.screen_verdict(last.tables, limit)[0] if limit else "switched off"
 
 
 def _terms(report: ReportFile) -> dict[str, str]:
@@ -104,12 +104,12 @@ def _cautions(one: ReportFile, two: ReportFile, pairs: list[Pair]) -> list[str]:
         lines.append("The companies' names are the same, their keys are not.")
     if one.plan.cohort_root != two.plan.cohort_root:
         lines.append("The two plans are about different people.")
-    if one.plan.words.people != two.plan.words.people:
-        lines.append(
-            "One report is about people whom the model was trained on, held out or met, and the "
-            "other is not, or does not say: their accuracy does not compare."
-        )
     for a, b in pairs:
+        if a.whose != b.whose:
+            lines.append(
+                f"Audits “{a.name}” and “{b.name}” are not both about people whom the model was "
+                "trained on, held out or met, or do not say: their accuracy does not compare."
+            )
         if (a.selected, one.plan.words.selected) != (b.selected, two.plan.words.selected):
             lines.append(
                 f"“Selected” is not the same decision in audits “{a.name}” and “{b.name}”."
@@ -126,7 +126,7 @@ def _pairs(one: ReportFile, two: ReportFile) -> list[Pair]:
         return []
     by_name = {audit.name: audit for audit in first}
     pairs = [(by_name[audit.name], audit) for audit in second if audit.name in by_name]
-    last = (first[-1], second[-1])
+    last = (words.judged(first), words.judged(second))
     return [last, *(pair for pair in pairs if pair != last)]
 
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.report.report import rounded_epsilon
-from isonomy.common.report.schema import ReportFile
+from isonomy.common.report.schema import ReportedAudit, ReportFile
 from isonomy.regulator.report import _svg as svg
 from isonomy.regulator.report import _words as words
 from isonomy.regulator.report._template import page_of
@@ -61,11 +61,12 @@ def render_history(history: dict[str, Any]) -> bytes:
 def _line(each: VerifiedReport) -> dict[str, Any]:
     """Return one report: its differences by attribute, verdicts and budget."""
     report = each.report
-    usable = [audit for audit in report.audits if audit.tables]
+    usable = _usable(report)
+    last = words.judged(usable) if usable else None
     notion, (target, screen) = words.main_notion(report), verdicts(report)
     return {
         **described(each),
-        "audit": usable[-1].name if usable else "",
+        "audit": last.name if last else "",
         "people": report.plan.cohort_size,
         "notion": notion,
         "target": report.plan.tolerance_millionths if report.plan.notion == notion else None,
@@ -73,13 +74,17 @@ def _line(each: VerifiedReport) -> dict[str, Any]:
         "screen_verdict": screen,
         "differences": [
             {"attribute": table.attribute, "value": table.differences.get(notion)}
-            for table in (usable[-1].tables if usable else ())
+            for table in (last.tables if last else ())
         ],
         "epsilon": report.plan.epsilon_millionths,
         "spent_epsilon": report.privacy.spent_epsilon,
         "delta": report.plan.delta,
         "inspections_failed": report.inspections.failed,
     }
+
+
+def _usable(report: ReportFile) -> list[ReportedAudit]:
+    return [audit for audit in report.audits if audit.tables]
 
 
 def _cautions(reports: Sequence[ReportFile]) -> list[str]:
@@ -91,7 +96,7 @@ def _cautions(reports: Sequence[ReportFile]) -> list[str]:
         (
             "are not all about people whom the model met in the same way (trained on, held out, "
             "live), or do not say",
-            {r.plan.words.people for r in reports},
+            {words.judged(usable).whose for r in reports if (usable := _usable(r))},
         ),
     )
     return [f"These reports {why}." for why, values in sets if len(values) > 1]

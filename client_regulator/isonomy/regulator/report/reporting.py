@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +33,7 @@ from isonomy.regulator.report.appendix import Appendix
 class Words:
     """The texts beside the numbers: the officer's, the company's, and an appendix."""
 
-    officer: OfficerWord = field(default_factory=OfficerWord)
+    officer: OfficerWord
     statement: Statement | None = None
     appendix: Appendix | None = None
 
@@ -57,10 +57,9 @@ def settings_of(config: RegulatorConfig) -> ReportSettings:
 
 
 def write_report(
-    config: RegulatorConfig, plan: Plan, out: Path, words: Words | None = None
+    config: RegulatorConfig, plan: Plan, out: Path, words: Words
 ) -> tuple[ReportPaths, ReportFile]:
     """Build, render, sign and write a report. Returns its three files and its content."""
-    words = words or Words()
     keys = PartyKeys.load(config.keys_folder)
     if keys.card() != plan.regulator:
         raise ConfigError(

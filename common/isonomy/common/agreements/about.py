@@ -6,13 +6,21 @@ An empty text was not given, and is listed as that. Nothing here is checked by a
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
-
-from isonomy.common.agreements.agreement import Line
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 NOT_GIVEN = "not given"
+
+
+def one_line(text: str) -> str:
+    """An owner reads these words before approving: no line breaks or escape codes among them."""
+    if not text.isprintable() or text != text.strip():
+        raise ValueError("must be printable text in one line, without blanks at its ends")
+    return text
+
+
+Line = Annotated[str, StringConstraints(max_length=500), AfterValidator(one_line)]  # or nothing
 
 
 def _day(text: str) -> str:
@@ -21,52 +29,38 @@ def _day(text: str) -> str:
     return text
 
 
-People = Literal["", "trained on", "held out", "live"]
+Day = Annotated[str, AfterValidator(_day)]
 
 TITLES = {
     "purpose": "purpose",
     "system": "system and version",
+    "deployer": "deployer",
     "selected": "what a positive decision means",
-    "people": "whose decisions these are",
     "legal_basis": "legal basis",
     "contact": "contact",
     "valid_until": "valid until",
-}
-_PEOPLE = {
-    "trained on": "of people whom the model was trained on",
-    "held out": "of people whom the model was not trained on",
-    "live": "decisions that people really got",
-}
-CAVEATS: dict[People, str] = {
-    "": "It was not given whether the model was trained on these people. If it was, other people's "
-    "rates may differ, and accuracy is likely to be lower.",
-    "trained on": "The model was trained on these people, so they are no sample of those whom it "
-    "will meet: other people's rates may differ, and accuracy is likely to be lower.",
-    "held out": "",
-    "live": "",
+    "distributed": "system in use since",
+    "data_source": "source of the data",
+    "data_dates": "dates of the data",
 }
 
 
 class About(BaseModel):
-    """The company's words about a plan; TITLES says what each field is."""
+    """The company's words about an agreement; TITLES says what each field is."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     purpose: Line = ""
     system: Line = ""
+    deployer: Line = ""
     selected: Line = ""
-    people: People = ""
     legal_basis: Line = ""
     contact: Line = ""
-    valid_until: Annotated[str, AfterValidator(_day)] = ""
+    valid_until: Day = ""
+    distributed: Day = ""
+    data_source: Line = ""
+    data_dates: Line = ""
 
     def lines(self) -> dict[str, str]:
         """Return each title with its text, or that it was not given."""
-        texts = {name: getattr(self, name) for name in TITLES}
-        texts["people"] = _PEOPLE.get(self.people, "")
-        return {title: texts[name] or NOT_GIVEN for name, title in TITLES.items()}
-
-    @property
-    def caveat(self) -> str:
-        """What to bear in mind about these people; empty if nothing."""
-        return CAVEATS[self.people]
+        return {title: getattr(self, name) or NOT_GIVEN for name, title in TITLES.items()}

@@ -11,12 +11,21 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+    model_validator,
+)
 
+from isonomy.common.agreements.about import NOT_GIVEN, About, one_line
 from isonomy.common.base.documents import Digest, Document, read_bounded
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.crypto.params import PARAMETER_SETS
@@ -27,21 +36,13 @@ MAX_PLAN_BYTES = 1 << 18
 MAX_ROUND_PARTS = 1 << 10  # of one vector: 8.4 million parameters, 134 MB at the relay
 
 
-def _one_line(text: str) -> str:
-    """An owner reads these words before approving: no line breaks or escape codes among them."""
-    if not text.isprintable() or text != text.strip():
-        raise ValueError("must be printable text in one line, without blanks at its ends")
-    return text
-
-
 def _known_parameters(name: str) -> str:
     if name not in PARAMETER_SETS:
         raise ValueError(f"unknown parameter set; known: {', '.join(PARAMETER_SETS)}")
     return name
 
 
-Line = Annotated[str, StringConstraints(max_length=500), AfterValidator(_one_line)]  # or nothing
-Word = Annotated[str, StringConstraints(min_length=1, max_length=128), AfterValidator(_one_line)]
+Word = Annotated[str, StringConstraints(min_length=1, max_length=128), AfterValidator(one_line)]
 
 
 class _Parties(Document):
@@ -75,7 +76,21 @@ class _Parties(Document):
 class Agreement(_Parties):
     """Parties and the relay between them. Immutable; equal agreements have equal hashes."""
 
+    silent: ClassVar[Mapping[str, object]] = {"about": None}  # values that are not written
+
     name: Word
+    about: About | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_silent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the fields, without those that say nothing: one form for that."""
+        fields: dict[str, Any] = handler(self)
+        return {k: v for k, v in fields.items() if k not in self.silent or v != self.silent[k]}
+
+    @property
+    def words(self) -> About:
+        """What the agreement is about; nothing of it need have been given."""
+        return self.about or About()
 
     @cached_property
     def hash(self) -> bytes:
@@ -84,6 +99,13 @@ class Agreement(_Parties):
     def describe(self) -> str:
         """Return the agreement in plain language, for the owner who approves it."""
         raise NotImplementedError
+
+    def describe_words(self) -> list[str]:
+        """Return what it is about, line by line, and what of that was not given."""
+        texts = self.words.lines()
+        lines = [f"  {title}: {text}" for title, text in texts.items() if text != NOT_GIVEN]
+        absent = [title for title, text in texts.items() if text == NOT_GIVEN]
+        return lines + ([f"  {NOT_GIVEN}: {', '.join(absent)}"] if absent else [])
 
     def card(self, name: str) -> Card:
         """The party of that name, or a ConfigError that lists the names."""

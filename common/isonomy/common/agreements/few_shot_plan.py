@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from isonomy.common.agreements.agreement import MAX_ROUND_PARTS, Agreement, Word
+from isonomy.common.agreements.agreement import MAX_ROUND_PARTS, Agreement
 from isonomy.common.agreements.few_shot_settings import MILLION, FewShotSettings
 from isonomy.common.base.errors import ModelsDiffer
 from isonomy.common.crypto.params import parameter_set
@@ -31,7 +31,6 @@ class FewShotPlan(Agreement):
 
     schema_version: Literal[1] = 1
     kind: Literal["few-shot"] = KIND
-    purpose: Word = "meta-training"
     pool: PoolName  # the regulator's tasks, by the name under which it keeps them
     samples: Annotated[int, Field(ge=1, le=50_000_000)]  # that the regulator holds there
     settings: FewShotSettings
@@ -121,7 +120,7 @@ class FewShotPlan(Agreement):
         run, company, regulator = self.settings, self.companies[0].name, self.regulator.name
         return "\n".join(
             [
-                f"Few-shot plan {self.name!r} ({self.purpose})",
+                f"Few-shot plan {self.name!r}",
                 f"  lets {company} and {regulator} meta-train one model ({run.model}, "
                 f"{self.size:,} parameters) in {run.rounds:,} rounds, {run.ways} classes with "
                 f"{run.shots} examples each, by {run.learner} with {run.method};",
@@ -137,6 +136,7 @@ class FewShotPlan(Agreement):
                 f"  the server adds ciphertexts and learns neither; {self.round_bytes:,} bytes per "
                 "round.",
                 f"  Model {self.fingerprint}",
+                *self.describe_words(),
                 f"  Hash {self.hash.hex()}",
             ]
         )

@@ -8,20 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
-from isonomy.common.agreements.about import NOT_GIVEN, About
 from isonomy.common.agreements.agreement import Agreement, Word
 from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS
 from isonomy.common.base.canonical import MAX_INTEGER
@@ -63,6 +60,8 @@ class Share(BaseModel):
 class Plan(Agreement):
     """Who asks what about whom, and what it may cost. Immutable; equal plans have equal hashes."""
 
+    silent: ClassVar[Mapping[str, object]] = {"about": None, "carrier": "homomorphic"}
+
     schema_version: Literal[1] = SCHEMA
     cohort_root: Hex32
     cohort_size: Annotated[int, Field(ge=1, le=MAX_INTEGER)]
@@ -81,17 +80,6 @@ class Plan(Agreement):
     individual_filter: bool = False
     record_privacy: bool = False
     carrier: Literal["homomorphic", "pads"] = "homomorphic"
-    about: About | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_empty_about(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the fields: plans without `about` or `carrier` have the bytes they always had."""
-        fields: dict[str, Any] = handler(self)
-        if fields.get("carrier") == "homomorphic":
-            fields.pop("carrier")
-        if fields.get("about") is None:
-            fields.pop("about", None)
-        return fields
 
     @field_validator("notion")
     @classmethod
@@ -178,11 +166,6 @@ class Plan(Agreement):
         return units_for(self.epsilon_millionths / MILLION, float(self.delta))
 
     @property
-    def words(self) -> About:
-        """What the plan is about; nothing of it need have been given."""
-        return self.about or About()
-
-    @property
     def delta_value(self) -> float:
         return float(self.delta)
 
@@ -223,16 +206,10 @@ class Plan(Agreement):
             f"  {_CARRIERS[self.carrier]};",
             f"  the people's records are {'also' if self.record_privacy else 'not'} protected by "
             "differential privacy, their attributes are.",
-            *self._describe_words(),
+            *self.describe_words(),
             f"  Hash {self.hash.hex()}",
         ]
         return "\n".join(lines)
-
-    def _describe_words(self) -> list[str]:
-        texts = self.words.lines()
-        lines = [f"  {title}: {text}" for title, text in texts.items() if text != NOT_GIVEN]
-        absent = [title for title, text in texts.items() if text == NOT_GIVEN]
-        return lines + ([f"  not given: {', '.join(absent)}"] if absent else [])
 
     def _describe_inspection(self) -> str:
         """Return what is inspected, and by whom, for the owner who approves the plan."""

@@ -72,6 +72,7 @@ class AlignmentPlan(Agreement):
                 "  each side learns which of its own people the other knows too, and how many the "
                 "other brings; nothing about anybody else;",
                 "  no attribute is touched, and no privacy budget is spent.",
+                *self.describe_words(),
                 f"  Hash {self.hash.hex()}",
             ]
         )

@@ -18,12 +18,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from isonomy.common.base.canonical import MAX_INTEGER, canonical_json, parse_canonical
 from isonomy.common.base.errors import ConfigError, ProtocolError
 
 Cells = Literal["yd", "d"]
+Whose = Literal["", "trained on", "held out", "live"]
+SCORED = "a score above the median"  # what is selected where an audit is about scores
 CELL_NAMES: dict[Cells, tuple[str, ...]] = {
     "yd": ("y=0 d=0", "y=0 d=1", "y=1 d=0", "y=1 d=1"),
     "d": ("d=0", "d=1"),
@@ -83,19 +85,25 @@ class Audit:
     `totals` are the people per cell over all groups, in thousandths. They are the company's word,
     given before it sees the answer and bound by the request's hash. They are empty where several
     companies ask together: nobody knows the joint totals before the answer. `selected` names the
-    decision that counts as d = 1.
+    decision that counts as d = 1. `whose` says about whom these decisions are: people whom the
+    model was trained on, others (held out), or people who really got them (live); or nothing.
     """
 
     name: str
     cells: Cells
     totals: tuple[int, ...]
     selected: str
+    whose: Whose = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ConfigError(
                 "an audit's name has 1 to 24 lower-case letters, digits, blanks, dots or dashes; "
                 f"got {self.name!r}"
+            )
+        if self.whose not in get_args(Whose):
+            raise ConfigError(
+                f"whose decisions an audit is about: {', '.join(get_args(Whose)[1:])}, or nothing"
             )
         if self.cells not in CELL_NAMES:
             raise ConfigError(f"an audit counts cells of {', '.join(CELL_NAMES)}")

@@ -63,6 +63,7 @@ def audit_of(
     return ReportedAudit(
         name=declaration.name,
         selected=declaration.selected,
+        whose=declaration.whose,
         cells=declaration.cells,
         attribute=str(event["attributes"]),
         query_id=debit.query_id,

@@ -44,8 +44,8 @@ def build_report(
     *,
     created: int,
     software: str,
+    officer: OfficerWord,
     settings: ReportSettings | None = None,
-    officer: OfficerWord | None = None,
     company: Statement | None = None,
     totals: Mapping[str, Sequence[int]] | None = None,
 ) -> ReportFile:
@@ -78,7 +78,7 @@ def build_report(
         audits=tuple(audit for audit in audits if audit is not None),
         unknowns=tuple(share for share in unknowns if share is not None),
         company=company,
-        officer=officer or OfficerWord(),
+        officer=officer,
         deletions=deletions_of(plan, history),
     )
 

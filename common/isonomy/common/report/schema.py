@@ -20,6 +20,7 @@ from isonomy.common.base.canonical import MAX_INTEGER, MAX_TIME
 from isonomy.common.base.documents import Document
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.keys.party import Hex32, PartyName
+from isonomy.common.privacy.declarations import Whose
 from isonomy.common.report.audit import MAX_SHOWN_GROUPS
 from isonomy.common.report.audit_cells import CELL_NAMES, MEASURES, Cells
 
@@ -29,6 +30,7 @@ Whole = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 Time = Annotated[int, Field(ge=0, le=MAX_TIME)]
 Signed = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 Text = Annotated[str, StringConstraints(max_length=4000)]
+Said = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
 Limits = tuple[Signed, Signed, Signed]
 
 
@@ -111,6 +113,7 @@ class ReportedAudit(_Part):
 
     name: str
     selected: str
+    whose: Whose  # these decisions are about; the company's word
     cells: Cells
     attribute: str
     query_id: str
@@ -177,10 +180,10 @@ class Statement(Document):
 class OfficerWord(_Part):
     """What the regulator's officer says for the record of the EU AI Act's Article 10(5)."""
 
-    reason: Text = ""
-    alternatives: Text = ""
-    access: Text = ""
-    retention: Text = ""
+    reason: Said
+    alternatives: Said
+    access: Said
+    retention: Said
 
 
 class Deletion(_Part):

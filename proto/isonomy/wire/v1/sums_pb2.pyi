@@ -85,16 +85,18 @@ class ConstraintGradient(_message.Message):
     def __init__(self, attribute: _Optional[int] = ..., event: _Optional[int] = ...) -> None: ...
 
 class Audit(_message.Message):
-    __slots__ = ("name", "cells", "totals", "selected")
+    __slots__ = ("name", "cells", "totals", "selected", "whose")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CELLS_FIELD_NUMBER: _ClassVar[int]
     TOTALS_FIELD_NUMBER: _ClassVar[int]
     SELECTED_FIELD_NUMBER: _ClassVar[int]
+    WHOSE_FIELD_NUMBER: _ClassVar[int]
     name: str
     cells: str
     totals: _containers.RepeatedScalarFieldContainer[int]
     selected: str
-    def __init__(self, name: _Optional[str] = ..., cells: _Optional[str] = ..., totals: _Optional[_Iterable[int]] = ..., selected: _Optional[str] = ...) -> None: ...
+    whose: str
+    def __init__(self, name: _Optional[str] = ..., cells: _Optional[str] = ..., totals: _Optional[_Iterable[int]] = ..., selected: _Optional[str] = ..., whose: _Optional[str] = ...) -> None: ...
 
 class SeededColumn(_message.Message):
     __slots__ = ("body", "seed")
