@@ -179,8 +179,8 @@ def test_first_model_on_three_machines(tmp_path: Path, cut_s: int) -> None:
         assert {party["code"] for party in outcome["parties"].values()} == {0}
         assert outcome["parties"]["company"]["reconnects"] >= bool(cut_s)
 
-        regulator.run(
-            "isonomy-regulator report plan.json --home /srv/regulator -o report", user=DATA
-        )
+        texts = "--reason test --alternatives none --access nobody --retention today"
+        report = "isonomy-regulator report plan.json --home /srv/regulator -o report"
+        regulator.run(f"{report} {texts}", user=DATA)
         verify = "isonomy-regulator verify report --card /srv/regulator/keys/card.json"
         assert "the report holds" in regulator.run(f"{verify} --plan plan.json", user=DATA)
