@@ -237,11 +237,17 @@ def appendices(scratch: Path) -> Target:
         {"kind": "table", "head": ["a", "b"], "rows": [["1", "2"]]},
         {"kind": "bars", "rows": [["x", 0.5, "50 %"]], "limit": 0.8},
         {
-            "kind": "curve",
+            "kind": "plot",
             "x": "x",
-            "y": "y",
-            "points": [[0.1, 0, 0.2, 0.3], [0.2, 0.1, 0.4, 0.1]],
-            "special": 1,
+            "series": [
+                {
+                    **{"label": "a", "colour": 1, "mark": "star", "line": True},
+                    **{"points": [[0.1, 0], [0.2, 1]], "limits": [[0, 1], None]},
+                }
+            ],
+            "rows": ["a", "b"],
+            "row_notes": {"1": "none"},
+            "tolerance": 0.1,
         },
         {"kind": "text", "caption": "words"},
     ]

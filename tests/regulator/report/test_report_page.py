@@ -21,6 +21,7 @@ from isonomy.regulator.report._page import render
 from isonomy.regulator.report.appendix import Appendix
 
 HOSTILE = "<script>alert(1)</script>"
+SERIES = {"label": HOSTILE, "colour": 0, "mark": "circle"}
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +199,14 @@ def test_an_appendix_is_data_and_nothing_else(report: ReportFile, tmp_path: Path
         "parts": [
             {"kind": "table", "head": ["a", "b"], "rows": [[HOSTILE, "1"]]},
             {"kind": "bars", "rows": [["x", 0.5, "half"]], "limit": 1.0},
-            {"kind": "curve", "x": "x", "y": "y", "points": [[0.1, 0, 0.2, 0.3]]},
+            {
+                "kind": "plot",
+                "x": HOSTILE,
+                "series": [{**SERIES, "points": [[0.1, 0]]}],
+                "rows": [HOSTILE],
+                "row_notes": {"0": HOSTILE},
+                "tolerance": 1,
+            },
             {"kind": "text", "caption": "words"},
         ],
     }
@@ -206,7 +214,9 @@ def test_an_appendix_is_data_and_nothing_else(report: ReportFile, tmp_path: Path
     page = render(report, Appendix.load(path)).decode()
     assert HOSTILE not in page
     assert "Not the regulator" in page
-    for bad in ("{}", "[]", "not json", '{"title": "x", "parts": [{"kind": "html"}]}'):
+    uneven = {"kind": "plot", "x": "x", "series": [{**SERIES, "points": [], "limits": [[0, 1]]}]}
+    wrong = [json.dumps({"title": "x", "parts": [part]}) for part in ({"kind": "html"}, uneven)]
+    for bad in ("{}", "[]", "not json", *wrong):
         path.write_text(bad)
         with pytest.raises(ConfigError):
             Appendix.load(path)
@@ -219,10 +229,12 @@ def test_an_appendix_is_no_bomb(
     report: ReportFile, tmp_path: Path, limits: tuple[float, float]
 ) -> None:
     path = tmp_path / "appendix.json"
-    points = [[x, *limits, y] for x in (-1e12, 0, 1e12) for y in (-1e12, 1e12)]
+    points = [[x, y] for x in (-1e12, 0, 1e12) for y in (-1e12, 1e12)]
+    series = {**SERIES, "points": points, "limits": [limits] * len(points), "line": True}
     bars = [["x", value, ""] for value in (-1e12, 1e-300, 1e12)]
     parts = [
-        {"kind": "curve", "x": "x", "y": "y", "points": points, "special": -7},
+        {"kind": "plot", "x": "x", "y": "y", "series": [series], "tolerance": limits[0]},
+        {"kind": "plot", "x": "x", "series": [series], "rows": ["a"], "row_notes": {"-7": "x"}},
         {"kind": "bars", "rows": bars, "limit": -1e12},
     ]
     path.write_text(json.dumps({"title": "", "parts": parts}))

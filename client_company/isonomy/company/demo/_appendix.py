@@ -8,13 +8,13 @@ from isonomy.company.demo.run import DemoResult
 
 
 def appendix_of(result: DemoResult) -> dict[str, Any]:
-    """Scores on test people, the company's frontier, and how the exchange went."""
+    """Scores on test people, the company's pictures, and how the exchange went."""
     return {
         "title": "the demonstration's own figures",
         "parts": [
             _scores(result),
             _rates(result),
-            *_frontier(result),
+            *result.plots,
             _budget(result),
             _traffic(result),
             _how(result),
@@ -57,30 +57,6 @@ def _rates(result: DemoResult) -> dict[str, Any]:
             rows.append([f"{label}, {name}", rate, f"{100 * rate:.1f} %"])
     caption = "Share of positive decisions by group, on the same test people."
     return {"kind": "bars", "rows": rows, "caption": caption}
-
-
-def _frontier(result: DemoResult) -> list[dict[str, Any]]:
-    """The curve of error against violation; an empty list if nothing was released."""
-    points = [
-        [point["violation"], *point["interval"], point["error"]]
-        for point in result.frontier
-        if point["interval"] is not None
-    ]
-    if not points:
-        return []
-    base = result.report
-    points.append([base["base_violation"], *base["base_interval"], base["base_error"]])
-    return [
-        {
-            "kind": "curve",
-            "x": "violation (estimate)",
-            "y": "error",
-            "points": points,
-            "special": len(points) - 1,
-            "caption": "What other tolerances would cost, from what was released: no privacy is "
-            "spent on this curve. The point that stands apart is the base model.",
-        }
-    ]
 
 
 def _budget(result: DemoResult) -> dict[str, Any]:

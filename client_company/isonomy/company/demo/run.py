@@ -27,7 +27,7 @@ class DemoResult:
     before: Score
     after: Score
     report: dict[str, Any]
-    frontier: list[dict[str, Any]]
+    plots: list[dict[str, Any]]
     exchanges: list[dict[str, Any]]
 
 
@@ -89,7 +89,7 @@ def collect(
         "relay_chain_head": server["relay"]["chain_head"],
         "settings": {k: str(v) for k, v in settings},
     }
-    return DemoResult(summary, before, after, company["report"], company["frontier"], exchanges)
+    return DemoResult(summary, before, after, company["report"], company["plots"], exchanges)
 
 
 def _exchanges(layout: Layout) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from typing import Any
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.command_line import CommandLine
 from isonomy.common.base.errors import BudgetExceeded
+from isonomy.common.figures.style import SERIES
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.demo.layout import COMPANY, DemoSettings, Layout
@@ -99,8 +100,37 @@ def train(
         "after": model.predict(test).tolist(),
         "audits_skipped": skipped,
         "report": asdict(model.report_),
-        "frontier": [asdict(point) for point in model.frontier()],
+        "plots": _plots(model),
     }
+
+
+def _plots(model: FairClassifier) -> list[dict[str, Any]]:
+    """The model's pictures as plain data, for the report's appendix."""
+    figures = [model.plot_groups(), *([model.plot_frontier()] if model.releases_ else [])]
+    return [
+        {
+            "kind": "plot",
+            "caption": f"{figure.title}. {figure.verdict} {figure.note}",
+            "x": panel.x_label,
+            "y": panel.y_label,
+            "series": [
+                {
+                    "label": one.label,
+                    "colour": SERIES.index(one.colour),
+                    "mark": one.mark,
+                    "points": one.points,
+                    "limits": one.x_limits,
+                    "line": one.line,
+                }
+                for one in panel.series
+            ],
+            "rows": panel.rows,
+            "row_notes": panel.row_notes,
+            "tolerance": panel.levels[0].value if panel.levels else None,
+        }
+        for figure in figures
+        for panel in figure.panels
+    ]
 
 
 @app.command()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from isonomy.common.figures.shapes import attribute, box, line, marker, path, text
+from isonomy.common.figures.shapes import attribute, box, line, marker, text
 
 WIDTH = 460
 COLOURS = tuple(f"var(--series-{number})" for number in range(8))
@@ -105,37 +105,6 @@ def legend(names: Sequence[str]) -> str:
         for place, name in enumerate(names)
     ]
     return f'<p class="legend">{"".join(items)}</p>'
-
-
-def curve(
-    points: Sequence[tuple[Mark, float]], *, x_title: str, y_title: str, special: int | None
-) -> str:
-    """Points with horizontal intervals, joined by a line, except for the point `special`."""
-    if not points:
-        return ""
-    low, high, step = _axis([mark for mark, _ in points])
-    bottom, top = min(y for _, y in points), max(y for _, y in points)
-    pad = max((top - bottom) * 0.1, 1e-4)
-    bottom, top = bottom - pad, top + pad
-    height = 260
-
-    def x(value: float) -> float:
-        return 70 + (WIDTH - 70 - _PLOT_MARGIN) * (value - low) / (high - low)
-
-    def y(value: float) -> float:
-        return height - 52 - (height - 52 - _TOP) * (value - bottom) / (top - bottom)
-
-    body = [_grid(low, high, step, x, height - 18)]
-    for tick in (bottom + pad, (bottom + top) / 2, top - pad):
-        body.append(text(62, y(tick) + 4, f"{100 * tick:.2f} %", anchor="end"))
-    body.append(text(WIDTH / 2, height - 4, x_title, anchor="middle"))
-    body.append(text(4, 12, y_title))
-    joined = [point for number, point in enumerate(points) if number != special]
-    body.append(path([(x(mark.value), y(value)) for mark, value in joined], COLOURS[1]))
-    for number, (mark, value) in enumerate(points):
-        place = 0 if number == special else 1
-        body.append(_interval(x(mark.low), x(mark.value), x(mark.high), y(value), place))
-    return _svg(height, f"{y_title} against {x_title}", body)
 
 
 def bars(rows: Sequence[tuple[str, float, str]], *, limit: float | None = None) -> str:

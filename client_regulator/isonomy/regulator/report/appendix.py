@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from markupsafe import Markup
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.figures.figure import Figure
+from isonomy.common.figures.panels import Level, Panel, Series
+from isonomy.common.figures.style import SERIES, TOLERATED
 from isonomy.regulator.report import _svg as svg
 
 MAX_APPENDIX_BYTES = 1 << 20
@@ -39,15 +49,50 @@ class Bars(_AppendixPart):
     limit: Number | None = None
 
 
-class Curve(_AppendixPart):
-    """Points (x, low, high, y), of which one may be special."""
+class PlotSeries(_AppendixPart):
+    """Points of one colour and mark, perhaps with intervals along x."""
 
-    kind: Literal["curve"]
+    label: Text
+    colour: int = Field(ge=0, lt=len(SERIES))
+    mark: Literal["circle", "square", "diamond", "triangle", "star"]
+    points: tuple[tuple[Number, Number], ...] = Field(max_length=200)
+    limits: tuple[tuple[Number, Number] | None, ...] = ()
+    line: bool = False
+
+    @model_validator(mode="after")
+    def _one_interval_each(self) -> Self:
+        if self.limits and len(self.limits) != len(self.points):
+            raise ValueError("an interval for each point, or none at all")
+        return self
+
+
+class Plot(_AppendixPart):
+    """Points over two axes; with `rows`, over named rows. `tolerance`: a band along x."""
+
+    kind: Literal["plot"]
     caption: Text = ""
     x: Text
-    y: Text
-    points: tuple[tuple[Number, Number, Number, Number], ...] = Field(max_length=200)
-    special: int | None = None
+    y: Text = ""
+    series: tuple[PlotSeries, ...] = Field(max_length=8)
+    rows: tuple[Text, ...] = Field((), max_length=200)
+    row_notes: dict[int, Text] = {}
+    tolerance: Number | None = None
+
+    def drawing(self) -> str:
+        """The plot in the house style, with its legend."""
+        series = [
+            Series(one.label, SERIES[one.colour], one.mark, one.points, line=one.line,
+                   x_limits=one.limits)
+            for one in self.series
+        ]  # fmt: skip
+        levels = []
+        if self.tolerance is not None:
+            levels = [Level(self.tolerance, "tolerated", band=True, colour=TOLERATED)]
+        panel = Panel(
+            "", self.x, self.y, series, x_from_zero=bool(levels), levels=levels,
+            rows=self.rows, row_notes=self.row_notes,
+        )  # fmt: skip
+        return Figure("", [panel])._repr_html_()
 
 
 class Paragraph(_AppendixPart):
@@ -57,7 +102,7 @@ class Paragraph(_AppendixPart):
     caption: Text
 
 
-Section = Annotated[DataTable | Bars | Curve | Paragraph, Field(discriminator="kind")]
+Section = Annotated[DataTable | Bars | Plot | Paragraph, Field(discriminator="kind")]
 
 
 class Appendix(_AppendixPart):
@@ -91,10 +136,7 @@ class Appendix(_AppendixPart):
         ]
 
 
-def _drawing(part: DataTable | Bars | Curve | Paragraph) -> str:
+def _drawing(part: DataTable | Bars | Plot | Paragraph) -> str:
     if isinstance(part, Bars):
         return svg.bars(part.rows, limit=part.limit)
-    if isinstance(part, Curve):
-        points = [(svg.Mark(x, low, high), y) for x, low, high, y in part.points]
-        return svg.curve(points, x_title=part.x, y_title=part.y, special=part.special)
-    return ""
+    return part.drawing() if isinstance(part, Plot) else ""

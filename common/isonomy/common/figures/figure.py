@@ -86,12 +86,12 @@ class Figure:
 
     def html(self) -> str:
         """A part of a page: panels that stand below each other where the screen is narrow."""
-        parts = [f"<h2>{escape(self.title)}</h2>"]
+        parts = [f"<h2>{escape(self.title)}</h2>"] if self.title else []
         parts += [f"<p>{escape(self.verdict)}</p>"] if self.verdict else []
         pictures = "".join(draw(panel).svg(_spoken(panel)) for panel in self.panels)
         parts.append(f'<div class="panels">{pictures}</div>')
         keys = [
-            '<span class="key"><svg class="plot" width="28" height="16" aria-hidden="true">'
+            '<span class="key"><svg class="drawing" width="28" height="16" aria-hidden="true">'
             f"{''.join(key(entry, 14, 8))}</svg>{escape(label)}</span>"
             for label, entry in self.legend().items()
         ]

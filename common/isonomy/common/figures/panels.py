@@ -1,7 +1,8 @@
 """One pair of axes with points, lines, intervals, bands and rows, as SVG.
 
-An axis shows all data, intervals and levels. Numbers that are not finite, and on a logarithmic axis
-numbers that are not positive, have no place and are left out. Hovering a mark shows its text.
+An axis shows all data, intervals and levels. Numbers that are not finite or absurdly large, and on
+a logarithmic axis numbers that are not positive, have no place and are left out. Hovering a
+mark shows its text.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ _PLOT_HEIGHT = 236
 _LEFT, _RIGHT, _BOTTOM, _LINE = 60, 16, 46, 17  # margins, and the height of a line of text
 _ROW, _NAMES = 40, 150  # height of a row, and the most that its name may take
 _TITLE, _LABEL, _TICK = 14.0, 12.5, 12.0  # sizes of text
+
+_LEAST, _MOST = 1e-15, 1e15  # what an axis can show; beyond it, arithmetic would fail
 
 Limits = tuple[float, float]
 
@@ -42,6 +45,11 @@ class Series:
     dash: bool = False
     x_limits: Sequence[Limits | None] = ()
     y_limits: Sequence[Limits | None] = ()
+
+    def __post_init__(self) -> None:
+        for each in (self.texts, self.x_limits, self.y_limits):
+            if each and len(each) != len(self.points):
+                raise ValueError(f"{len(self.points)} points, but {len(each)} texts or intervals")
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,7 @@ class Panel:
     y_from_zero: bool = False
     x_span: float = 0.0  # the least range, so that a difference of .001 does not look large
     y_span: float = 0.0
-    x_within: Limits = (-math.inf, math.inf)  # what the axis cannot pass, such as 0 and 100 %
+    x_within: Limits | None = None  # what the axis cannot pass, such as 0 and 100 %
     levels: Sequence[Level] = ()
     x_ticks: Sequence[float] = field(default=())
     rows: Sequence[str] = ()
@@ -93,7 +101,7 @@ class Drawing:
         size = f' width="{self.width:.0f}" height="{self.height:.0f}"' if sized else ""
         inside = "\n".join(self.elements)
         return (
-            f'<svg class="plot" xmlns="http://www.w3.org/2000/svg" '
+            f'<svg class="drawing" xmlns="http://www.w3.org/2000/svg" '
             f'viewBox="0 0 {self.width:.0f} {self.height:.0f}"{size} '
             f'font-family="Helvetica, Arial, sans-serif" fill="{INK}" '
             f'role="img" aria-label="{attribute(label)}">{head}\n{inside}\n</svg>\n'
@@ -121,7 +129,9 @@ def wrapped(content: str, size: float, room: float) -> list[str]:
             elif lines[-1]:
                 lines.append("")
             else:
-                fits = max(1, sum(width_of(rest[:n], size) <= room for n in range(1, len(rest))))
+                fits = 1
+                while width_of(rest[: fits + 1], size) <= room:
+                    fits += 1
                 lines[-1], rest = rest[:fits], rest[fits:]
     return lines
 
@@ -209,8 +219,9 @@ def _axes(panel: Panel, left: float, top: float, height: float) -> _Axes:
     for values, span in ((xs, panel.x_span), (ys, panel.y_span)):
         if values and (lacking := span - (max(values) - min(values))) > 0:
             values += [min(values) - lacking / 2, max(values) + lacking / 2]
-    low, high = _range(xs, panel.x_log, panel.x_from_zero)
-    x_range = (max(low, panel.x_within[0]), min(high, panel.x_within[1]))
+    x_range = _range(xs, panel.x_log, panel.x_from_zero)
+    if panel.x_within is not None:
+        x_range = (_inside(x_range[0], panel.x_within), _inside(x_range[1], panel.x_within))
     y_range = _range(ys, panel.y_log, panel.y_from_zero)
     if panel.rows:
         y_range = (len(panel.rows) - 0.5, -0.5)  # the first row is the uppermost
@@ -288,10 +299,12 @@ def _series(one: Series, panel: Panel, axes: _Axes) -> list[str]:
     if (one.line or one.dash) and len(entries) > 1:
         elements.append(_joined([(x, y) for x, y, *_ in entries], one))
     for x, y, across, up, _ in entries:
-        if across:
-            elements += _interval(axes.at_x(across[0]), y, axes.at_x(across[1]), y, one.colour)
-        if up:
-            elements += _interval(x, axes.at_y(up[0]), x, axes.at_y(up[1]), one.colour)
+        if across and not any(map(math.isnan, across)):
+            x0, x1 = (axes.at_x(_inside(limit, axes.x_range)) for limit in across)
+            elements += _interval(x0, y, x1, y, one.colour)
+        if up and not any(map(math.isnan, up)):
+            y0, y1 = (axes.at_y(_inside(limit, axes.y_range)) for limit in up)
+            elements += _interval(x, y0, x, y1, one.colour)
     if one.mark:
         elements += [_mark(x, y, one, tip) for x, y, _, _, tip in entries]
     return elements
@@ -310,8 +323,12 @@ def _interval(x0: float, y0: float, x1: float, y1: float, colour: str) -> list[s
 # --- Scales --------------------------------------------------------------------------------------
 
 
+def _inside(value: float, ends: Limits) -> float:
+    return min(max(value, min(ends)), max(ends))
+
+
 def _has_place(value: float, log: bool) -> bool:
-    return math.isfinite(value) and (value > 0 or not log)
+    return _LEAST <= value <= _MOST if log else abs(value) <= _MOST  # NaN is neither
 
 
 def _range(values: Sequence[float], log: bool, from_zero: bool) -> Limits:

@@ -1,7 +1,7 @@
 """The shapes that our figures are drawn with, as SVG text: no script, no network.
 
-Every text is escaped here, so a label from elsewhere cannot become markup. Numbers have one
-decimal, which keeps files small and the differences between two versions readable.
+Every text and colour is escaped here, so what comes from elsewhere cannot become markup. Numbers
+have one decimal, which keeps files small and the differences between two versions readable.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def marker(
 ) -> str:
     """A mark at a point: one of the shapes above, or a circle. `tip` shows when it is hovered."""
     fill, edge, width = (paper, colour, 1.7) if hollow else (colour, paper, 0.9)
-    style = f'fill="{fill}" stroke="{edge}" stroke-width="{width}"'
+    style = f'fill="{attribute(fill)}" stroke="{attribute(edge)}" stroke-width="{width}"'
     title = f"<title>{_escaped(tip)}</title>" if tip else ""
     if shape in _CORNERS:
         corners = " ".join(f"{x + dx:.1f},{y + dy:.1f}" for dx, dy in _CORNERS[shape])
@@ -54,14 +54,14 @@ def line(
 ) -> str:
     """A straight line."""
     place = f'x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}"'
-    return f'<line {place} stroke="{colour}" stroke-width="{width}"{_dash(dashed)}/>'
+    return f'<line {place} stroke="{attribute(colour)}" stroke-width="{width}"{_dash(dashed)}/>'
 
 
 def path(points: Iterable[tuple[float, float]], colour: str, *, dashed: bool = False) -> str:
     """A line through points, in their order."""
     route = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return (
-        f'<polyline points="{route}" fill="none" stroke="{colour}" stroke-width="1.6"'
+        f'<polyline points="{route}" fill="none" stroke="{attribute(colour)}" stroke-width="1.6"'
         f'{_dash(dashed)} opacity="0.75"/>'
     )
 
@@ -70,7 +70,7 @@ def box(x: float, y: float, width: float, height: float, colour: str, *, tip: st
     """A filled rectangle."""
     place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
     title = f"<title>{_escaped(tip)}</title>" if tip else ""
-    return f'<rect {place} fill="{colour}">{title}</rect>'
+    return f'<rect {place} fill="{attribute(colour)}">{title}</rect>'
 
 
 def text(
@@ -89,7 +89,7 @@ def text(
     attributes = f' font-size="{size}"' if size else ""
     attributes += f' text-anchor="{anchor}"'
     attributes += f' font-weight="{weight}"' if weight else ""
-    attributes += f' fill="{colour}"' if colour else ""
+    attributes += f' fill="{attribute(colour)}"' if colour else ""
     attributes += f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
     title = f"<title>{_escaped(tip)}</title>" if tip else ""
     return f'<text x="{x:.1f}" y="{y:.1f}"{attributes}>{title}{_escaped(content)}</text>'

@@ -38,13 +38,15 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 
 def _dark_rules() -> str:
     return "".join(
-        f'.plot [{kind}="{light}"]{{{kind}:{dark}}}'
+        f'.drawing [{kind}="{light}"]{{{kind}:{dark}}}'
         for light, dark in _DARK.items()
         for kind in ("fill", "stroke")
     )
 
 
-DARK = f"@media screen and (prefers-color-scheme:dark){{.plot{{fill:{_DARK[INK]}}}{_dark_rules()}}}"
+DARK = (
+    f"@media screen and (prefers-color-scheme:dark){{.drawing{{fill:{_DARK[INK]}}}{_dark_rules()}}}"
+)
 
 # Of a page or a notebook's cell: panels stand side by side, on a telephone one below the other.
 SHEET = (
