@@ -22,7 +22,9 @@ ROW = [
     "opacus_ms",
     "pf_ld_ms",
     "pf_ld_encrypted_ms",
+    "pf_ld_pads_ms",
     "pf_ld_over_plain",
+    "pf_ld_pads_over_local",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as P
+from isonomy.company.bench._pads import measure_pads
 from isonomy.company.bench.sums import measure_exchange
 
 
@@ -14,3 +15,11 @@ def test_an_exchange_counts_its_bytes() -> None:
     assert P.answer_bytes < exchange.bytes_up < P.answer_bytes + 50
     assert exchange.company_ms > 0
     assert exchange.regulator_ms > 0
+
+
+def test_pads_count_their_bytes() -> None:
+    cost = measure_pads(300, 5, repeats=1)
+    assert 300 * 5 * 6 < cost.bytes_up < 300 * 5 * 6 + 400
+    assert 32 <= cost.transfer_bytes_per_person < 34
+    assert cost.company_ms > 0
+    assert cost.regulator_ms > 0

@@ -7,6 +7,7 @@
 | Opacus (P) | DP-SGD: the loss itself private, per-sample gradients and all |
 | PF-LD | the plain step plus one private constraint gradient, local oracle |
 | PF-LD, encrypted | the same through the encrypted exchange, both halves in this process |
+| PF-LD, pads | the same by pads, both halves in this process; keys were transferred before |
 
 The steps are the trainer's own. They take turns on one core, so that a machine that slows down
 slows all of them; the figure is the quicker tenth of the turns, what a step takes when nothing
@@ -98,13 +99,17 @@ def measure_row(
     turns: int = TURNS,
     encrypted_turns: int = ENCRYPTED_TURNS,
 ) -> dict[str, Any]:
-    """All five kinds of step for one network and batch size, in turns."""
+    """All six kinds of step for one network and batch size, in turns."""
     torch.manual_seed(0)
     model = network(sample.inputs.shape[1], layers)
     _warm_up(model, sample)
     people = (sample.ids, {sample.attribute: sample.values}, {sample.attribute: sample.groups})
     oracle_of = partial(rehearsal_oracle, *people, epsilon=EPSILON, delta=DELTA)
-    with oracle_of() as local, oracle_of(encrypted=True) as encrypted:
+    with (
+        oracle_of() as local,
+        oracle_of(encrypted=True) as encrypted,
+        oracle_of(pads=True) as pads,
+    ):
         rounds = -(-turns // CHUNKS) + 2
         steps: dict[str, Step] = {
             "plain": _step(sample, model, None, local, batch, rounds),
@@ -112,9 +117,10 @@ def measure_row(
             "opacus": _opacus_step(sample, model, batch),
             "pf_ld": _step(sample, model, PFLD(), local, batch, rounds),
             "pf_ld_encrypted": _step(sample, model, PFLD(), encrypted, batch, rounds),
+            "pf_ld_pads": _step(sample, model, PFLD(), pads, batch, rounds),
         }
         times = _in_turns(steps, turns, {"pf_ld_encrypted": encrypted_turns})
-        for oracle, least in ((local, turns), (encrypted, encrypted_turns)):
+        for oracle, least in ((local, turns), (encrypted, encrypted_turns), (pads, turns)):
             if oracle.position[0] < least:  # λ = 0 asks nothing: then there was nothing to measure
                 raise DataError("the constraint was met already, so PF-LD steps asked nothing")
     quick = {f"{name}_ms": float(np.quantile(turn, QUICK)) for name, turn in times.items()}
@@ -123,6 +129,7 @@ def measure_row(
         "batch": batch,
         **quick,
         "pf_ld_over_plain": quick["pf_ld_ms"] / quick["plain_ms"],
+        "pf_ld_pads_over_local": quick["pf_ld_pads_ms"] / quick["pf_ld_ms"],
     }
 
 
@@ -230,8 +237,9 @@ def measure(announce: Callable[[str], Any], data_dir: Path | None) -> dict[str, 
 
 def tables(result: dict[str, Any]) -> tuple[Table, Table]:
     """Milliseconds of the steps, and megabytes of the gradients."""
-    names = ("layers", "batch", "plain", "F-LD", "Opacus", "PF-LD", "encrypted", "PF-LD / plain")
-    steps = Table(*names, title="Milliseconds per step", title_justify="left")
+    names = ("layers", "batch", "plain", "F-LD", "Opacus", "PF-LD", "encrypted", "pads")
+    ratios = ("PF-LD / plain", "pads / PF-LD")
+    steps = Table(*names, *ratios, title="Milliseconds per step", title_justify="left")
     for row in result["rows"]:
         layers, batch, *times = row.values()
         steps.add_row(str(layers), str(batch), *(f"{value:.2f}" for value in times))

@@ -30,10 +30,12 @@ from isonomy.common.privacy.quantise import quantise
 from isonomy.common.sums.company_half import block_columns, part_frames
 from isonomy.common.wire.messages import Column, SumPart, decode, encode
 from isonomy.company.bench._memory import reset_peak_mb, status_mb
+from isonomy.company.bench._pads import measure_pads
 
 PEOPLE = (4_000, 16_000, 36_000, 64_000, 256_000)
 COLUMNS = 128
 REPEATS = 5
+PAD_PEOPLE = 36_000
 ROUNDS = 3
 
 
@@ -122,16 +124,31 @@ def measure(announce: Callable[[str], Any]) -> dict[str, Any]:
     announce("blind group sum, 256 × 256")
     exchanges = [measure_exchange(256, 256, wall=True) for _ in range(REPEATS)]
     company_ms = min(exchange.company_ms for exchange in exchanges)
+    announce("the same by pads")
+    pads = measure_pads(256, 256, repeats=8 * REPEATS, wall=True)
+    announce(f"pads, {PAD_PEOPLE:,} people × {COLUMNS} columns")
+    wide = measure_pads(PAD_PEOPLE, COLUMNS, repeats=4 * REPEATS)
     rows = [asdict(exchange) for exchange in _scaling(announce)]
     cells, large = [row["company_ns_per_cell"] for row in rows], rows[-1]
     return {
-        "schema": 2,
+        "schema": 3,
         "matmul_256": {
             "tenseal_ms": tenseal_ms,
             "tenseal_context_mb": context_mb,
             "company_ms": company_ms,
             "regulator_ms": min(exchange.regulator_ms for exchange in exchanges),
             "ratio": tenseal_ms / company_ms,
+            "pads_ms": pads.company_ms,
+            "pads_ratio": tenseal_ms / pads.company_ms,
+        },
+        "pads": {
+            "people": wide.people,
+            "company_ns_per_cell": wide.company_ms * 1e6 / wide.cells,
+            "regulator_ns_per_cell": wide.regulator_ms * 1e6 / wide.cells,
+            "bytes_up": wide.bytes_up,
+            "peak_mb": wide.peak_mb,
+            "transfer_us_per_person": wide.transfer_us_per_person,
+            "transfer_bytes_per_person": wide.transfer_bytes_per_person,
         },
         "scaling": rows,
         "scaling_spread": max(cells) / min(cells),
@@ -145,8 +162,8 @@ def measure(announce: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def tables(result: dict[str, Any]) -> tuple[str | Table, ...]:
-    """The result as a sentence, a table and another sentence."""
-    matmul, regulator = result["matmul_256"], result["regulator"]
+    """The result as a sentence, a table and two more sentences."""
+    matmul, regulator, pads = result["matmul_256"], result["regulator"], result["pads"]
     names = ("people", "block", "company ms", "ns/cell", "regulator ms")
     table = Table(title=f"{COLUMNS} columns", title_justify="left")
     for heading in (*names, "peak MB", "MB down", "MB up"):
@@ -166,8 +183,14 @@ def tables(result: dict[str, Any]) -> tuple[str | Table, ...]:
         f"256 × 256: TenSEAL matmul {matmul['tenseal_ms']:.0f} ms (public context "
         f"{matmul['tenseal_context_mb']:.1f} MB); blind group sum {matmul['company_ms']:.1f} ms "
         f"at the company, {matmul['regulator_ms']:.1f} ms at the regulator: "
-        f"[bold]{matmul['ratio']:.0f} times faster[/bold]",
+        f"[bold]{matmul['ratio']:.0f} times faster[/bold]; by pads {matmul['pads_ms']:.2f} ms at "
+        f"the company: [bold]{matmul['pads_ratio']:.0f} times faster[/bold]",
         table,
+        f"By pads, {pads['people']:,} people: {pads['company_ns_per_cell']:.1f} ns per cell at the "
+        f"company, {pads['regulator_ns_per_cell']:.1f} at the regulator, "
+        f"{pads['bytes_up'] / 2**20:.1f} MB up; key transfer, once, "
+        f"{pads['transfer_us_per_person']:.1f} µs and "
+        f"{pads['transfer_bytes_per_person']:.0f} bytes per person, both parties together.",
         f"Cost per cell varies by a factor of {result['scaling_spread']:.2f}. "
         f"Regulator: {regulator['columns_per_s']:.0f} columns/s, "
         f"{regulator['decrypt_ms_per_answer']:.2f} ms per answer ciphertext, "

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,13 @@ from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import Ledger
+from isonomy.common.pads.company import PadRows
+from isonomy.common.pads.key_store import KeyStore
+from isonomy.common.pads.regulator import PadCarrier
 from isonomy.common.people.cohort import AttributeTable, Cohort
 from isonomy.common.privacy.accounting import laplace_units, units_for
 from isonomy.common.sums.channel import Channel, Needs, check_needs
-from isonomy.common.sums.company_half import EncryptedChannel
+from isonomy.common.sums.company_half import ColumnProducts, EncryptedChannel
 from isonomy.common.sums.local import LocalChannel, scratch_folder, true_groups
 from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.oracle import FilteredOracle, GroupOracle
@@ -212,14 +216,16 @@ def rehearsal_oracle(
     epsilon: float,
     delta: float,
     encrypted: bool = False,
+    pads: bool = False,
     pure: bool = False,
     stretch: float | None = None,
 ) -> Iterator[GroupOracle]:
     """An oracle over known attributes with a ledger of its own, gone when the block is left.
 
     `encrypted`: the real exchange, both halves in this process; otherwise the same noise and
-    ledger without encryption. `pure`: the budget is that of one release of pure ε. `stretch`: under
-    an individual filter (gradient.filters), everybody's cap reserved once.
+    ledger without encryption. `pads`: the real exchange by pads. `pure`: the budget is that of one
+    release of pure ε. `stretch`: under an individual filter (gradient.filters), everybody's cap
+    reserved once.
     """
     millionths = max(1, int(epsilon * MILLION))
     cap_units = laplace_units(millionths, MILLION) if pure else units_for(epsilon, delta)
@@ -233,13 +239,16 @@ def rehearsal_oracle(
         individual = stretch is not None
         custodian.reserve(cap_units, individual=individual)
         channel: Channel
-        if encrypted:
-            regulator = Identity.generate()
+        if encrypted or pads:
+            regulator, stores = Identity.generate(), partial(KeyStore, len(table.cohort))
+            theirs = PadCarrier(custodian, stores(company=False)) if pads else None
+            ours = partial(PadRows, store=stores(company=True)) if pads else ColumnProducts
             channel = EncryptedChannel(
-                DirectPort(RegulatorHalf(custodian, regulator)),
+                DirectPort(RegulatorHalf(custodian, regulator, carrier=theirs)),
                 Terms(table.cohort, dict(table.groups), plan, cap_units, delta),
                 regulator_key=regulator.public,
                 individual=individual,
+                carrier=ours,
             )
         else:
             channel = LocalChannel(

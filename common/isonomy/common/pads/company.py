@@ -65,7 +65,7 @@ class PadRows:
     def attempt(self, prepared: Prepared, query_frame: bytes) -> StoredRequest:
         """Commit to the rows, hide them, and put on disk what they follow from."""
         opening = Opening(query_frame, prepared.rows, _NO_SEEDS, os.urandom(NONCE_BYTES))
-        message = _Message(prepared, opening.commitment(), self._keys(prepared))
+        message = _Message(prepared, opening.commitment(), self.keys(prepared))
         hashes, parts = list[bytes](), list[bytes]()
         small = message.size <= KEPT_BYTES
         for frame in message.frames():
@@ -132,7 +132,7 @@ class PadRows:
         self, prepared: Prepared, request: StoredRequest, error: type[IsonomyError]
     ) -> _Message:
         """The message of a stored request; the error if its keys were replaced since."""
-        message = _Message(prepared, request.header.commitment, self._keys(prepared))
+        message = _Message(prepared, request.header.commitment, self.keys(prepared))
         if message.keys_hash != request.header.columns_hash:
             raise error(
                 f"the keys of query {prepared.query.query_id!r} were replaced since it was asked; "
@@ -140,7 +140,7 @@ class PadRows:
             )
         return message
 
-    def _keys(self, prepared: Prepared) -> list[KeyColumn]:
+    def keys(self, prepared: Prepared) -> list[KeyColumn]:
         """The keys of every released group, transferred now if they are not here yet."""
         columns = list[KeyColumn]()
         for attribute in prepared.query.attributes:

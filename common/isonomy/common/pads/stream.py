@@ -43,27 +43,34 @@ class Pads:
     def __init__(self, key: bytes, columns: int) -> None:
         self._columns = columns
         self._numbers = np.arange(-(-columns // 2), dtype=np.uint64)  # two words in a block
+        # Arrays of this size are given back to the system and fetched again at each step, unless
+        # they are kept: a quarter of the time.
+        step = max(1, PART_CELLS // columns)
+        self._inputs = np.empty((step, len(self._numbers), 2), np.uint64)
+        # OpenSSL wants room for a block more.
+        self._outputs = np.empty((2, self._inputs.nbytes + KEY_BYTES), np.uint8)
         # Not a mode for messages: every block is an input of the permutation by itself.
         self._permutation = Cipher(algorithms.AES128(key), modes.ECB()).encryptor()  # noqa: S305
 
-    def words(self, keys: Keys) -> Words:
-        """(n, columns) F of n people."""
-        inputs = np.empty((len(keys), len(self._numbers), 2), np.uint64)
+    def words(self, keys: Keys, place: int = 0) -> Words:
+        """(n, columns) F of the people of one part; overwritten by the next call for `place`."""
+        inputs, raw = self._inputs[: len(keys)], self._outputs[place]
         inputs[:, :, 0] = keys[:, None, 0]
         np.bitwise_xor(keys[:, None, 1], self._numbers, out=inputs[:, :, 1])
-        raw = np.empty(inputs.nbytes + KEY_BYTES, np.uint8)  # OpenSSL wants room for a block more
         self._permutation.update_into(inputs.reshape(-1).view(np.uint8).data, raw.data)
         outputs = raw[: inputs.nbytes].view(np.uint64).reshape(inputs.shape)
         # Without its input, whoever learns a pad (from a row that it knows) could go back to the
         # key, and to all other pads of that person.
         outputs ^= inputs
-        return outputs.reshape(len(keys), -1)[:, : self._columns]
+        words: Words = outputs.reshape(len(keys), -1)[:, : self._columns]
+        return words
 
     def hide(self, zeros: Keys, ones: Keys, rows: NDArray[np.int32]) -> tuple[bytes, Words]:
         """The company's cells of some people, and Σ F(K0_i) (columns,) of them."""
-        first = self.words(zeros)
-        cells = first - self.words(ones)
-        cells += rows.astype(np.int64).view(np.uint64)
+        first, cells = self.words(zeros), self.words(ones, 1)
+        np.subtract(first, cells, out=cells)
+        # Two's complement: adding a negative number is adding its residue.
+        np.add(cells.view(np.int64), rows, out=cells.view(np.int64))
         body = np.empty(cells.size * CELL_BYTES, np.uint8)
         low, high = _planes(body, len(rows), self._columns)
         low[:], high[:] = cells.view("<u4")[:, ::2], cells.view("<u2")[:, 2::4]
