@@ -36,11 +36,11 @@ from isonomy.company.cli.options import (
     print_json,
 )
 from isonomy.company.federation.home import Home
-from isonomy.company.federation.planning import PlanFiles, make_plan, write_plan
+from isonomy.company.federation.planning import PlanFiles, choose_carrier, make_plan, write_plan
 
 app = CommandLine(
     help="The company's side of Isonomy. Features, labels and model stay here; what leaves is "
-    "encrypted under the regulator's keys and masked. The regulator's attributes never arrive: "
+    "encrypted, or hidden by one-time pads. The regulator's attributes never arrive: "
     "only sums with noise, within the budget of an approved plan."
 )
 _KINDS: dict[str, type[Plan | AlignmentPlan | FewShotPlan]] = {
@@ -162,6 +162,12 @@ def plan(
         bool, typer.Option("--approve", help="Approve it for this company in the same breath.")
     ] = False,
     yes: YesOption = False,
+    carrier: Annotated[
+        str, typer.Option(help="homomorphic or pads; auto takes the quicker one.")
+    ] = "auto",
+    megabits: Annotated[
+        float | None, typer.Option(help="The link's speed in Mbit/s, for --carrier auto.")
+    ] = None,
 ) -> None:
     """Write a plan for all owners to approve, the list of its people, and its public part.
 
@@ -178,12 +184,18 @@ def plan(
         card, _, ids = entry.partition("=")
         companies.append((Card.load(Path(card)), read_people(Path(ids))))
     auditor, auditor_signing = auditor_keys(auditor, regulator_card)
+    groups = dict(_attribute(text) for text in attribute)
+    if carrier == "auto":
+        carrier, reason = choose_carrier(
+            companies, groups, strategy, auditor=auditor, megabits=megabits
+        )
+        typer.echo(reason, err=True)
     agreement, cohort = make_plan(
         name=name,
         companies=companies,
         regulator=regulator_card,
         relay_name=relay,
-        groups=dict(_attribute(text) for text in attribute),
+        groups=groups,
         notion=notion,
         strategy=strategy,
         tolerance=tolerance,
@@ -197,6 +209,7 @@ def plan(
         individual_filter=individual_filter,
         record_privacy=record_privacy,
         about=about_fields(about),
+        carrier=carrier,
     )
     files = write_plan(agreement, cohort, output)
     typer.echo(agreement.describe(), err=True)

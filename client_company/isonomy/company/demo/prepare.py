@@ -11,11 +11,12 @@ import secrets
 from isonomy.common.base.private_files import create_private
 from isonomy.common.keys.certificates import NODE, install, make_request
 from isonomy.common.keys.party import Card, PartyKeys
+from isonomy.common.pads.cost import LOOPBACK_MEGABITS
 from isonomy.common.people.cohort import Cohort
 from isonomy.company.demo.layout import COMPANY, REGULATOR, DemoSettings, Layout, Place
 from isonomy.company.demo.population import Population
 from isonomy.company.demo.processes import Processes
-from isonomy.company.federation.planning import make_plan, write_plan
+from isonomy.company.federation.planning import choose_carrier, make_plan, write_plan
 
 
 def prepare(
@@ -76,17 +77,21 @@ def prepare(
             *("--yes", "-o", str(layout.signed), *authority),
         ],
     )
+    companies = [(keys.card(), Cohort.of(population.training_ids))]
+    groups = {population.attribute: population.labels}
+    carrier, _ = choose_carrier(companies, groups, settings.strategy, megabits=LOOPBACK_MEGABITS)
     plan, cohort = make_plan(
         name=f"demonstration on {settings.dataset}",
-        companies=[(keys.card(), Cohort.of(population.training_ids))],
+        companies=companies,
         regulator=Card.load(layout.regulator / "keys" / "card.json"),
         relay_name=place.name,
-        groups={population.attribute: population.labels},
+        groups=groups,
         notion=settings.notion,
         strategy=settings.strategy,
         tolerance=settings.tolerance,
         epsilon=settings.epsilon,
         delta=settings.delta,
+        carrier=carrier,
     )
     files = write_plan(plan, cohort, layout.plan)
     home.approvals.approve(plan, cohort, keys)

@@ -54,9 +54,9 @@ class Home:
         folder = self.folder / "openings" / plan.hash.hex()
         return FolderOpenings(folder, columns=bool(plan.auditor))
 
-    def key_store(self, plan: Plan) -> KeyStore:
+    def key_store(self, plan: Plan, keys: PartyKeys) -> KeyStore:
         """The keys of a plan by pads, beside its openings: they are deleted with them."""
-        sealing = self.keys().sealing.private_bytes_raw()
+        sealing = keys.sealing.private_bytes_raw()
         folder = self.folder / "openings" / plan.hash.hex()
         return KeyStore(plan.cohort_size, company=True, folder=folder, sealing=sealing)
 

@@ -230,7 +230,7 @@ def join(
         session.generation(approved.regulator.name)  # waits until the regulator is there too
         openings = company.openings(approved)
         if len(approved.companies) == 1:
-            keys = company.key_store(approved)
+            keys = company.key_store(approved, session.keys)
             channel = remote_channel(session, cohort, openings=openings, keys=keys)
         else:
             channel = pooled_channel(session, cohort, openings=openings)

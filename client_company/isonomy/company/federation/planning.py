@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from isonomy.common.base.errors import ConfigError, OverlappingPeople
 from isonomy.common.base.private_files import write_whole
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.party import Card
+from isonomy.common.pads.cost import compare
 from isonomy.common.people.cohort import Cohort
 
 INSPECTION_DAYS = 90
@@ -65,6 +67,26 @@ def make_plan(
         "inspection_deadline": deadline or later.isoformat(),
     }
     return Plan.of(fields | terms), cohort
+
+
+def choose_carrier(
+    companies: Sequence[tuple[Card, Cohort]],
+    groups: Mapping[str, Sequence[str]],
+    strategy: str,
+    *,
+    auditor: str = "",
+    megabits: float | None = None,
+) -> tuple[str, str]:
+    """Return the carrier of a plan like this, and the reason in a sentence or two."""
+    if len(companies) > 1:
+        return "homomorphic", "Carrier: homomorphic. Pads carry the rows of one company only."
+    if auditor:
+        return "homomorphic", "Carrier: homomorphic. A query by pads has no inspection yet."
+    if megabits is not None and not 0 < megabits < math.inf:
+        raise ConfigError(f"megabits is a link's speed in Mbit/s, above 0; got {megabits:g}")
+    released = max(map(len, groups.values())) - 1
+    comparison = compare(len(companies[0][1]), released, strategy, megabits)
+    return comparison.best.carrier, f"Carrier: {comparison.best.carrier}. {comparison}"
 
 
 def write_plan(plan: Plan, cohort: Cohort, path: Path) -> PlanFiles:

@@ -23,7 +23,7 @@ from isonomy.regulator.cli import (
 
 app = CommandLine(
     help="The regulator's side of Isonomy. Attributes stay on this machine, encrypted: they leave "
-    "only as encrypted columns, and answers carry noise that is paid for in the ledger before they "
+    "only encrypted, and answers carry noise that is paid for in the ledger before they "
     "go. Commands that return take --json; docs/exit-codes.md explains the exit codes."
 )
 

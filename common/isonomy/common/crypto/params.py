@@ -214,12 +214,15 @@ def choose_layout(
     Few columns want large blocks (fewer encrypted columns travel); many columns and few people
     want small ones (fewer answers need flooding).
     """
-    block = MIN_BLOCK << np.arange((params.poly_degree // MIN_BLOCK).bit_length())
-    blocks, parts = -(-people // block), -(-columns // (params.poly_degree // block))
-    cost_ms = (
-        blocks * indicators * (_COLUMN_MS + parts * _MULTIPLY_MS) + parts * answers * _ANSWER_MS
-    )
-    return Layout(params, people, columns, int(block[np.argmin(cost_ms)]))
+    sizes = MIN_BLOCK << np.arange((params.poly_degree // MIN_BLOCK).bit_length())
+    layouts = [Layout(params, people, columns, block) for block in sizes.tolist()]
+    return min(layouts, key=lambda layout: exchange_ms(layout, indicators, answers))
+
+
+def exchange_ms(layout: Layout, indicators: int, answers: int) -> float:
+    """Milliseconds that an exchange takes both parties, on the reference machine."""
+    columns_ms = layout.blocks * indicators * (_COLUMN_MS + layout.parts * _MULTIPLY_MS)
+    return columns_ms + layout.parts * answers * _ANSWER_MS
 
 
 # --- Ciphertexts as bytes: fixed sizes, checked residues, addition -------------------------------

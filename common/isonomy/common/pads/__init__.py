@@ -8,6 +8,7 @@ that of `sums`; this room only says how the company's rows and the regulator's g
     key_store   both sides' keys: `KeyStore(people, company=…, folder=…, sealing=…)`, `KeyColumn`
     company     `PadRows`, the carrier of `EncryptedChannel(…, carrier=partial(PadRows, store=…))`
     regulator   `PadCarrier`, the carrier of `RegulatorHalf(…, carrier=PadCarrier(…))`
+    cost        `compare`: which carrier suits a plan, with the figures that say so
 
 A request is SumHeader, Query, SumPart … in one exchange. Part p has the cells c_i of the people of
 `stream.part_slices(people, columns)[p % slices]` for indicator p // slices, in the order of
