@@ -34,6 +34,7 @@ REJOIN_S = 600.0  # how long a session waits for a party that went away
 # What the regulator's loops report, as the log names it.
 _EVENTS = {
     "columns": "query received",
+    "keys": "keys transferred",
     "demand": "opening demanded",
     "answer": "query answered",
     "refusal": "query refused",

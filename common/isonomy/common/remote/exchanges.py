@@ -219,8 +219,8 @@ def serve_queries(
 ) -> None:
     """The regulator's loop: answer the company's exchanges until it closes the session.
 
-    `on_event(kind, query_id, reason)` hears "columns", "answer", "demand" or "refusal" when each
-    has left; only a refusal has a reason.
+    `on_event(kind, query_id, reason)` hears "columns", "keys", "answer", "demand" or "refusal" when
+    each has left; only a refusal has a reason.
     Returns when the company says it is done; raises SessionClosed if it ended for another reason,
     and InspectionFailed if it was caught.
     """
@@ -257,15 +257,17 @@ def answer_exchanges(session: Session, company: str, answer: Callable[[int, Parc
 def _serve_one(
     session: Session, half: AnsweringHalf, company: str, generation: int, first: Parcel
 ) -> tuple[str, str]:
-    """Answer one exchange. Returns what has left ("columns", "answer", "demand" or "refusal"), and
-    the reason of a refusal.
+    """Answer one exchange. Returns what has left ("columns", "keys", "answer", "demand" or
+    "refusal"), and the reason of a refusal.
     """
     query_id, exchange = first.query_id, first.exchange
     if first.purpose == "query":
         columns = half.columns(first.payload)
         frames = iter([encode(columns)]) if isinstance(columns, Refusal) else columns
         _send(session, company, query_id, exchange, zip(repeat("columns"), frames), generation)
-        return ("refusal", columns.text) if isinstance(columns, Refusal) else ("columns", "")
+        if isinstance(columns, Refusal):
+            return "refusal", columns.text
+        return ("keys" if session.plan.carrier == "pads" else "columns"), ""
     if first.purpose not in ("sum", "pads", "opening"):
         raise ProtocolError(f"{company} may not begin an exchange with {first.purpose!r}")
     frames = _request(session, company, generation, first)
