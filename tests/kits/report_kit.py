@@ -87,7 +87,7 @@ def audited_run(
         regulator=regulator.card(),
         relay_name="relay",
         groups={name: declared[name] for name in names},
-        notion="demographic_parity",
+        notion=terms.pop("notion", "demographic_parity"),
         strategy="tilt",
         tolerance=terms.pop("tolerance", "0.01"),
         epsilon=epsilon,

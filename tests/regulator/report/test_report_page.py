@@ -12,6 +12,7 @@ from report_kit import OFFICER, audited_run
 
 from isonomy.common.agreements.about import About
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.report.audit_unknowns import release_unknowns
 from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report
 from isonomy.common.report.schema import ReportFile, ReportSettings, Statement
@@ -72,6 +73,62 @@ def test_what_was_not_given_is_listed_and_not_signed_as_a_statement(report: Repo
     assert "“Selected” means: the decision 1 (by the plan: loan granted)." in page
     assert "given whether" not in page
     assert HOSTILE not in page
+
+
+SAMPLES = "drawn into the samples, which is secret, so the whole cap counts as spent"
+
+
+@pytest.mark.parametrize(
+    ("terms", "said", "unsaid"),
+    [
+        (
+            {},
+            ("sees ciphertexts and", "only as ciphertexts", "bound into the question"),
+            ("counts as spent", "blinded choices", "keeps that account"),
+        ),
+        ({"record_privacy": True}, (SAMPLES, "may add up to more"), ("is not its subject",)),
+        (
+            {"individual_filter": True},
+            ("which the regulator does not see", "keeps that account", "may add up to more"),
+            (SAMPLES,),
+        ),
+        ({"carrier": "pads"}, ("only as blinded choices", "see encrypted"), ("ciphertexts",)),
+        ({"companies": 2}, ("given after the answer",), ("bound into the question",)),
+    ],
+)
+def test_what_is_signed_holds_for_this_plan(
+    report: ReportFile, terms: dict[str, object], said: tuple[str, ...], unsaid: tuple[str, ...]
+) -> None:
+    if "companies" in terms:
+        other = report.plan.companies[0].model_copy(update={"name": "other"})
+        terms = {"companies": (*report.plan.companies, other)}
+    plan = report.plan.model_copy(update=terms)
+    page = render(report.model_copy(update={"plan": plan})).decode()
+    for text in said:
+        assert text in page, text
+    for text in unsaid:
+        assert text not in page, text
+
+
+def test_a_question_of_the_regulators_own_is_not_a_companys(tmp_path: Path) -> None:
+    run = audited_run(tmp_path, groups=1, people=400)
+    run.oracle.counts(share=0.1)
+    release_unknowns(run.ledger, run.plan, run.custodian.root, "sex", 9, 0.05)
+    run.ledger.close()
+    history = plan_history(run.ledger_path, run.plan.hash)
+    page = render(build_report(run.plan, history, created=0, software="test", officer=OFFICER))
+    assert "answered 1 questions of company and 1 of its own" in page.decode()
+
+
+def test_an_audit_without_labels_is_not_called_too_noisy(tmp_path: Path) -> None:
+    run = audited_run(tmp_path, groups=1, people=4000, notion="equal_opportunity")
+    audit(run.oracle, run.before, name="hired", share=0.5)
+    run.ledger.close()
+    history = plan_history(run.ledger_path, run.plan.hash)
+    report = build_report(run.plan, history, created=0, software="test", officer=OFFICER)
+    page = render(report).decode()
+    assert "people with the positive label: no labels in audit “hired”" in page
+    assert ">too noisy<" not in page
 
 
 def test_scores_have_rates_of_their_own_and_decide_no_verdict(tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
         law144=[table for audit in (last, *scored[-1:]) if audit for table in _law144(audit)],
         selected=words.selected_words(report, usable),
         whose=words.whose_words(usable),
+        in_full=words.in_full_words(report),
+        carrier=words.CARRIER_WORDS[report.plan.carrier],
         law144_words=words.law144_words(report, usable),
         unknowns=words.unknown_words(report),
         meaning=words.privacy_meaning(report),
@@ -59,15 +61,17 @@ def _summary(report: ReportFile, usable: Sequence[ReportedAudit]) -> list[dict[s
     for audit in usable:
         for table in words.single_tables(audit):
             ratios = [ratio for ratio in table.impact_ratios if ratio is not None]
+            screened = limit and audit.selected != SCORED
             lines.append(
                 {
                     "name": audit.name,
                     "by": table.attribute,
                     "people": audit.people,
+                    "labelled": notion in table.differences,
                     "difference": table.differences.get(notion),
-                    "target": _target(report, table),
+                    "target": "" if audit.selected == SCORED else _target(report, table),
                     "ratio": min(ratios) if ratios else None,
-                    "screen": words.screen_verdict([table], limit)[0] if limit else "",
+                    "screen": words.screen_verdict([table], limit)[0] if screened else "",
                     "accuracy": _overall_accuracy(audit),
                 }
             )

@@ -20,8 +20,8 @@ UNMEASURED = "cannot be measured at this budget"
 _TOO_SMALL = "Too few people, or too much noise to measure them at this budget"
 NOTION_WORDS = {
     "demographic_parity": "shares of people selected",
-    "equal_opportunity": "shares selected among people with label 1",
-    "equal_fpr": "shares selected among people with label 0",
+    "equal_opportunity": "shares selected among people with the positive label",
+    "equal_fpr": "shares selected among people with another label",
     "equalized_odds": "shares selected among people with the same label",
     "accuracy_parity": "shares of right decisions",
 }
@@ -34,6 +34,18 @@ RATE_WORDS = {
 _MOST_NAMES = 8  # of one sentence
 _RIGHT_TO_LEFT = ("R", "AL", "AN")
 _ISOLATE, _END = "\u2068", "\u2069"
+CARRIER_WORDS = {
+    "homomorphic": {
+        "company": "ciphertexts",
+        "attributes": "Attributes left the regulator only as ciphertexts under keys of one "
+        "question each",
+    },
+    "pads": {
+        "company": "blinded choices of an oblivious transfer",
+        "attributes": "Attributes left the regulator only as blinded choices of an oblivious "
+        "transfer of keys, once for the plan",
+    },
+}
 _OTHERS = "other people's rates may differ, and accuracy is likely to be lower."
 WHOSE_WORDS: dict[Whose, str] = {
     "": "it was not given whether the model was trained on these people. If it was, " + _OTHERS,
@@ -228,7 +240,9 @@ def _attribute_sentence(attribute: str, usable: Sequence[ReportedAudit], notion:
     for audit in usable:
         for table in audit.tables:
             if table.attribute == attribute:
-                parts.append(f"{_gap(table.differences.get(notion))} in audit “{audit.name}”")
+                gap = _gap(table.differences.get(notion))
+                known = notion in table.differences
+                parts.append(f"{gap if known else 'no labels'} in audit “{audit.name}”")
     return (
         f"Largest difference between groups by {attribute_words(attribute)} in the "
         f"{NOTION_WORDS[notion]}: {', '.join(parts)}."
@@ -313,6 +327,21 @@ def _extremes(table: ShownTable, notion: str) -> tuple[str, str]:
     return f"{low[1]} ({percent(low[0])})", f"{high[1]} ({percent(high[0])})"
 
 
+def in_full_words(report: ReportFile) -> str:
+    """Return why the whole cap counts as spent; empty where what was spent is told."""
+    if report.plan.record_privacy:
+        return (
+            "What was really spent depends on who was drawn into the samples, which is secret, so "
+            "the whole cap counts as spent."
+        )
+    if report.plan.individual_filter:
+        return (
+            "Each person's loss depends on their own rows, which the regulator does not see, so "
+            "the whole cap counts as spent."
+        )
+    return ""
+
+
 def selected_words(report: ReportFile, usable: Sequence[ReportedAudit]) -> str:
     """Return what "selected" means in each audit."""
     decisions = dict.fromkeys(audit.selected for audit in usable)
@@ -364,7 +393,7 @@ def unknown_words(report: ReportFile) -> list[str]:
         elif not takes_missing(labels):
             words = "none. The regulator enrolled nobody without a value."
         elif without_value(labels[-1]):
-            words = f"the rows “{labels[-1]}” of each audit by {name}."
+            words = f"the rows “{labels[-1]}” of audits by {name} that could measure them."
         else:
             words = (
                 f"not released; they are counted in “{labels[-1]}”. An exact number would disclose "
@@ -396,9 +425,9 @@ def inspection_words(report: ReportFile) -> str:
                 "should have would not have been caught; the counts rest on its honesty."
             )
         rate = percent(plan.inspection_millionths)
-        return f"The plan inspects {rate} of the queries; in this run none was drawn."
+        return f"The plan inspects at least {rate} of the queries; in this run none was drawn."
     words = (
-        f"{counts.demanded} requests of {report.privacy.answers} answers were inspected: "
+        f"{counts.demanded} requests were inspected: "
         f"{counts.opened} were opened, {counts.passed} passed, {counts.failed} failed."
     )
     if counts.overdue:

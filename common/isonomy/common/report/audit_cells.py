@@ -25,19 +25,18 @@ class Measure:
     """A rate: people in the cells `hits` out of those in the cells `among` (hits ⊂ among)."""
 
     name: str
-    words: str
     hits: tuple[int, ...]
     among: tuple[int, ...]
 
 
 MEASURES: dict[Cells, tuple[Measure, ...]] = {
     "yd": (
-        Measure("selection_rate", "selected", (1, 3), (0, 1, 2, 3)),
-        Measure("true_positive_rate", "selected, of those with label 1", (3,), (2, 3)),
-        Measure("false_positive_rate", "selected, of those with label 0", (1,), (0, 1)),
-        Measure("accuracy", "decided as labelled", (0, 3), (0, 1, 2, 3)),
+        Measure("selection_rate", (1, 3), (0, 1, 2, 3)),
+        Measure("true_positive_rate", (3,), (2, 3)),
+        Measure("false_positive_rate", (1,), (0, 1)),
+        Measure("accuracy", (0, 3), (0, 1, 2, 3)),
     ),
-    "d": (Measure("selection_rate", "selected", (1,), (0, 1)),),
+    "d": (Measure("selection_rate", (1,), (0, 1)),),
 }
 
 # Fairness notion -> the rates whose largest difference between groups it is.
