@@ -8,6 +8,7 @@ the same θ, bit for bit.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sys
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 import torch
 from few_shot_kit import save_pool
+from report_kit import OFFICER
 from round_noise import PerRound
 from server_kit import certify, make_server, run, start_node
 
@@ -32,6 +34,7 @@ from isonomy.common.few_shot.learning.memory import run_in_memory
 from isonomy.common.ledger.entries import read_entries
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.node.bridge import DaemonAbsent, call
+from isonomy.common.report.few_shot import FewShotReport
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.demo.processes import Processes, Running
 from isonomy.company.few_shot._data import Pools, digits_pools
@@ -283,5 +286,25 @@ def check(town: Town, printed: dict[str, Any]) -> None:
     assert verify_ledger(ledger).debits == town.rounds
     rounds = [entry.event["round"] for entry in read_entries(ledger) if entry.kind == "debit"]
     assert rounds == list(range(town.rounds))
+    check_report(town)
     files = [file for file in (town.root / "regulator").rglob("*") if file.is_file()]
     assert not [file for file in files if b"image-1" in file.read_bytes()], "an id in the clear"
+
+
+def check_report(town: Town) -> None:
+    """The officer's and the company's commands, as docs/few-shot-federation.md has them."""
+    root, out = town.root, str(town.root / "report")
+    statement, plan = str(root / "model" / "statement.json"), str(root / "few-shot.json")
+    words = [word for name, text in OFFICER for word in (f"--{name}", text)]
+    home = ("--home", town.home, "--statement", statement)
+    run(regulator_app, "report", plan, "-o", out, *home, *words)
+    run(company_app, "countersign", out, "--home", town.company, "--yes")
+    keys = ("--card", str(root / "regulator" / "keys" / "card.json"), "--plan", plan)
+    ledger = str(root / "regulator" / "ledger.jsonl")
+    run(regulator_app, "verify", out, *keys, "--ledger", ledger)
+    report = FewShotReport.load(Path(out) / "report.json")
+    assert report.training.rounds == town.rounds
+    assert report.company is not None
+    weights = (root / "model" / "model.safetensors").read_bytes()
+    assert report.company.model_sha256 == hashlib.sha256(weights).hexdigest()
+    assert "not measured" in (Path(out) / "report.html").read_text()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from regulator_kit import hand_over, run_regulator
+from report_kit import OFFICER
 from round_kit import FINGERPRINT, ROUNDS, SAMPLES, SIZE, Company, make_plan
 from round_kit import Regulator as Learner
 from session_kit import Federation
@@ -129,9 +130,30 @@ def test_from_tasks_to_a_trained_model(scene: Scene) -> None:
     rounds = [line for line in scene.run("ledger").stdout.splitlines() if " debit " in line]
     assert len(rounds) == ROUNDS
     assert all("None" not in line and "in all rounds" in line for line in rounds)
-    assert scene.run("report", status["plans"][0]["hash"][:12]).code == 10  # audits are for plans
+    check_report(scene, path, status["plans"][0]["hash"][:12])
     again = scene.train(path, Company())  # nothing is left to do, and nothing is asked
     assert (again.rounds, verify_ledger(ledger).debits) == (ROUNDS, ROUNDS)
+
+
+def check_report(scene: Scene, plan: Path, prefix: str) -> None:
+    """Written from the ledger, countersigned by the company, verified by anybody."""
+    out = scene.folder / "report"
+    refused = scene.run("report", prefix, "-o", out, "--unknowns", "0.1")
+    assert refused.code == 10
+    assert not out.exists()
+    texts = [word for name, text in OFFICER for word in (f"--{name}", text)]
+    written = scene.run("report", prefix, "-o", out, "--json", *texts)
+    assert written.code == 0, written.stderr
+    assert written.json["rounds"] == ROUNDS
+    assert 0 < written.json["epsilon_lost"] <= written.json["epsilon_cap"]
+    signing = ["countersign", str(out), "--home", str(scene.folder / "company"), "--yes"]
+    shown = CliRunner().invoke(company_app, signing)
+    assert shown.exit_code == 0, shown.output
+    keys = scene.config.keys_folder / "card.json"
+    files = ("--card", keys, "--plan", plan, "--ledger", scene.config.ledger_path)
+    verified = run_regulator("verify", out, *files, "--json")
+    states = {check["number"]: check["state"] for check in verified.json["checks"]}
+    assert states == {n: "not given" if n == 5 else "ok" for n in range(1, 10)}
 
 
 def test_a_plan_that_was_not_approved_is_not_joined(scene: Scene) -> None:

@@ -102,6 +102,7 @@ def countersign(
     Examples:
     isonomy-company countersign reports/spring --home company
     """
+    from isonomy.common.report.few_shot import FewShotReport, ReportedPlan
     from isonomy.common.report.sign import Signatures
     from isonomy.common.report.sign import countersign as add_signature
     from isonomy.common.report.verify import ReportPaths, Verification, require
@@ -109,18 +110,25 @@ def countersign(
     paths, company = ReportPaths.of(report), Home(home)
     checked = Verification(paths)
     require(checked.run())
-    plan, _ = company.approvals.require(checked.report.plan.hash)
+    signed = checked.report
+    plan: ReportedPlan
+    if isinstance(signed, FewShotReport):
+        plan = company.few_shot.require(signed.plan.hash)
+        content = f"{signed.training.rounds} few-shot rounds"
+    else:
+        plan, _ = company.approvals.require(signed.plan.hash)
+        names = ", ".join(repr(audit.name) for audit in signed.audits) or "none"
+        content = f"audits: {names}; {signed.privacy.answers} answers"
     require(Verification(paths, card=plan.regulator, plan=plan).run())
     keys = company.keys()
     plan.card(keys.name)  # a party of this plan
-    names = ", ".join(repr(audit.name) for audit in checked.report.audits) or "none"
     typer.echo(
         f"Report of {plan.regulator.name} on plan {plan.name!r} ({plan.hash.hex()[:16]}…)\n"
-        f"  audits: {names}; {checked.report.privacy.answers} answers\n  page: {paths.html}\n"
+        f"  {content}\n  page: {paths.html}\n"
         "Your signature says: we have seen it, and its totals and statement are ours.",
         err=True,
     )
     confirm(f"Countersign as {keys.name}?", yes)
     old = Signatures.load(paths.signatures)
-    add_signature(checked.report.to_json(), old, keys).save(paths.signatures)
+    add_signature(signed.to_json(), old, keys).save(paths.signatures)
     print_json(countersigned=str(paths.signatures), company=keys.name)

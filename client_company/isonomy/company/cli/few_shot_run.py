@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -90,9 +91,16 @@ def _train(
 
 
 def _save(result: Federated, output: Path) -> None:
-    """As a rehearsal saves it: `isonomy few-shot adapt` reads it."""
-    from isonomy.company.few_shot.model import FewShotModel
+    """As a rehearsal saves it: `isonomy few-shot adapt` reads it. With a statement to hand over."""
+    from isonomy.common.report.schema import Statement
+    from isonomy.company.few_shot.model import MODEL, FewShotModel
 
     notes = {"plan": result.plan.hash.hex(), "rounds": result.rounds}
     notes |= {"regulator": result.plan.regulator.name, "ledger_head": result.ledger_head}
     FewShotModel(result.plan.settings, result.theta, notes).save(output)
+    Statement(
+        plan=result.plan.hash.hex(),
+        company=result.plan.companies[0].name,
+        model=f"few-shot initialisation after {result.rounds} rounds",
+        model_sha256=hashlib.sha256((output / MODEL).read_bytes()).hexdigest(),
+    ).save(output / "statement.json")

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import MILLION
 from isonomy.common.base.command_line import prompt
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.report.command import verify
+from isonomy.common.report.few_shot import AnyReport, FewShotReport
 from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, open_vault, say
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ def report(
 
     Every number comes from this regulator's ledger; all audits of the run are shown. Groups below
     the policy's smallest size are pooled or withheld. The daemon may go on serving meanwhile.
+    For a few-shot plan it states the rounds and what each sample can have lost, and no rates.
     Four texts for the record of the EU AI Act's Article 10(5) are asked for, unless options say
     them; none may be empty. Where the article does not apply, say that.
 
@@ -77,6 +80,8 @@ def report(
                 f"{path} exists, and a report is never overwritten. Name a new folder with -o; "
                 "nothing was written or spent"
             )
+    if unknowns and isinstance(plan, FewShotPlan):
+        raise ConfigError("--unknowns is about people without a value; few-shot plans have none")
     officer = officer_word(
         {"reason": reason, "alternatives": alternatives, "access": access, "retention": retention}
     )
@@ -91,18 +96,13 @@ def report(
         Appendix.load(appendix) if appendix else None,
     )
     paths, contents = write_report(config, plan, out, words)
-    usable = sum(bool(audit.tables) for audit in contents.audits)
-    if not usable:
-        say("No audit of this run could be evaluated; the report says so.")
     fields = {
         "report": paths.report,
         "html": paths.html,
         "signature": paths.signatures,
         "plan": plan.hash.hex(),
-        "audits": len(contents.audits),
-        "audits_evaluated": usable,
-        "epsilon_cap": contents.plan.epsilon_millionths / MILLION,
-        "epsilon_spent": contents.privacy.spent_epsilon / MILLION,
+        "epsilon_cap": plan.epsilon_millionths / MILLION,
+        **_outcome(contents),
     }
     text = f"{paths.html}\n{paths.report}\n{paths.signatures}"
     emit("report", fields, text, as_json=as_json)
@@ -126,6 +126,22 @@ def officer_word(texts: dict[str, str]) -> OfficerWord:
     if any(len(text) > 4000 for text in texts.values()):
         raise ConfigError("each of the officer's texts is at most 4,000 characters long")
     return OfficerWord(**texts)
+
+
+def _outcome(contents: AnyReport) -> dict[str, float]:
+    """Return what a report is about, in numbers; says what it cannot state."""
+    if isinstance(contents, FewShotReport):
+        say("Accuracy and fairness by group were not measured in this run; the report says so.")
+        training = contents.training
+        return {"rounds": training.rounds, "epsilon_lost": training.lost_epsilon / MILLION}
+    usable = sum(bool(audit.tables) for audit in contents.audits)
+    if not usable:
+        say("No audit of this run could be evaluated; the report says so.")
+    return {
+        "audits": len(contents.audits),
+        "audits_evaluated": usable,
+        "epsilon_spent": contents.privacy.spent_epsilon / MILLION,
+    }
 
 
 def _millionths(text: str) -> int:

@@ -15,15 +15,30 @@ from isonomy.common.agreements.notions import NOTIONS
 from isonomy.common.keys.party import fingerprint
 from isonomy.common.privacy.declarations import SCORED
 from isonomy.common.report.audit_cells import CELL_NAMES, MEASURES
+from isonomy.common.report.few_shot import AnyReport, FewShotReport
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
+from isonomy.regulator.report import _few_shot_words as few_shot_words
 from isonomy.regulator.report import _svg as svg
 from isonomy.regulator.report import _words as words
 from isonomy.regulator.report._template import page_of, readable
 from isonomy.regulator.report.appendix import Appendix
 
 
-def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
+def render(report: AnyReport, appendix: Appendix | None = None) -> bytes:
     """Return the page, which depends on the report and the appendix alone."""
+    added = {
+        "appendix": appendix.sections() if appendix else [],
+        "appendix_title": appendix.title if appendix else "",
+        "fingerprint": fingerprint,
+    }
+    if isinstance(report, FewShotReport):
+        lines = few_shot_words.lines(report)
+        return page_of("few_shot.html.j2", report=report, **lines, **added)
+    return _run_page(report, added)
+
+
+def _run_page(report: ReportFile, added: dict[str, Any]) -> bytes:
+    """Return the page of a run with audits."""
     report = readable(report)
     usable = [audit for audit in report.audits if audit.tables]
     last = words.judged(usable) if usable else None
@@ -49,9 +64,7 @@ def render(report: ReportFile, appendix: Appendix | None = None) -> bytes:
         meaning=words.privacy_meaning(report),
         inspections=words.inspection_words(report),
         rate_words=words.RATE_WORDS,
-        fingerprint=fingerprint,
-        appendix=appendix.sections() if appendix else [],
-        appendix_title=appendix.title if appendix else "",
+        **added,
     )
 
 

@@ -405,14 +405,18 @@ def unknown_words(report: ReportFile) -> list[str]:
 
 def privacy_meaning(report: ReportFile) -> str:
     """Return what ε means for one person, as the chance of a right guess."""
-    cap = report.plan.epsilon_millionths / 1e6
-    sure = 1 / (1 + math.exp(-min(cap, 50.0)))
+    sure = right_guess(report.plan.epsilon_millionths / 1e6)
     return (
         f"Suppose somebody who knows everything else about a person thinks that the odds of their "
         f"attribute being one value or another are even. After seeing every answer of this run, "
-        f"that guess is right with a chance of at most {100 * sure:.0f} % instead of 50 % "
+        f"that guess is right with a chance of at most {sure} instead of 50 % "
         f"(except for a failure of probability about {report.plan.delta})."
     )
+
+
+def right_guess(epsilon: float) -> str:
+    """Return the most that the chance of guessing one of two values rises to, from a half."""
+    return f"{100 / (1 + math.exp(-min(epsilon, 50.0))):.0f} %"
 
 
 def inspection_words(report: ReportFile) -> str:

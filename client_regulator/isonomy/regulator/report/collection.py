@@ -44,7 +44,10 @@ def verified(path: Path, card: Card, rotations: Sequence[Rotation] = ()) -> Veri
         require(verification.run())
     except VerificationError as error:
         raise VerificationError(f"{paths.report}: {error}") from None
-    return VerifiedReport(paths.report, verification.report)
+    report = verification.report
+    if not isinstance(report, ReportFile):
+        raise ConfigError(f"{paths.report} is a {report.word}: it has no rates to compare or list")
+    return VerifiedReport(paths.report, report)
 
 
 def report_files(folder: Path) -> list[Path]:

@@ -13,18 +13,21 @@ from dataclasses import dataclass
 from decimal import Decimal
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_whole
 from isonomy.common.keys.party import PartyKeys
+from isonomy.common.report.few_shot import AnyReport, ReportedPlan, build_few_shot_report
 from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.report import build_report
-from isonomy.common.report.schema import OfficerWord, ReportFile, ReportSettings, Statement
+from isonomy.common.report.schema import OfficerWord, ReportSettings, Statement
 from isonomy.common.report.sign import sign_report
 from isonomy.common.report.verify import ReportPaths
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.plans.plan_files import named_plan
+from isonomy.regulator.plans.plan_files import named_agreement
 from isonomy.regulator.report._page import render
 from isonomy.regulator.report.appendix import Appendix
 
@@ -38,14 +41,17 @@ class Words:
     appendix: Appendix | None = None
 
 
-def find_run(config: RegulatorConfig, run: str) -> Plan:
+def find_run(config: RegulatorConfig, run: str) -> ReportedPlan:
     """Return a run's plan by its folder, its plan's file, or the beginning of the hash."""
     folder = Path(run)
     if folder.is_dir():
         if not (folder / "plan.json").is_file():
             raise ConfigError(f"{folder} holds no plan.json; name the run by its plan's hash")
         run = str(folder / "plan.json")
-    return named_plan(config, run)
+    plan = named_agreement(config, run)
+    if not isinstance(plan, Plan | FewShotPlan):
+        raise ConfigError(f"{run!r} is not a plan that has a report, but a {plan.word}")
+    return plan
 
 
 def settings_of(config: RegulatorConfig) -> ReportSettings:
@@ -57,8 +63,8 @@ def settings_of(config: RegulatorConfig) -> ReportSettings:
 
 
 def write_report(
-    config: RegulatorConfig, plan: Plan, out: Path, words: Words
-) -> tuple[ReportPaths, ReportFile]:
+    config: RegulatorConfig, plan: ReportedPlan, out: Path, words: Words
+) -> tuple[ReportPaths, AnyReport]:
     """Build, render, sign and write a report. Returns its three files and its content."""
     keys = PartyKeys.load(config.keys_folder)
     if keys.card() != plan.regulator:
@@ -68,16 +74,7 @@ def write_report(
         )
     if words.statement is not None and words.statement.plan != plan.hash.hex():
         raise ConfigError("the company's statement is about another plan")
-    report = build_report(
-        plan,
-        plan_history(config.ledger_path, plan.hash),
-        created=int(time.time()),
-        software=f"isonomy {version('isonomy')}",
-        settings=settings_of(config),
-        officer=words.officer,
-        company=words.statement,
-        totals=words.statement.totals if words.statement else None,
-    )
+    report = _build(config, plan, words)
     page = render(report, words.appendix)
     report = report.model_copy(update={"html_sha256": hashlib.sha256(page).hexdigest()})
     data = report.to_json()
@@ -90,3 +87,18 @@ def write_report(
     write_whole(paths.report, data)
     sign_report(data, keys).save(paths.signatures)
     return paths, report
+
+
+def _build(config: RegulatorConfig, plan: ReportedPlan, words: Words) -> AnyReport:
+    """Return the report of either kind of plan, from this home's ledger."""
+    history = plan_history(config.ledger_path, plan.hash)
+    fields: dict[str, Any] = {
+        "created": int(time.time()),
+        "software": f"isonomy {version('isonomy')}",
+        "officer": words.officer,
+        "company": words.statement,
+    }
+    if isinstance(plan, FewShotPlan):
+        return build_few_shot_report(plan, history, **fields)
+    totals = words.statement.totals if words.statement else None
+    return build_report(plan, history, settings=settings_of(config), totals=totals, **fields)

@@ -22,6 +22,7 @@ from isonomy.common.base.private_files import write_whole
 
 # What a file is, by the names in it that no other kind has. The first that fits counts.
 _WORDS = (
+    ("few-shot report", {"html_sha256", "training"}),
     ("report", {"html_sha256"}),
     ("ledger", {"seq", "prev"}),
     ("few-shot plan", {"samples", "settings", "relay_name"}),

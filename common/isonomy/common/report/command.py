@@ -13,10 +13,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.command_line import CommandLine
 from isonomy.common.keys.party import Card
 from isonomy.common.keys.rotation import Rotation
+from isonomy.common.report.few_shot import load_plan
 from isonomy.common.report.verify import Check, ReportPaths, SignerUnknown, Verification, require
 
 SCHEMA = "isonomy-regulator/verify/v1"
@@ -52,7 +52,7 @@ def verify(
     outcomes = Verification(
         ReportPaths.of(path),
         card=Card.load(card) if card else None,
-        plan=Plan.load(plan) if plan else None,
+        plan=load_plan(plan) if plan else None,
         ledger=ledger,
         rotations=[Rotation.load(path) for path in rotation or ()],
     ).run()

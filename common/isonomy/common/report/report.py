@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError, VerificationError
 from isonomy.common.crypto.params import parameter_set
@@ -71,15 +72,20 @@ def build_report(
         plan=plan,
         settings=settings,
         privacy=privacy_of(plan, history),
-        ledger=LedgerPoint(
-            ledger_id=history.ledger_id.hex(), head=history.head.hex(), records=history.records
-        ),
+        ledger=ledger_point(history),
         inspections=inspections_of(plan, history, created),
         audits=tuple(audit for audit in audits if audit is not None),
         unknowns=tuple(share for share in unknowns if share is not None),
         company=company,
         officer=officer,
         deletions=deletions_of(plan, history),
+    )
+
+
+def ledger_point(history: PlanHistory) -> LedgerPoint:
+    """Where the ledger stood."""
+    return LedgerPoint(
+        ledger_id=history.ledger_id.hex(), head=history.head.hex(), records=history.records
     )
 
 
@@ -136,7 +142,7 @@ def inspections_of(plan: Plan, history: PlanHistory, created: int) -> Inspection
     )
 
 
-def deletions_of(plan: Plan, history: PlanHistory) -> tuple[Deletion, ...]:
+def deletions_of(plan: Agreement, history: PlanHistory) -> tuple[Deletion, ...]:
     """Deletions of this run or of a whole cohort, as the ledger notes them."""
     this_run = f"run {plan.hash.hex()}"
     deletions = []

@@ -17,7 +17,7 @@ from isonomy.common.base.documents import Document
 from isonomy.common.base.errors import ConfigError, VerificationError
 from isonomy.common.keys.identity import verify_signature
 from isonomy.common.keys.party import Card, Hex32, PartyKeys
-from isonomy.common.report.schema import ReportFile
+from isonomy.common.report.few_shot import AnyReport
 
 SIGNED, COUNTERSIGNED = "isonomy/report/v1", "isonomy/report-countersigned/v1"
 
@@ -59,7 +59,7 @@ def countersign(report: bytes, signatures: Signatures, keys: PartyKeys) -> Signa
     return signatures.model_copy(update={"signatures": added})
 
 
-def check_regulator(report: ReportFile, signatures: Signatures) -> None:
+def check_regulator(report: AnyReport, signatures: Signatures) -> None:
     """Raise unless the first signature is the regulator's, over exactly this report.
 
     Keys are those of the plan's cards as the report states them, never those of the signature file.
@@ -70,7 +70,7 @@ def check_regulator(report: ReportFile, signatures: Signatures) -> None:
     _check(data, signatures.signatures[0], SIGNED, report.plan.regulator)
 
 
-def check_companies(report: ReportFile, signatures: Signatures) -> list[str]:
+def check_companies(report: AnyReport, signatures: Signatures) -> list[str]:
     """Raise unless every other signature is a company's; returns their names."""
     data, companies = report.to_json(), {card.name: card for card in report.plan.companies}
     names = []

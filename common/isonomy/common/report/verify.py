@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.documents import read_bounded
@@ -32,7 +32,15 @@ from isonomy.common.keys.party import Card, fingerprint
 from isonomy.common.keys.rotation import Rotation, retirement
 from isonomy.common.people.cohort import group_count
 from isonomy.common.report._tables import shown_table
-from isonomy.common.report.from_ledger import plan_history
+from isonomy.common.report.few_shot import (
+    AnyReport,
+    FewShotReport,
+    ReportedPlan,
+    build_few_shot_report,
+    check_training,
+    read_report,
+)
+from isonomy.common.report.from_ledger import PlanHistory, plan_history
 from isonomy.common.report.report import build_report, rounded_epsilon
 from isonomy.common.report.schema import ReportedAudit, ReportFile, ShownTable
 from isonomy.common.report.sign import Signatures, check_companies, check_regulator
@@ -86,7 +94,7 @@ class Verification:
         paths: ReportPaths,
         *,
         card: Card | None = None,
-        plan: Plan | None = None,
+        plan: ReportedPlan | None = None,
         ledger: Path | None = None,
         rotations: Sequence[Rotation] = (),
     ) -> None:
@@ -95,8 +103,8 @@ class Verification:
         self._data = read_bounded(paths.report, ReportFile.max_bytes)
 
     @cached_property
-    def report(self) -> ReportFile:
-        return ReportFile.from_json(self._data)
+    def report(self) -> AnyReport:
+        return read_report(self._data)
 
     @cached_property
     def _signatures(self) -> Signatures:
@@ -131,7 +139,12 @@ class Verification:
     # --- The checks ----------------------------------------------------------------------------
 
     def _read(self) -> Outcome:
-        return "ok", f"plan {self.report.plan.hash.hex()[:16]}…, {len(self.report.audits)} audits"
+        report = self.report
+        if isinstance(report, FewShotReport):
+            content = f"{report.training.rounds} few-shot rounds"
+        else:
+            content = f"{len(report.audits)} audits"
+        return "ok", f"plan {report.plan.hash.hex()[:16]}…, {content}"
 
     def _signed(self) -> Outcome:
         check_regulator(self.report, self._signatures)
@@ -151,15 +164,20 @@ class Verification:
         return "ok", ""
 
     def _arithmetic(self) -> Outcome:
-        row_bound = parameter_set(self.report.plan.parameters).row_bound
-        for audit in self.report.audits:
+        report = self.report
+        if isinstance(report, FewShotReport):
+            return "not given", "a few-shot run has no audit, and its report states no rate"
+        row_bound = parameter_set(report.plan.parameters).row_bound
+        for audit in report.audits:
             for table in audit.tables:
-                self._check_table(audit, table, row_bound)
-        return "ok", f"{sum(len(audit.tables) for audit in self.report.audits)} tables recomputed"
+                self._check_table(report.plan, audit, table, row_bound)
+        return "ok", f"{sum(len(audit.tables) for audit in report.audits)} tables recomputed"
 
-    def _check_table(self, audit: ReportedAudit, table: ShownTable, row_bound: int) -> None:
+    def _check_table(
+        self, plan: Plan, audit: ReportedAudit, table: ShownTable, row_bound: int
+    ) -> None:
         """Raise VerificationError unless a table's numbers follow from its counts."""
-        released = group_count(audit.attribute, self.report.plan.groups)
+        released = group_count(audit.attribute, plan.groups)
         if any(max(group.members, default=released) >= released for group in table.groups):
             raise VerificationError(f"audit {audit.name!r} names groups that were never released")
         again = shown_table(
@@ -179,7 +197,15 @@ class Verification:
             )
 
     def _account(self) -> Outcome:
-        plan, privacy = self.report.plan, self.report.privacy
+        report = self.report
+        if isinstance(report, FewShotReport):
+            check_training(report.plan, report.training)
+            guaranteed, lost = report.plan.epsilon_millionths, report.training.lost_epsilon
+            return (
+                "ok",
+                f"ε = {guaranteed / MILLION:g} guaranteed, {lost / MILLION:.4g} at most lost",
+            )
+        plan, privacy = report.plan, report.privacy
         if privacy.spent_units > plan.cap_units:
             raise VerificationError("more was spent than the plan's cap allows")
         epsilon = rounded_epsilon(privacy.spent_units, plan.delta)
@@ -224,26 +250,34 @@ class Verification:
         report = self.report
         head = bytes.fromhex(report.ledger.head)
         history = plan_history(self._ledger, report.plan.hash, until=head)
-        again = build_report(
-            report.plan,
-            history,
-            created=report.created,
-            software=report.software,
-            settings=report.settings,
-            officer=report.officer,
-            company=report.company,
-            totals={audit.query_id: audit.totals for audit in report.audits},
-        )
-        wrong = [
-            name
-            for name in ("privacy", "ledger", "inspections", "unknowns", "deletions")
-            if getattr(again, name) != getattr(report, name)
-        ]
-        if list(map(_raw, again.audits)) != list(map(_raw, report.audits)):
-            wrong.append("audits")
+        wrong = _differences(report, history)
         if wrong:
             raise VerificationError(f"the ledger says otherwise about: {', '.join(wrong)}")
         return "ok", f"{history.records} records up to the report's head"
+
+
+def _differences(report: AnyReport, history: PlanHistory) -> list[str]:
+    """Build a report again from the ledger; returns the parts that are not the same."""
+    fixed: dict[str, Any] = {
+        "created": report.created,
+        "software": report.software,
+        "officer": report.officer,
+        "company": report.company,
+    }
+    if isinstance(report, FewShotReport):
+        trained = build_few_shot_report(report.plan, history, **fixed)
+        return _unequal(trained, report, ("training", "ledger", "deletions"))
+    totals = {audit.query_id: audit.totals for audit in report.audits}
+    again = build_report(report.plan, history, settings=report.settings, totals=totals, **fixed)
+    names = ("privacy", "ledger", "inspections", "unknowns", "deletions")
+    wrong = _unequal(again, report, names)
+    if list(map(_raw, again.audits)) != list(map(_raw, report.audits)):
+        wrong.append("audits")
+    return wrong
+
+
+def _unequal(one: AnyReport, two: AnyReport, names: Sequence[str]) -> list[str]:
+    return [name for name in names if getattr(one, name) != getattr(two, name)]
 
 
 def require(checks: list[Check]) -> None:
