@@ -2,6 +2,8 @@
 
     strategy × notion × classes × groups × channel × filter × record privacy × companies
 
+and, for one company and four groups, two attributes in one fit.
+
 A cell by homomorphic encryption or by pads runs twice, with the same noise: in a rehearsal, and
 through every frame of the exchange. All released integers and all decisions must agree. A refusal
 must come before the ledger has a debit. Anything else is a surprise, and `make matrix` fails.
@@ -71,6 +73,13 @@ PLANNED = ("tilt", "pf_ld", "dp_fermi", "dp_sgda")
 COMPARISONS = tuple(name for name in STRATEGIES if name not in ("tilt", "unconstrained", *GRADIENT))
 DIRECT = ("sums", "audit")  # what a company asks without a strategy
 SIZES = (2, 4, 8)
+TWO_ATTRIBUTES = (
+    ("local", False, False),
+    ("encrypted", False, False),
+    ("pads", False, False),
+    ("encrypted", True, False),
+    ("encrypted", False, True),
+)
 TRAINS = "trains"
 
 
@@ -85,6 +94,7 @@ class Cell:
     carrier: str  # local, encrypted, pads or pooled
     filtered: bool
     records: bool
+    attributes: int = 1
 
 
 @dataclass(frozen=True)
@@ -130,6 +140,11 @@ def cells() -> Iterator[Cell]:
                 for filtered in (False, True):
                     for records in (False, True):
                         yield Cell(strategy, notion, classes, groups, carrier, filtered, records)
+    for strategy in ("tilt", *GRADIENT):
+        for notion in NOTIONS:
+            for classes in (2, 4):
+                for way in TWO_ATTRIBUTES:
+                    yield Cell(strategy, notion, classes, 4, *way, attributes=2)
 
 
 def _asked() -> Iterator[tuple[str, str, int]]:
@@ -155,6 +170,7 @@ class People:
     features: pd.DataFrame
     labels: np.ndarray
     groups: np.ndarray
+    halves: np.ndarray  # a second attribute, of two groups
 
     @classmethod
     def draw(cls, classes: int, groups: int) -> People:
@@ -165,23 +181,27 @@ class People:
         x = rng.normal(size=(PEOPLE, 3)) + label[:, None] * [1.0, 0.0, 0.5]
         x[:, 2] += 0.6 * group
         ids = [f"person-{i}" for i in range(PEOPLE)]
-        return cls(ids, pd.DataFrame(x, columns=["a", "b", "c"]), label, group)
+        half = (number // (groups * classes)) % 2
+        return cls(ids, pd.DataFrame(x, columns=["a", "b", "c"]), label, group, half)
 
     def some(self, which: slice) -> People:
         """The people of one company."""
         features = self.features.iloc[which].reset_index(drop=True)
-        return People(self.ids[which], features, self.labels[which], self.groups[which])
+        arrays = (self.labels[which], self.groups[which], self.halves[which])
+        return People(self.ids[which], features, *arrays)
 
-    def table(self) -> AttributeTable:
-        names = tuple(f"g{number}" for number in range(int(self.groups.max()) + 1))
-        values = [names[code] for code in self.groups]
-        return AttributeTable(Cohort.of(self.ids), {"group": values}, {"group": names})
+    def table(self, attributes: int = 1) -> AttributeTable:
+        columns = {"group": self.groups, "half": self.halves}
+        codes = {name: columns[name] for name in list(columns)[:attributes]}
+        names = {name: [f"g{n}" for n in range(each.max() + 1)] for name, each in codes.items()}
+        values = {name: [names[name][n] for n in each] for name, each in codes.items()}
+        return AttributeTable(Cohort.of(self.ids), values, names)
 
 
 @contextmanager
 def oracle_of(cell: Cell, people: People, trace: Trace) -> Iterator[tuple[GroupOracle, Ledger]]:
     """The oracle of a cell with one company, and its ledger. The noise is the same in every run."""
-    table, cap_units = people.table(), units_for(EPSILON, DELTA)
+    table, cap_units = people.table(cell.attributes), units_for(EPSILON, DELTA)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         path = Path(folder) / "ledger.jsonl"
         with Ledger.create(path, cap_units=cap_units, delta=DELTA) as ledger:
@@ -258,6 +278,7 @@ def _train(cell: Cell, people: People, oracle: GroupOracle) -> bytes:
             base,
             notion=cell.notion,
             oracle=oracle,
+            attribute=list(oracle.groups),
             pos_label=people.labels.max(),
             cv=2,
             random_state=0,
@@ -297,6 +318,7 @@ def _gradient(cell: Cell, people: People, oracle: GroupOracle) -> bytes:
         strategy=cell.strategy,
         notion=cell.notion,
         oracle=oracle,
+        attribute=list(oracle.groups),
         pos_label=people.labels.max(),
         encoder="passthrough",
         record_privacy=RecordPrivacy(epsilon=40000.0) if cell.records else None,

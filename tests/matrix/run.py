@@ -56,9 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def page(outcomes: Sequence[Outcome]) -> str:
     """docs/matrix.md: a row per strategy and notion, a column per way of running it."""
     reasons: dict[str, int] = {}
-    rows: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    rows: dict[tuple[str, str, int], list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
-        rows[outcome.cell.strategy, outcome.cell.notion].append(outcome)
+        cell = outcome.cell
+        rows[cell.strategy, cell.notion, cell.attributes].append(outcome)
     sizes = ", ".join(str(size) for size in SIZES)
     lines = [
         "# What works with what",
@@ -69,20 +70,25 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "decisions are the same as in its rehearsal. A refusal comes by name, with nothing spent.",
         "",
         "A cell lists the numbers of classes that train, with every number of groups; a raised",
-        "number is the reason of a refusal, below the tables.",
+        "number is the reason of a refusal, below the tables. Two attributes in one fit, of four",
+        "and of two groups, are tried with 2 and 4 classes.",
         "",
     ]
     parts = {
-        "Strategies": [key for key in rows if key[0] not in (*COMPARISONS, *DIRECT)],
+        "Strategies": [key for key in rows if key[0] not in (*COMPARISONS, *DIRECT) and key[2] < 2],
+        "Two attributes in one fit": [key for key in rows if key[2] == 2],
         "Without a strategy": [key for key in rows if key[0] in DIRECT],
         "Comparisons, for rehearsals only": [key for key in rows if key[0] in COMPARISONS],
     }
     for title, keys in parts.items():
-        lines += [f"## {title}", "", "| strategy | notion | " + " | ".join(COLUMNS) + " |"]
-        lines.append("|---" * (len(COLUMNS) + 2) + "|")
-        for strategy, notion in keys:
-            row = rows[strategy, notion]
-            shown = [_cell(row, column, reasons) for column in COLUMNS.values()]
+        cells_here = [outcome.cell for key in keys for outcome in rows[key]]
+        ways = {(cell.carrier, cell.filtered, cell.records) for cell in cells_here}
+        columns = {name: way for name, way in COLUMNS.items() if way in ways}
+        lines += [f"## {title}", "", "| strategy | notion | " + " | ".join(columns) + " |"]
+        lines.append("|---" * (len(columns) + 2) + "|")
+        for strategy, notion, attributes in keys:
+            row = rows[strategy, notion, attributes]
+            shown = [_cell(row, column, reasons) for column in columns.values()]
             lines.append(f"| {strategy} | {notion} | " + " | ".join(shown) + " |")
         lines.append("")
     lines += ["## Reasons", ""]

@@ -14,6 +14,8 @@ WORKS = [
     Cell("tilt", "demographic_parity", 4, 2, *PLAIN),
     Cell("tilt", "equalized_odds", 4, 2, *PLAIN),
     Cell("tilt", "equal_fpr", 4, 4, *PLAIN),
+    Cell("tilt", "equalized_odds", 4, 4, *PLAIN, attributes=2),
+    Cell("pf_ld", "demographic_parity", 2, 4, *PLAIN, attributes=2),
     Cell("pf_ld", "equalized_odds", 4, 2, *PLAIN),  # once passed its rehearsal and was refused
     Cell("pf_ld", "demographic_parity", 2, 4, "encrypted", True, False),
     Cell("pf_ld", "demographic_parity", 2, 2, "encrypted", False, True),
@@ -33,6 +35,7 @@ WORKS = [
 ]
 REFUSED = {
     Cell("tilt", "demographic_parity", 2, 2, "encrypted", False, True): "records are protected",
+    Cell("dp_fermi", "demographic_parity", 2, 4, *PLAIN, attributes=2): "takes one attribute",
     Cell("dp_fermi", "equal_opportunity", 4, 2, *PLAIN): "no form for 'equal_opportunity'",
     Cell("pf_ld", "demographic_parity", 2, 2, "encrypted", True, True): "do not go together",
     Cell("f_ld", "demographic_parity", 2, 2, *PLAIN): "true attributes",
