@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,21 @@ def test_where_everybody_has_a_value_a_gap_is_refused(regulator: Regulator) -> N
     assert enroll(regulator, GOOD).code == 0
     path.write_text("id,age\nann,young\n")  # the others would have no age
     assert regulator.run("enroll", path, *options, "--update").code == 12
+
+
+def test_a_vault_with_gaps_and_no_group_for_them_answers_nobody(tmp_path: Path) -> None:
+    """Of an older version. Whether a plan's own people have gaps makes no difference."""
+    regulator = Regulator.create(tmp_path)
+    table = regulator.vault.read()
+    codes = table.codes["sex"].copy()
+    codes[39] = MISSING
+    regulator.vault.write(replace(table, codes={"sex": codes}))
+    plan = regulator.plan_file(list(table.ids[:30]))
+    done = regulator.run("approve", plan, "--yes")
+    assert (done.code, "no group takes them" in done.stderr.replace("\n", " ")) == (10, True)
+    regulator.change('"male"]', '"male", "not stated"]')
+    assert enroll(regulator, "id,sex\nem,\n", "--update").code == 0
+    regulator.approve(regulator.plan_file(list(table.ids[:30]), groups=GAPS))
 
 
 def test_a_group_for_gaps_is_added_later_by_the_policy(tmp_path: Path) -> None:

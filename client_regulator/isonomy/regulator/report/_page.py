@@ -151,6 +151,7 @@ def _law144(audit: ReportedAudit) -> list[dict[str, Any]]:
             "attribute": table.attribute,
             "audit": audit.name,
             "rate": "scoring rate" if audit.selected == SCORED else "selection rate",
+            "chosen": "above the median" if audit.selected == SCORED else "selected",
             "withheld": table.withheld,
             "rows": [
                 {

@@ -240,9 +240,9 @@ def _attribute_sentence(attribute: str, usable: Sequence[ReportedAudit], notion:
     for audit in usable:
         for table in audit.tables:
             if table.attribute == attribute:
-                gap = _gap(table.differences.get(notion))
-                known = notion in table.differences
-                parts.append(f"{gap if known else 'no labels'} in audit “{audit.name}”")
+                gaps = {name: _gap(limits) for name, limits in table.differences.items()}
+                of = ", of scores" if audit.selected == SCORED else ""
+                parts.append(f"{gaps.get(notion, 'no labels')} in audit “{audit.name}”{of}")
     return (
         f"Largest difference between groups by {attribute_words(attribute)} in the "
         f"{NOTION_WORDS[notion]}: {', '.join(parts)}."

@@ -6,9 +6,9 @@ import numpy as np
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.common.people.cohort import AttributeTable, Cohort
+from isonomy.common.people.cohort import AttributeTable, Cohort, no_place, takes_missing
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.vault.vault import VaultTable
+from isonomy.regulator.vault.vault import UNKNOWN, VaultTable
 
 
 def load_table(
@@ -47,8 +47,13 @@ def rows_of(vault: VaultTable, cohort: Cohort) -> np.ndarray[tuple[int], np.dtyp
 
 
 def check_declared(config: RegulatorConfig, vault: VaultTable) -> None:
-    """Raise ConfigError if [groups] in regulator.toml contradicts the vault."""
+    """Raise ConfigError if [groups] in regulator.toml contradicts the vault, or it itself.
+
+    The whole vault is looked at: a refusal that depended on a plan's people would tell about them.
+    """
     for name, labels in vault.groups.items():
+        if not takes_missing(labels) and (vault.codes[name] >= UNKNOWN).any():
+            raise ConfigError(f"{name!r}: {no_place(labels)}; then enroll with --update")
         if name in config.groups and config.groups[name] != labels:
             raise ConfigError(
                 f"regulator.toml declares other groups for {name!r} than those that people were "

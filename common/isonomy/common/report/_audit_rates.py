@@ -116,8 +116,11 @@ class Rates:
 
     def compared(self) -> list[int]:
         """Groups whose rate can be told, without those that comparisons leave out."""
-        known = (g for g, estimate in enumerate(self.estimates()) if estimate is not None)
-        return [g for g in known if g not in self._groups.left_out]
+        return [
+            g
+            for g, estimate in enumerate(self.estimates())
+            if estimate is not None and g not in self._groups.left_out
+        ]
 
     def difference(self, g: int, h: int, tail: float = TAIL) -> Estimate | None:
         """p_g − p_h for two groups that were named beforehand."""

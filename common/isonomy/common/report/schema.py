@@ -30,7 +30,7 @@ Whole = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 Time = Annotated[int, Field(ge=0, le=MAX_TIME)]
 Signed = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 Text = Annotated[str, StringConstraints(max_length=4000)]
-Said = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
+OfficerText = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
 Limits = tuple[Signed, Signed, Signed]
 
 
@@ -180,10 +180,10 @@ class Statement(Document):
 class OfficerWord(_Part):
     """What the regulator's officer says for the record of the EU AI Act's Article 10(5)."""
 
-    reason: Said
-    alternatives: Said
-    access: Said
-    retention: Said
+    reason: OfficerText
+    alternatives: OfficerText
+    access: OfficerText
+    retention: OfficerText
 
 
 class Deletion(_Part):
