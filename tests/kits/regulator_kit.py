@@ -13,6 +13,8 @@ from typing import Any
 
 from authority_kit import authority
 
+from isonomy.common.agreements.agreement import Agreement
+from isonomy.common.agreements.approvals import SIGNATURE_DOMAIN, sign_agreement
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.keys.certificates import Request, install, make_request, sign_request
 from isonomy.common.keys.party import Card, PartyKeys
@@ -21,6 +23,7 @@ from isonomy.common.people.cohort import Cohort
 from isonomy.company.federation.planning import make_plan, write_plan
 from isonomy.regulator.cli import app
 from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.plans.sign_off import sign_off, store
 from isonomy.regulator.upkeep.home import make_home
 from isonomy.regulator.vault.enrolment import Order, enrol
 from isonomy.regulator.vault.tables import Problems, Row
@@ -47,6 +50,12 @@ def fill_vault(
     table, _ = enrol(vault.read(), order, rows, Problems(Path("test")))
     vault.write(table)
     return vault
+
+
+def sign_for(config: RegulatorConfig, plan: Agreement, *companies: PartyKeys) -> None:
+    """What `approve` keeps of everybody's signatures, for tests that store a plan themselves."""
+    sign = {keys.name: keys.identity.sign(SIGNATURE_DOMAIN, plan.hash).hex() for keys in companies}
+    store(config, sign_off(config, plan, sign, None))
 
 
 @dataclass
@@ -129,6 +138,7 @@ class Regulator:
         plan, cohort = self.plan(*args, **options)  # type: ignore[arg-type]
         path = self.folder / f"{plan.name}.json"
         write_plan(plan, cohort, path)
+        sign_agreement(plan, path, options.get("company", COMPANY))  # type: ignore[arg-type]
         return path
 
     def run(self, *arguments: object) -> Outcome:

@@ -853,7 +853,7 @@ def test_a_clock_that_no_record_can_hold(
         before = path.read_bytes()
         monkeypatch.setattr("time.time", lambda: float(clock))
         with pytest.raises(ConfigError):
-            ledger.accept_clock()
+            ledger.accept_clock("J. Doe")
         assert path.read_bytes() == before
     with pytest.raises(ConfigError, match="time of the clock"):
         Ledger.create(tmp_path / "other.jsonl", cap_units=10, delta=1e-6)

@@ -117,7 +117,7 @@ def test_a_report_is_never_overwritten_and_needs_a_known_signer(
     with pytest.raises(SignerUnknown, match="whose key"):
         call(regulator_app, "verify", tmp_path)
     new, later, card = PartyKeys.generate("regulator", "regulator"), tmp_path / "r", tmp_path / "c"
-    Rotation.between(made.regulator, new).save(later)
+    Rotation.between(made.regulator, new, "J. Doe").save(later)
     new.card().save(card)
     with pytest.raises(VerificationError, match="--rotation"):
         call(regulator_app, "verify", tmp_path, "--card", card)

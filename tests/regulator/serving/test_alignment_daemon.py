@@ -110,6 +110,7 @@ def test_from_alignment_to_an_approved_plan(scene: Scene) -> None:
         *("--attribute", "sex=f,m", "--epsilon", "0.5", "-o", scene.folder / "p.json"),
         *("--record-privacy", *scene.home),
     )
+    assert company("approve", made["plan"], "--yes", *scene.home)
     # No list travels: the regulator finds the people in its own home, by the plan's root.
     Path(made["people"]).unlink()
     done = run_regulator(

@@ -17,7 +17,7 @@ from round_kit import Regulator as Learner
 from session_kit import Federation
 from typer.testing import CliRunner
 
-from isonomy.common.agreements.approvals import PlanNotApproved
+from isonomy.common.agreements.approvals import PlanNotApproved, sign_agreement
 from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.base.errors import ConfigError, ModelsDiffer, PartyTimeout
 from isonomy.common.keys.identity import Identity
@@ -77,7 +77,9 @@ class Scene:
 
     def plan(self, **changes: Any) -> Path:
         path = self.folder / "few-shot.json"
-        make_plan(self.federation, **changes).save(path)
+        plan = make_plan(self.federation, **changes)
+        plan.save(path)
+        sign_agreement(plan, path, self.federation.keys("company"))
         return path
 
     def approve(self, path: Path) -> Any:

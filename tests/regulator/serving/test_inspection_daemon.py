@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from regulator_kit import fill_vault, hand_over, run_regulator
+from regulator_kit import fill_vault, hand_over, run_regulator, sign_for
 from session_kit import GROUPS, Federation, attributes
 
 from isonomy.common.agreements.approvals import Approvals
@@ -104,6 +104,7 @@ def scene(tmp_path: Path):
     vault = fill_vault(config, values, GROUPS)
     for home, name in ((config.plans_folder, "regulator"), (tmp_path / "company/plans", "company")):
         Approvals(home).approve(plan, plain.cohort, federation.keys(name))
+    sign_for(config, plan, federation.keys("company"))
     with federation.relay() as relay, Daemon(config, vault) as daemon:
         daemon.reserve_all()
         desk: Any = daemon.plans.half(plan.hash)._inspector

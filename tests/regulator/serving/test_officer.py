@@ -88,4 +88,4 @@ def test_the_officers_socket_is_no_door_for_the_node(regulator: Regulator) -> No
             with pytest.raises(ProtocolError, match="no known type"):
                 daemon.node({"type": kind, "plan": "00" * 32})
         with pytest.raises(ProtocolError, match="no known type"):
-            daemon.officer({"type": "session", "ticket": "{}"})
+            daemon.officer({"type": "session", "ticket": "{}", "officer": "J. Doe"})

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from federation import CountedNoise, custodian_with_noise
 from pooled_kit import ROWS, SHARE, SIZE, Table, alone, table
-from regulator_kit import fill_vault
+from regulator_kit import fill_vault, sign_for
 from session_kit import GROUPS, attributes
 
 from isonomy.common.agreements.approvals import Approvals
@@ -59,6 +59,7 @@ def regulator_home(joint: Table) -> tuple[RegulatorConfig, Vault]:
     vault = fill_vault(config, {person: GROUPS["sex"][code] for person, code in people}, GROUPS)
     keys = federation.keys("regulator")
     Approvals(config.plans_folder).approve(federation.plan, federation.cohort, keys)
+    sign_for(config, federation.plan, *map(federation.keys, joint.names))
     return config, vault
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from regulator_kit import fill_vault, hand_over
+from regulator_kit import fill_vault, hand_over, sign_for
 from session_kit import GROUPS, Federation, attributes
 
 from isonomy.common.agreements.approvals import Approvals
@@ -85,6 +85,7 @@ def test_the_log_names_each_step_and_no_number(tmp_path: Path) -> None:
     for name in ("regulator", "company"):
         keys = federation.keys(name)
         Approvals(tmp_path / name / "plans").approve(plan, federation.cohort, keys)
+    sign_for(config, plan, federation.keys("company"))
     socket = tmp_path / "company" / "run" / "company.sock"
     with (
         federation.relay() as relay,

@@ -145,7 +145,7 @@ def test_a_running_daemon_stops_answering(regulator: Regulator) -> None:
     plan = regulator.plan()[0].hash
     with Daemon(regulator.config, regulator.vault) as daemon:
         half = daemon.plans.half(plan)
-        daemon.officer({"type": "close", "plan": plan.hex()})
+        daemon.officer({"type": "close", "plan": plan.hex(), "officer": "J. Doe"})
         with pytest.raises(BudgetExceeded, match="closed"):
             daemon._office.ledger.check(plan, half._custodian.root, 1)
         assert plan not in daemon.plans._halves

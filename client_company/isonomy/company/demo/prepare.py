@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 
+from isonomy.common.agreements.approvals import sign_agreement
 from isonomy.common.base.private_files import create_private
 from isonomy.common.keys.certificates import NODE, install, make_request
 from isonomy.common.keys.party import Card, PartyKeys
@@ -95,6 +96,7 @@ def prepare(
     )
     files = write_plan(plan, cohort, layout.plan)
     home.approvals.approve(plan, cohort, keys)
+    sign_agreement(plan, files.plan, keys)
     processes.finish(enrolment)
     layout.regulator_file.unlink()  # the vault has them now, encrypted
     approval = processes.start(

@@ -37,13 +37,27 @@ from isonomy.regulator.serving.status import plan_status
 from isonomy.regulator.upkeep.forget import forget_cohort, forget_run
 
 _NOTES = {
-    "approval": "approved",
-    "rejection": "rejected",
-    "deletion": "forgotten",
+    "approval": "plan approved",
+    "rejection": "plan rejected",
+    "deletion": "people forgotten",
+    "enrolment": "people enrolled",
+    "tasks-added": "tasks added",
+    "tasks-destroyed": "tasks destroyed",
     "rotation": "identity replaced",
+    "certificate": "certificate installed",
+    "vault-secret": "the vault's secret replaced",
     "clock": "clock set back and accepted",
     "restore": "backup restored",
 }
+_STEPS = {  # of an inspection, and whose step it is
+    "demanded": ("the regulator", "opening demanded"),
+    "opened": ("", "opened"),
+    "overdue": ("the regulator", "not opened in time, which counts as failed"),
+    "passed": ("the regulator", "inspection passed"),
+    "failed": ("the regulator", "inspection failed"),
+}
+# What a line for people leaves out: it is in `by`, or too long to read.
+_QUIET = ("kind", "officer", "second_officer", "key", "second_key", "plan", "old", "new")
 
 
 def ledger(
@@ -172,7 +186,9 @@ def _entry(
 
 
 def _is_of_regulator(entry: LedgerEntry) -> bool:
-    """Return whether the regulator itself asked: for how many people have no value."""
+    """Return whether the regulator itself acted: asked about its people, or inspected."""
+    if entry.kind == "inspection":
+        return bool(_STEPS[str(entry.event["step"])][0])
     text = entry.event.get("declaration")
     return text is not None and isinstance(Declaration.from_text(str(text)).content, Unknowns)
 
@@ -196,10 +212,11 @@ def _words(entry: dict[str, Any]) -> str:
     if entry["type"] == "reserve":
         return f"set ε = {entry['epsilon']:.4g} aside for {entry['people']:,} people"
     if entry["type"] == "close":
-        return "unused budget returned (plan closed)"
+        return f"unused budget returned (plan closed){_by(event)}"
     if entry["type"] == "note":
-        by = f" by {event['officer']}" if "officer" in event else ""
-        return f"{_NOTES.get(event['kind'], event['kind'])}{by}{_details(event)}"
+        return f"{_NOTES.get(event['kind'], event['kind'])}{_by(event)}{_details(event)}"
+    if entry["type"] == "inspection":
+        return f"query {entry['query']}: {_STEPS[event['step']][1]}{_by(event)}"
     if entry["type"] != "debit":
         return _details(event).strip()
     if event.get("kind") == "few_shot":
@@ -211,12 +228,18 @@ def _words(entry: dict[str, Any]) -> str:
     return (
         f"{entry['purpose'] or entry['query']}: {_noise(event)}, {entry['people']:,} people asked "
         f"about, ε = {entry['epsilon']:.4g}; spent {entry['epsilon_spent']:.4g}, left "
-        f"{entry['epsilon_left']:.4g}"
+        f"{entry['epsilon_left']:.4g}{_by(event)}"
     )
 
 
+def _by(event: Mapping[str, Any]) -> str:
+    """Return the officers who acted; nothing where the daemon answered a company."""
+    names = [event[name] for name in ("officer", "second_officer") if event.get(name)]
+    return f", by {' and '.join(names)}" if names else ""
+
+
 def _details(event: Mapping[str, Any]) -> str:
-    shown = {key: value for key, value in event.items() if key not in ("kind", "officer", "plan")}
+    shown = {key: value for key, value in event.items() if key not in _QUIET}
     return "".join(f" {key}={value}" for key, value in shown.items())
 
 

@@ -36,6 +36,10 @@ UnlockFile = Annotated[
     Path | None,
     typer.Option("--unlock-file", help="File with the vault's passphrase; else it is asked for."),
 ]
+PassphraseFile = Annotated[
+    Path | None,
+    typer.Option("--passphrase-file", help="File with the key's passphrase; else it is asked for."),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 

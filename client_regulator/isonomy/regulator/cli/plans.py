@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from isonomy.common.agreements.approvals import check_people, check_promises, signers
+from isonomy.common.agreements.agreement import Agreement
+from isonomy.common.agreements.approvals import (
+    check_people,
+    check_promises,
+    company_signatures,
+)
 from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.command_line import confirm
+from isonomy.common.people.cohort import Cohort
 from isonomy.common.privacy.accounting import epsilon_of
-from isonomy.regulator.cli.output import Home, Json, UnlockFile, Yes, emit, open_vault, say
+from isonomy.regulator.cli.output import (
+    Home,
+    Json,
+    PassphraseFile,
+    UnlockFile,
+    Yes,
+    emit,
+    open_vault,
+    say,
+)
 from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.config.officers import acting_officer
 from isonomy.regulator.plans import plan_files
 from isonomy.regulator.plans.approval import check_policy, describe, share_of_total
+from isonomy.regulator.plans.sign_off import (
+    KEY_LOCK,
+    missing_officers,
+    open_officer_key,
+    sign_off,
+    store,
+)
 from isonomy.regulator.serving import approving
 from isonomy.regulator.serving.aligning import people_of
+from isonomy.regulator.serving.officer import ask
+from isonomy.regulator.vault.unlock import read_secret
+from isonomy.regulator.vault.vault import Vault
 
 
 def approve(
@@ -26,6 +54,10 @@ def approve(
         Path | None,
         typer.Option(help="Its ids. Default: from the alignment, or PLAN.people beside it."),
     ] = None,
+    officer_key: Annotated[
+        Path | None, typer.Option(help="Your key, if regulator.toml has one for you.")
+    ] = None,
+    passphrase_file: PassphraseFile = None,
     home: Home = Path(),
     unlock_file: UnlockFile = None,
     yes: Yes = False,
@@ -33,53 +65,88 @@ def approve(
 ) -> None:
     """Show a plan of any kind in plain language, and approve it: the daemon then takes part.
 
-    The policy is checked first. The plan's whole budget is set aside for each of its people,
-    whether the company uses it or not; all of that happens, or nothing.
+    The company's signature (PLAN.COMPANY.sig) must lie beside the plan. The policy is checked
+    first. The plan's whole budget is set aside for each of its people, whether the company uses it
+    or not; all of that happens, or nothing. If the policy wants two officers, the first approval is
+    kept, and nothing is set aside before the second.
 
     \b
     Examples:
     isonomy-regulator approve plan.json --home /srv/regulator
     """
     config = RegulatorConfig.load(home)
-    loaded, cohort, spent = plan_files.load_agreement(plan), None, 0
-    fields: dict[str, object]
+    officer = acting_officer(config.officers)
+    loaded = plan_files.load_agreement(plan)
+    fields: dict[str, object] = {"approved": loaded.hash.hex(), "kind": loaded.word}
     if approving.is_in_force(config, loaded):
         text = f"This {loaded.word} was approved before; nothing was changed. {loaded.hash.hex()}"
-        fields = {"approved": loaded.hash.hex(), "kind": loaded.word, "changed": False}
-        emit("approve", fields, text, as_json=as_json)
+        emit("approve", {**fields, "changed": False}, text, as_json=as_json)
         return
-    if isinstance(loaded, Plan):
-        cohort = people_of(config, loaded, plan, people)
-        check_people(loaded, cohort, config.name)
-        check_promises(loaded)
-        spent = plan_files.most_spent(config, cohort)
-    signed = signers(loaded, plan)  # a wrong signature ends it here
-    say(describe(config, loaded, spent))
-    for card in loaded.companies:
-        word = "signed exactly this" if card.name in signed else "has not signed this"
-        say(f"  {card.name} {word} {loaded.word}.")
+    cohort = people_of(config, loaded, plan, people) if isinstance(loaded, Plan) else None
+    vault = cache(lambda: open_vault(config, unlock_file))  # asks for the passphrase once
+    say(describe(config, loaded, _most_spent(config, loaded, cohort, vault)))
     check_policy(config, loaded)
-    confirm(f"Approve this {loaded.word}?", yes=yes)
-    approving.approve(config, loaded, cohort, lambda: open_vault(config, unlock_file))
-    fields = {"approved": loaded.hash.hex(), "kind": loaded.word, "changed": True}
-    text = f"Approved {loaded.hash.hex()}."
+    signatures = company_signatures(loaded, plan)  # a missing or wrong one ends it here
+    for name in signatures:
+        say(f"  {name} signed exactly this {loaded.word}.")
+    confirm(f"Approve this {loaded.word} as {officer}?", yes=yes)
+    key = (
+        open_officer_key(officer_key, read_secret(passphrase_file, KEY_LOCK))
+        if officer_key
+        else None
+    )
+    record = sign_off(config, loaded, signatures, key)
+    fields["officers"] = [each.name for each in record.officers]
+    if missing_officers(config, record):
+        store(config, record)
+        text = (
+            f"{officer} approved {loaded.hash.hex()}. Another officer must approve it too; before "
+            "that, nothing is set aside and nothing is answered."
+        )
+        emit("approve", {**fields, "changed": True, "waiting": True}, text, as_json=as_json)
+        return
+    approving.approve(config, loaded, record, cohort, vault)
+    text = f"Approved {loaded.hash.hex()}, by {' and '.join(e.name for e in record.officers)}."
     if isinstance(loaded, Plan | FewShotPlan):
-        epsilon, total = loaded.epsilon_millionths / MILLION, config.ledger.epsilon
-        size = loaded.samples if isinstance(loaded, FewShotPlan) else loaded.cohort_size
-        if isinstance(loaded, FewShotPlan):
-            epsilon = round(epsilon_of(loaded.held_units, loaded.delta_value), 3)
-        fields |= {"epsilon": epsilon, "epsilon_total": float(total)}
-        share = share_of_total(config, loaded)
-        fields["share_of_total"] = share
-        text += f"\n{share:g} % of the whole budget (ε = {epsilon:g}) is set aside for each of "
-        text += f"{size:,} "
-        text += "samples, for good." if isinstance(loaded, FewShotPlan) else "people."
-        fields["samples" if isinstance(loaded, FewShotPlan) else "people"] = size
+        budget = _budget(config, loaded)
+        subjects = "samples" if isinstance(loaded, FewShotPlan) else "people"
+        fields |= budget
+        text += (
+            f"\n{budget['share_of_total']:g} % of the whole budget (ε = {budget['epsilon']:g}) is "
+            f"set aside for each of {budget[subjects]:,} {subjects}"
+            f"{', for good' if isinstance(loaded, FewShotPlan) else ''}."
+        )
     if cohort is not None:
-        delta = float(config.ledger.delta)
-        after = epsilon_of(plan_files.most_spent(config, cohort), delta)
-        fields |= {"epsilon_set_aside": after, "delta": delta}
-    emit("approve", fields, text, as_json=as_json)
+        after = plan_files.most_spent(config, cohort)
+        fields["epsilon_set_aside"] = epsilon_of(after, float(config.ledger.delta))
+    emit("approve", {**fields, "changed": True}, text, as_json=as_json)
+
+
+def _most_spent(
+    config: RegulatorConfig, plan: Agreement, cohort: Cohort | None, vault: Callable[[], Vault]
+) -> int:
+    """Return the most units that one of a plan's people or samples has set aside or spent.
+
+    Also checks that the plan is about these people, before the officer reads it.
+    """
+    if isinstance(plan, Plan) and cohort is not None:
+        check_people(plan, cohort, config.name)
+        check_promises(plan)
+        return plan_files.most_spent(config, cohort)
+    if isinstance(plan, FewShotPlan) and config.ledger_path.exists():
+        reply = ask(config, {"type": "held", "tasks": plan.pool}, vault)
+        return int(str(reply["units"]))
+    return 0
+
+
+def _budget(config: RegulatorConfig, plan: Plan | FewShotPlan) -> dict[str, float]:
+    """Return what a plan set aside, and for how many."""
+    fields = {"epsilon_total": float(config.ledger.epsilon), "delta": float(config.ledger.delta)}
+    fields["share_of_total"] = share_of_total(config, plan)
+    if isinstance(plan, FewShotPlan):
+        epsilon = round(epsilon_of(plan.held_units, plan.delta_value), 3)
+        return {**fields, "epsilon": epsilon, "samples": plan.samples}
+    return {**fields, "epsilon": plan.epsilon_millionths / MILLION, "people": plan.cohort_size}
 
 
 def reject(

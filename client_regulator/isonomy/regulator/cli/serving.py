@@ -82,6 +82,11 @@ def _for_people(status: Mapping[str, Any]) -> str:
             f"{plan['epsilon_reserved']:.4g}"
         )
     lines += [
+        f"  plan {record['plan'][:12]}…  waits for another officer; approved by "
+        f"{' and '.join(record['officers'])}"
+        for record in status["waiting"]
+    ]
+    lines += [
         f"  plan {record['plan'][:12]}…  rejected {moment(record['time'])} by {record['officer']}"
         + (f": {record['reason']}" if record["reason"] else "")
         for record in status["rejections"]

@@ -18,12 +18,24 @@ from isonomy.common.kits.accounts import DATA, GROUP, give_home, is_root
 from isonomy.common.kits.command import NodeFolder
 from isonomy.common.kits.request import make_request_file
 from isonomy.common.people.cohort import with_not_stated, written_as
-from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, open_vault, say
+from isonomy.regulator.cli.output import (
+    Home,
+    Json,
+    PassphraseFile,
+    UnlockFile,
+    emit,
+    open_vault,
+    say,
+)
 from isonomy.regulator.config.config import DEFAULT_COHORT, RegulatorConfig
-from isonomy.regulator.serving.officer import ask, daemon_status
+from isonomy.regulator.config.officers import acting_officer, check_officer
+from isonomy.regulator.config.policy_template import toml_text
+from isonomy.regulator.plans.sign_off import KEY_LOCK, make_officer_key
+from isonomy.regulator.serving.officer import daemon_status, note
 from isonomy.regulator.upkeep.home import make_home
 from isonomy.regulator.vault.enrolment import Order, declared_groups, enrol
 from isonomy.regulator.vault.tables import Problems, Row, read_rows
+from isonomy.regulator.vault.unlock import new_secret
 from isonomy.regulator.vault.vault import VaultTable
 
 _PROGRESS_ROWS = 250_000
@@ -125,6 +137,30 @@ def init(
             give_home(files.home, DATA)
 
 
+def officer_key(
+    file: Annotated[Path, typer.Argument(help="A new file for the key.")],
+    name: Annotated[str, typer.Option(help="The officer's name, as records will have it.")],
+    passphrase_file: PassphraseFile = None,
+    as_json: Json = False,
+) -> None:
+    """Make a key with which one officer signs approvals, locked by a passphrase of their own.
+
+    Every officer makes one and tells nobody the passphrase. The lines that this prints go into
+    regulator.toml; with approving_officers = 2 a plan then needs two officers' signatures.
+
+    \b
+    Examples:
+    isonomy-regulator officer-key ada.key --name "Ada Byron"
+    """
+    name = check_officer({}, name)
+    public = make_officer_key(file, new_secret(passphrase_file, KEY_LOCK))
+    text = (
+        f"Made {file}. Add these lines to regulator.toml:\n[officers.{toml_text(name)}]\n"
+        f'key = "{public}"'
+    )
+    emit("officer-key", {"file": file, "name": name, "key": public}, text, as_json=as_json)
+
+
 def enroll(
     file: Annotated[Path, typer.Argument(help="CSV in UTF-8, or Parquet.")],
     attribute: Annotated[list[str], typer.Option(help="A column with an attribute; repeatable.")],
@@ -162,6 +198,7 @@ def enroll(
     isonomy-regulator enroll people.csv --attribute sex --groups sex=female,male --cohort north
     """
     config = RegulatorConfig.load(home)
+    acting_officer(config.officers)  # who may not act enrolls nobody
     vault = open_vault(config, unlock_file)
     with vault.locked():
         table = vault.read()
@@ -174,8 +211,7 @@ def enroll(
         rows = _translated(rows, translations(mapping or [], declared))
         table, counts = enrol(table, order, rows, problems)
         generation = vault.write(table)
-    if config.ledger_path.exists():
-        ask(config, {"type": "witness"})
+    note(config, "enrolment", {"vault": generation})
     if counts.replaced and daemon_status(config) is not None:
         say("The running daemon keeps the old values for open plans until it is started again.")
     if not as_json and (show_sizes or sys.stderr.isatty()):

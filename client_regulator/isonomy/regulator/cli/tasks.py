@@ -12,7 +12,9 @@ from isonomy.common.base.command_line import CommandLine, confirm
 from isonomy.common.base.errors import ConfigError
 from isonomy.regulator.cli.output import Home, Json, UnlockFile, Yes, emit, open_vault
 from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.config.officers import acting_officer
 from isonomy.regulator.plans.plan_files import few_shot_approvals
+from isonomy.regulator.serving.officer import note
 from isonomy.regulator.vault.task_pools import add_pool, list_pools, read_pool_file, remove_pool
 
 app = CommandLine(help="Samples for few-shot runs: sealed like the vault, by name.")
@@ -37,11 +39,13 @@ def add(
     isonomy-regulator tasks add digits digits.npz --home /srv/regulator
     """
     config = RegulatorConfig.load(home)
+    acting_officer(config.officers)  # who may not act adds nothing
     pool = read_pool_file(file)
     vault = open_vault(config, unlock_file)
     with vault.locked():  # a rotation meanwhile would leave these under the old secret
         vault.read()  # a wrong passphrase shows now, not in a session
         path = add_pool(config, vault, name, pool)
+    note(config, "tasks-added", {"tasks": name})
     fields = {"tasks": name, "samples": len(pool), "classes": pool.pool.classes, "file": path}
     text = (
         f"Took {len(pool):,} samples of {pool.pool.classes} classes as {name!r}. {file} was left "
@@ -88,5 +92,7 @@ def remove(name: Name, home: Home = Path(), yes: Yes = False, as_json: Json = Fa
             f"isonomy-regulator reject {users[0]}"
         )
     confirm(f"Destroy the tasks {name!r}?", yes=yes)
+    acting_officer(config.officers)
     remove_pool(config, name)
+    note(config, "tasks-destroyed", {"tasks": name})
     emit("tasks-remove", {"removed": name}, f"Destroyed {name!r}.", as_json=as_json)

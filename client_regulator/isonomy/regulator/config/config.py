@@ -27,6 +27,7 @@ from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyName
 from isonomy.common.people.cohort import labels_fault
 from isonomy.common.privacy.accounting import units_for
+from isonomy.regulator.config.officers import Officer, OfficerName, distinct_officers
 from isonomy.regulator.config.policy import Decimal, Policy
 
 FILE_NAME = "regulator.toml"
@@ -99,6 +100,7 @@ class RegulatorConfig(_Settings):
     groups: dict[Label, tuple[Label, ...]] = Field(default_factory=dict)
     ledger: LedgerConfig
     policy: Policy = Policy()
+    officers: dict[OfficerName, Officer] = Field(default_factory=dict)
     cohorts: dict[CohortName, CohortConfig] = Field(default_factory=dict)
     vault: VaultConfig = VaultConfig()
     log: LogConfig = LogConfig()
@@ -107,6 +109,7 @@ class RegulatorConfig(_Settings):
     ledger_path = Below("ledger.jsonl")
     vault_path = Below("vault.bin")
     keys_folder = Below("keys")
+    approvals_folder = Below("approvals")  # who signed what, of all kinds of plans
     plans_folder = Below("plans")
     closed_folder = Below("plans", "closed")  # plans that ended: the terms, without the people
     few_shot_folder = Below("few-shot")  # approved few-shot plans
@@ -125,6 +128,11 @@ class RegulatorConfig(_Settings):
         for name, labels in groups.items():
             check_groups(name, labels)
         return groups
+
+    @field_validator("officers")
+    @classmethod
+    def _officers_differ(cls, officers: dict[str, Officer]) -> dict[str, Officer]:
+        return distinct_officers(officers)
 
     @classmethod
     def load(cls, path: Path) -> RegulatorConfig:

@@ -6,6 +6,7 @@ that was tightened after an approval takes effect when the daemon next starts.
 | rule | checked on |
 |---|---|
 | who may ask, δ, inspection and auditor | the plan |
+| how many officers sign an approval | the approval (plans/sign_off.py) |
 | strategies, notions | the plan, and what each query declares itself to be for |
 | ε per run | the plan's reservation |
 | ε over all runs, by cohort | the plan's reservation, with everything else set aside |
@@ -67,6 +68,7 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    approving_officers: Literal[1, 2] = 1
     companies: tuple[Fingerprint, ...] = ()
     strategies: tuple[str, ...] = ()
     notions: tuple[str, ...] = ()

@@ -24,33 +24,33 @@ def policy_text(
     declared = "\n".join(f"{_key(key)} = {_list(labels)}" for key, labels in groups.items())
     source = files("isonomy.regulator.config") / "templates" / "regulator.toml"
     return source.read_text(encoding="utf-8").format(
-        name=_quoted(name),
-        group=f"group = {_quoted(group)}"
+        name=toml_text(name),
+        group=f"group = {toml_text(group)}"
         if group
         else '# group = "isonomy"           # a group that the Flower node\'s user shares',
         witness=_list(witness_copies),
-        epsilon=_quoted(epsilon),
-        delta=_quoted(delta),
+        epsilon=toml_text(epsilon),
+        delta=toml_text(delta),
         groups=declared or '# sex = ["female", "male", "not stated"]',
         strategies=_list(STRATEGIES),
         notions=_list(NOTIONS),
-        per_run=_quoted(epsilon),
-        per_query=_quoted(epsilon),
-        unlock=f"unlock_file = {_quoted(unlock_file)}"
+        per_run=toml_text(epsilon),
+        per_query=toml_text(epsilon),
+        unlock=f"unlock_file = {toml_text(unlock_file)}"
         if unlock_file
         else '# unlock_file = "/run/credentials/vault"   # else the passphrase is asked for',
     )
 
 
-def _quoted(text: str) -> str:
+def toml_text(text: str) -> str:
     """A TOML basic string; JSON's escapes are a subset of TOML's."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _list(values: Sequence[str]) -> str:
-    return f"[{', '.join(map(_quoted, values))}]"
+    return f"[{', '.join(map(toml_text, values))}]"
 
 
 def _key(name: str) -> str:
     plain = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
-    return name if plain else _quoted(name)
+    return name if plain else toml_text(name)

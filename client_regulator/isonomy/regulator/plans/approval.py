@@ -99,10 +99,9 @@ def describe(config: RegulatorConfig, plan: Agreement, spent_units: int = 0) -> 
             f"about {plan.cohort_size:,} people, by {by}.",
             f"It sets ε = {_epsilon(plan):g} at δ = {plan.delta} aside for each of them, whether "
             f"{names} uses it or not.",
-            _shares(config, plan, spent_units),
         ]
     if isinstance(plan, Plan | FewShotPlan):
-        lines.append(_meaning(config, plan))
+        lines += [_shares(config, plan, spent_units), _meaning(config, plan)]
     lines.append("Compare these fingerprints, and the hash, by telephone before you approve:")
     return "\n".join([*lines, *(f"  {card.name}: {fingerprint(card)}" for card in plan.companies)])
 
@@ -112,7 +111,7 @@ def share_of_total(config: RegulatorConfig, plan: Plan | FewShotPlan) -> float:
     return round(100 * plan.held_units / config.ledger.cap_units, 1)
 
 
-def _shares(config: RegulatorConfig, plan: Plan, spent_units: int) -> str:
+def _shares(config: RegulatorConfig, plan: Plan | FewShotPlan, spent_units: int) -> str:
     """Return the budget before and after a plan, in shares that add up."""
     before, share = (
         round(100 * spent_units / config.ledger.cap_units, 1),
@@ -120,8 +119,9 @@ def _shares(config: RegulatorConfig, plan: Plan, spent_units: int) -> str:
     )
     unspent = round(100 - before - share, 1)
     after = f"{unspent:g} % are left" if unspent >= 0 else "that is more than there is"
+    whose = "a sample's" if isinstance(plan, FewShotPlan) else "a person's"
     return (
-        f"Of a person's whole budget (ε = {config.ledger.epsilon}) this plan takes {share:g} %; "
+        f"Of {whose} whole budget (ε = {config.ledger.epsilon}) this plan takes {share:g} %; "
         f"{before:g} % are set aside or spent already, for whoever has least left; {after}. Shares "
         "add up, ε does not: it grows more slowly than what is spent."
     )

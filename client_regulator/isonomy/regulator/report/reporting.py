@@ -27,6 +27,7 @@ from isonomy.common.report.schema import OfficerWord, ReportSettings, Statement
 from isonomy.common.report.sign import sign_report
 from isonomy.common.report.verify import ReportPaths
 from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.config.officers import acting_officer
 from isonomy.regulator.plans.plan_files import named_agreement
 from isonomy.regulator.report._page import render
 from isonomy.regulator.report.appendix import Appendix
@@ -96,6 +97,7 @@ def _build(config: RegulatorConfig, plan: ReportedPlan, words: Words) -> AnyRepo
         "created": int(time.time()),
         "software": f"isonomy {version('isonomy')}",
         "officer": words.officer,
+        "written_by": acting_officer(config.officers),
         "company": words.statement,
     }
     if isinstance(plan, FewShotPlan):

@@ -16,6 +16,7 @@ from isonomy.common.few_shot.rounds.desk import RoundDesk
 from isonomy.common.few_shot.rounds.sides import RegulatorSide
 from isonomy.regulator.plans.approval import check_few_shot, check_policy
 from isonomy.regulator.plans.plan_files import few_shot_approvals
+from isonomy.regulator.plans.sign_off import check_sign_off
 from isonomy.regulator.serving._office import Office
 from isonomy.regulator.vault.task_pools import TaskPool, open_pool
 
@@ -46,6 +47,7 @@ class FewShotDesks:
             self._desks.pop(plan_hash, None)
 
     def _open(self, plan: FewShotPlan) -> RoundDesk:
+        check_sign_off(self._config, plan)
         check_policy(self._config, plan)  # before the tasks are decrypted
         tasks = open_pool(self._config, self._office.vault, plan.pool)
         members = tasks.ids.member_hashes(self._office.member_key)

@@ -26,6 +26,7 @@ from isonomy.common.sums.noise_and_budget import Custodian, Limits
 from isonomy.common.sums.regulator_half import RegulatorHalf
 from isonomy.regulator.plans.approval import check_plan
 from isonomy.regulator.plans.plan_files import inspections_folder, keys_folder
+from isonomy.regulator.plans.sign_off import check_sign_off
 from isonomy.regulator.serving._office import Office
 from isonomy.regulator.serving.witness import vault_generation
 from isonomy.regulator.vault.attributes import load_table, rows_of
@@ -50,6 +51,7 @@ class PlanDesks:
                 people = self.people()
                 table = load_table(self._config, people, plan, cohort)
                 key = self._office.member_key
+                check_sign_off(self._config, plan)
                 check_plan(self._config, self._ledger, plan, cohort, people, key)
                 custodian = Custodian(
                     table,
@@ -65,12 +67,12 @@ class PlanDesks:
                 self._halves[plan_hash] = self._new_half(plan, custodian)
             return self._halves[plan_hash]
 
-    def close(self, plan_hash: bytes) -> None:
+    def close(self, plan_hash: bytes, officer: str) -> None:
         """Answer nothing more under this plan, and free what it did not spend."""
         with self._lock:
             self._halves.pop(plan_hash, None)
             if plan_hash in {plan.plan for plan in self._ledger.plans()}:
-                self._ledger.close_plan(plan_hash)
+                self._ledger.close_plan(plan_hash, officer=officer)
 
     def people(self) -> VaultTable:
         """Return the vault's content. It is decrypted again only if it has changed."""
@@ -85,7 +87,7 @@ class PlanDesks:
         with self._lock:
             self._table = None
 
-    def release_unknowns(self, plan_hash: bytes, millionths: int) -> None:
+    def release_unknowns(self, plan_hash: bytes, millionths: int, officer: str) -> None:
         """Release, with noise, how many of a plan's people have no value (for its report).
 
         `millionths` of the plan's budget go to each attribute, but for those of which everybody has
@@ -104,7 +106,8 @@ class PlanDesks:
         for name in names:
             codes = people.codes[name][rows]
             missing = int(np.count_nonzero(codes >= len(people.groups[name])))
-            release_unknowns(self._ledger, plan, root, name, missing, millionths / MILLION)
+            share = millionths / MILLION
+            release_unknowns(self._ledger, plan, root, name, missing, share, officer)
 
     def _limits(self, plan: Plan) -> Limits:
         """Return the check by which the policy rules each query of a plan."""

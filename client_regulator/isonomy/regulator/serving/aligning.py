@@ -18,6 +18,7 @@ from isonomy.common.people.cohort import Cohort
 from isonomy.common.session.connection import Session
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.approval import check_policy
+from isonomy.regulator.plans.sign_off import check_sign_off
 from isonomy.regulator.vault.vault import VaultTable
 
 
@@ -31,6 +32,7 @@ def attend(
 ) -> None:
     """Carry an alignment out and store its result."""
     with session:
+        check_sign_off(config, plan)
         check_policy(config, plan)  # it may have changed since the approval
         cohort = checked_ids(vault.ids, limit=plan.regulator_people)
         align(session, cohort, alignments(config))

@@ -24,6 +24,7 @@ from isonomy.common.keys.identity import Identity
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.config.officers import acting_officer
 from isonomy.regulator.plans.approval import check_policy
 from isonomy.regulator.plans.plan_files import (
     few_shot_approvals,
@@ -32,8 +33,9 @@ from isonomy.regulator.plans.plan_files import (
     rejection_path,
     was_closed,
 )
+from isonomy.regulator.plans.sign_off import SignOff, check_sign_off, sign_off_path, store
 from isonomy.regulator.serving.aligning import alignments
-from isonomy.regulator.serving.officer import ask, note, officer_name
+from isonomy.regulator.serving.officer import ask, note
 from isonomy.regulator.vault.sealed_file import shred
 from isonomy.regulator.vault.vault import Vault
 
@@ -44,12 +46,13 @@ MAX_REASON_CHARS = 1000
 def approve(
     config: RegulatorConfig,
     plan: Agreement,
+    record: SignOff,
     cohort: Cohort | None = None,
     open_vault: Callable[[], Vault] | None = None,
 ) -> None:
     """Store a plan of any kind as approved, and set its budget aside: both, or neither.
 
-    A run plan needs its `cohort`. An alignment costs no budget.
+    `record` says who signed for it. A run plan needs its `cohort`. An alignment costs no budget.
     """
     check_policy(config, plan)
     if isinstance(plan, Plan) and was_closed(config, plan):
@@ -61,24 +64,28 @@ def approve(
     keys = PartyKeys.load(config.keys_folder)
     if isinstance(plan, AlignmentPlan):
         alignments(config).approve(plan, keys)
-        return
-    if isinstance(plan, FewShotPlan):
+    elif isinstance(plan, FewShotPlan):
         few_shot_approvals(config).approve(plan, keys)
     elif isinstance(plan, Plan) and cohort is not None:
         Approvals(config.plans_folder).approve(plan, cohort, keys)
+    path = sign_off_path(config, plan.hash)
+    earlier = path.read_bytes() if path.exists() else None  # of a first officer
+    store(config, record)
     try:
-        ask(config, {"type": "reserve", "plan": plan.hash.hex()}, open_vault)
+        needed = None if isinstance(plan, AlignmentPlan) else open_vault
+        ask(config, {"type": "reserve", "plan": plan.hash.hex()}, needed)
     except IsonomyError:  # also a question for the passphrase that was left
         if not is_repeated:
             _remove_approval(config, plan)
+        if earlier is not None:
+            write_private(path, earlier)
         raise
-    if not is_repeated:
-        note(config, "approval", {"plan": plan.hash.hex()})
 
 
 def is_in_force(config: RegulatorConfig, plan: Agreement) -> bool:
     """Return whether a plan is approved, unchanged since, and has its budget: nothing is to do."""
     try:
+        check_sign_off(config, plan)
         match plan:
             case AlignmentPlan():
                 return alignments(config).approved(plan.hash)
@@ -86,7 +93,7 @@ def is_in_force(config: RegulatorConfig, plan: Agreement) -> bool:
                 few_shot_approvals(config).require(plan.hash)
             case _:
                 Approvals(config.plans_folder).require(plan.hash)
-    except ConfigError:
+    except IsonomyError:
         return False
     plans = ledger_state(config.ledger_path).plans()
     return any(entry.plan == plan.hash and entry.is_open for entry in plans)
@@ -115,17 +122,17 @@ def reject(config: RegulatorConfig, plan: Agreement, reason: str) -> Path:
     """Withdraw a plan and sign a refusal for the company. Returns the path of that record."""
     if len(reason) > MAX_REASON_CHARS or not reason.isprintable():
         raise DataError(f"a reason is one line of at most {MAX_REASON_CHARS:,} characters")
+    officer = acting_officer(config.officers)  # before anything changes
     withdraw(config, plan)
     now = int(time.time())
     record = {"schema": 1, "plan": plan.hash.hex(), "reason": reason, "time": now}
-    record |= {"officer": officer_name()}
+    record |= {"officer": officer}
     path = rejection_path(config, plan, now)
     private_folder(path.parent)
     signed = signed_record(config, REJECTION_DOMAIN, record)
     write_private(path, signed)
-    if config.ledger_path.exists():
-        digest = hashlib.sha256(signed).hexdigest()
-        note(config, "rejection", {"plan": plan.hash.hex(), "record_sha256": digest})
+    digest = hashlib.sha256(signed).hexdigest()
+    note(config, "rejection", {"plan": plan.hash.hex(), "record_sha256": digest})
     return path
 
 
@@ -154,6 +161,7 @@ def _remove_approval(config: RegulatorConfig, plan: Agreement) -> None:
     # The approval goes first: without it the daemon joins no session, even if the next line fails.
     stem = _folder(config, plan) / plan.hash.hex()
     stem.with_suffix(".json").unlink(missing_ok=True)
+    sign_off_path(config, plan.hash).unlink(missing_ok=True)
     if isinstance(plan, Plan):  # the people that an alignment found stay: plans are made about them
         shred(stem.with_suffix(".people"))
         for path in keys_folder(config, plan).glob("*"):

@@ -6,27 +6,25 @@ If no daemon runs, the command takes the ledger itself for as long as it needs i
 
 from __future__ import annotations
 
-import os
-import pwd
 from collections.abc import Callable, Iterator, Mapping
 
-from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.base.errors import IsonomyError
 from isonomy.common.base.exit_codes import code_of
 from isonomy.common.base.logs import logger
 from isonomy.common.node.bridge import DaemonAbsent, DaemonFailed, Message, call
 from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.config.officers import acting_officer
 from isonomy.regulator.vault.vault import Vault
-
-MAX_NAME_CHARS = 128
 
 
 def ask(
     config: RegulatorConfig, request: Message, open_vault: Callable[[], Vault] | None = None
 ) -> Message:
-    """Have a request done and return the reply.
+    """Have a request of the acting officer done and return the reply.
 
     `open_vault` is called only if no daemon runs that could do it.
     """
+    request = {**request, "officer": acting_officer(config.officers)}
     log = logger("officer", least="warning")
     try:
         log.debug("asks the daemon", request=request["type"])
@@ -42,22 +40,9 @@ def ask(
 
 
 def note(config: RegulatorConfig, kind: str, event: Mapping[str, str | int]) -> None:
-    """Write into the ledger what was done and which officer did it."""
-    event = {**event, "officer": officer_name()}
-    ask(config, {"type": "note", "kind": kind, "event": event})
-
-
-def officer_name() -> str:
-    """Return who acts, for records: $ISONOMY_OFFICER, else the name of the user account."""
-    name = os.environ.get("ISONOMY_OFFICER", "")
-    if not name:
-        try:
-            name = pwd.getpwuid(os.getuid()).pw_name
-        except KeyError:  # an account without a name, as in some containers
-            name = f"user {os.getuid()}"
-    if not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable():
-        raise ConfigError(f"ISONOMY_OFFICER is one line of at most {MAX_NAME_CHARS} characters")
-    return name
+    """Write into the ledger, if there is one, what was done and which officer did it."""
+    if config.ledger_path.exists():
+        ask(config, {"type": "note", "kind": kind, "event": dict(event)})
 
 
 def daemon_status(config: RegulatorConfig) -> Message | None:

@@ -13,6 +13,7 @@ from isonomy.common.ledger.state import PlanSummary
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.plan_files import known_terms, rejections
+from isonomy.regulator.plans.sign_off import incomplete
 from isonomy.regulator.serving.officer import daemon_status
 from isonomy.regulator.vault.vault import Vault
 
@@ -35,6 +36,10 @@ def read_status(config: RegulatorConfig) -> dict[str, Any]:
         "delta": config.ledger.delta,
         "daemon": daemon_status(config),
         "plans": plans,
+        "waiting": [
+            {"plan": record.plan.hex(), "officers": [each.name for each in record.officers]}
+            for record in incomplete(config)
+        ],
         "rejections": [
             {name: record[name] for name in ("plan", "reason", "time", "officer")}
             for record in rejections(config)

@@ -3,7 +3,7 @@
 | | in the restored home |
 |---|---|
 | plans, closed plans, deletions | the backup's and the home's; a plan that ended since is ended |
-| approvals of alignments | the home's only: one that was withdrawn does not come back |
+| approvals of alignments, officers' signatures | the home's only: what was withdrawn stays so |
 | lists of alignments | the backup's and the home's, if everybody in them is enrolled |
 | approvals of few-shot plans, tasks | the backup's, if the home has them too: else they ended |
 | state of sessions | the home's, if its ledger is the newer one; else the backup's |
@@ -38,7 +38,9 @@ def stay_forgotten(
         if old is not None:
             _plans(old, new)
             _state(old, new, from_home=newer == "home")
-            _alignments(old, new)
+            _kept_by_home(old.alignments_folder, new.alignments_folder)
+            if old.approvals_folder.is_dir():
+                _kept_by_home(old.approvals_folder, new.approvals_folder)
             _few_shot(old, new, vault)
     except OSError as error:
         raise StorageError(f"cannot read {error.filename}: {error.strerror}") from None
@@ -72,8 +74,7 @@ def _state(old: RegulatorConfig, new: RegulatorConfig, *, from_home: bool) -> No
             shred_folder(state)
 
 
-def _alignments(old: RegulatorConfig, new: RegulatorConfig) -> None:
-    source, target = old.alignments_folder, new.alignments_folder
+def _kept_by_home(source: Path, target: Path) -> None:
     for approval in target.glob("*.json"):
         if not (source / approval.name).exists():
             approval.unlink()

@@ -22,6 +22,7 @@ from isonomy.common.base.private_files import create_private, open_file, private
 from isonomy.common.ledger.ledger import replay_lines
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultTampered
+from isonomy.regulator.config.officers import acting_officer
 from isonomy.regulator.vault.sealed_file import Header, open_sealed, write_sealed
 from isonomy.regulator.vault.unlock import Secret
 from isonomy.regulator.vault.vault import Vault
@@ -45,6 +46,7 @@ class Backup:
 
 def make_backup(config: RegulatorConfig, file: Path, secret: Secret) -> Backup:
     """Write the home into one new file. Returns what is in it."""
+    acting_officer(config.officers)
     vault = Vault(config.vault_path, secret)
     with vault.locked():
         vault.read()  # a backup that nobody can open would be worse than none
@@ -113,7 +115,8 @@ def backups_made(config: RegulatorConfig) -> list[str]:
 
 
 def _list_backup(config: RegulatorConfig, file: Path, file_id: str, now: int) -> None:
-    line = json.dumps({"time": now, "file": str(file), "id": file_id}) + "\n"
+    record = {"time": now, "file": str(file), "id": file_id}
+    line = json.dumps({**record, "officer": acting_officer(config.officers)}) + "\n"
     fd = open_file(config.home / LIST_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         os.write(fd, line.encode())

@@ -33,6 +33,7 @@ from isonomy.common.node.bridge_server import MAX_PATH_BYTES
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.approval import check_cohorts, refusals
 from isonomy.regulator.plans.plan_files import few_shot_approvals, ledger_state
+from isonomy.regulator.plans.sign_off import check_sign_off
 from isonomy.regulator.serving.officer import daemon_status
 from isonomy.regulator.serving.witness import known_witnesses, vault_generation
 from isonomy.regulator.upkeep.forget import unfinished
@@ -244,6 +245,10 @@ def _policy(config: RegulatorConfig) -> Findings:
     if float(config.ledger.epsilon) > 10:
         text = f"a total of ε = {config.ledger.epsilon} protects little"
         yield _warn(text, "totals of 1 to 3 are usual")
+    signing = [o for o in config.officers.values() if o.key and not o.revoked]
+    if policy.approving_officers > max(len(signing), 1):
+        text = f"two officers must approve a plan, and {len(signing)} of them can sign"
+        yield _fail(text, "isonomy-regulator officer-key FILE; its lines go into regulator.toml")
     yield _ok(f"ε = {config.ledger.epsilon}, δ = {config.ledger.delta}")
 
 
@@ -266,12 +271,16 @@ def _plans(config: RegulatorConfig) -> Findings:
     card = PartyKeys.load(config.keys_folder).card()
     for plan in plans:
         broken = refusals(config, plan)
+        try:
+            check_sign_off(config, plan)
+        except IsonomyError as error:
+            broken.append(str(error))
         if plan.regulator != card:
             broken.append("it names an older identity of this regulator")
         if broken:
             short = plan.hash.hex()[:12]
             text = f"{plan.word} {short}… cannot be answered any more: {'; '.join(broken)}"
-            yield _fail(text, f"isonomy-regulator reject {short}")
+            yield _fail(text, f"isonomy-regulator reject {short}, or approve it again")
         if isinstance(plan, Plan):
             yield from _inspections(config, plan)
     yield _ok(f"{len(plans)} approved")

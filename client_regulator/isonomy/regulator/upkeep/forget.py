@@ -40,8 +40,9 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.people.cohort import Cohort, id_key
 from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.config.officers import acting_officer
 from isonomy.regulator.serving.approving import signed_record, withdraw
-from isonomy.regulator.serving.officer import note, officer_name
+from isonomy.regulator.serving.officer import note
 from isonomy.regulator.upkeep._remains import shred_ended, shred_folder, shred_halves, shred_lists
 from isonomy.regulator.upkeep.backup import backups_made
 from isonomy.regulator.vault.member_key import member_key
@@ -138,6 +139,7 @@ def _end(config: RegulatorConfig, plan: Plan) -> None:
 
 
 def _begin(config: RegulatorConfig, target: str, people: int, plans: Iterable[str]) -> Pending:
+    acting_officer(config.officers)  # who may not act begins nothing
     earlier = _pending(config, target)
     closed = earlier.plans_closed if earlier else ()  # by the attempt that was cut short
     plans_closed = tuple(dict.fromkeys([*closed, *plans]))
@@ -164,7 +166,7 @@ def _record(config: RegulatorConfig, pending: Pending, what: dict[str, str]) -> 
         "schema": 1,
         "kind": "deletion",
         "by": config.name,
-        "officer": officer_name(),
+        "officer": acting_officer(config.officers),
         **pending.model_dump(mode="json"),
         **what,
         "backups_made_before": backups,
@@ -175,8 +177,7 @@ def _record(config: RegulatorConfig, pending: Pending, what: dict[str, str]) -> 
     digest = hashlib.sha256(raw).hexdigest()
     path = config.deletions_folder / f"{stamp}-{digest[:8]}.json"
     write_private(path, raw)
-    if config.ledger_path.exists():
-        note(config, "deletion", {"target": pending.target, "record_sha256": digest})
+    note(config, "deletion", {"target": pending.target, "record_sha256": digest})
     _note_path(config, pending.target).unlink(missing_ok=True)
     return DeletionResult(
         pending.target, pending.people, pending.plans_closed, path, tuple(backups)

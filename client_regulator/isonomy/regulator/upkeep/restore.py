@@ -31,9 +31,10 @@ from isonomy.common.base.private_files import fsync_folder
 from isonomy.common.ledger.ledger import Ledger, read_ledger
 from isonomy.regulator.config.config import FILE_NAME, RegulatorConfig
 from isonomy.regulator.config.faults import RollbackRefused
+from isonomy.regulator.config.officers import acting_officer
 from isonomy.regulator.plans.plan_files import known_terms
 from isonomy.regulator.serving.approving import file_away
-from isonomy.regulator.serving.officer import daemon_status, note
+from isonomy.regulator.serving.officer import ask, daemon_status
 from isonomy.regulator.serving.witness import (
     Witness,
     check_vault,
@@ -83,6 +84,7 @@ def restore(
     try:
         file_id = unpack(file, staging, secret)  # (1)
         new = RegulatorConfig.load(staging)
+        officer = acting_officer(new.officers)
         ledger_from = _choose_ledger(old, new)  # (1), (2)
         trusted = _trusted_witnesses(old, new, home, witnesses)
         chain = _read(new.ledger_path) if new.ledger_path.exists() else _Chain()
@@ -94,14 +96,15 @@ def restore(
         for witness in trusted:
             check_vault(new, witness)
         stay_forgotten(old, new, Vault(new.vault_path, secret), newer=ledger_from)  # (5)
-        plans_spent = 0 if is_newest else _spend_open_plans(new)  # (3a)
+        plans_spent = 0 if is_newest else _spend_open_plans(new, officer)  # (3a)
         (new.home / "run").mkdir(exist_ok=True)
         before = _swap(staging, home)
     finally:
         shred_folder(staging)  # after a failure it still holds keys and lists in plain text
     config = RegulatorConfig.load(home)
     if config.ledger_path.exists() or not is_newest:
-        note(config, RESTORE, {"backup": file_id, "newest": int(is_newest)})
+        event = {"backup": file_id, "newest": int(is_newest)}
+        ask(config, {"type": "note", "kind": RESTORE, "event": event})
     return Restored(home, chain.records, ledger_from, vault_from, before, plans_spent)
 
 
@@ -181,14 +184,14 @@ def _check_heads(chain: _Chain, heads: Sequence[bytes], witnesses: Sequence[Witn
         )
 
 
-def _spend_open_plans(new: RegulatorConfig) -> int:
+def _spend_open_plans(new: RegulatorConfig, officer: str) -> int:
     """Close every open plan, all that was set aside for it spent. Returns how many there were."""
     if not new.ledger_path.exists():
         return 0
     with Ledger.open(new.ledger_path) as ledger:
         plans = [plan.plan for plan in ledger.plans() if plan.is_open]
         for plan in plans:
-            ledger.close_plan(plan, in_full=True)
+            ledger.close_plan(plan, in_full=True, officer=officer)
     for terms in filter(None, (known_terms(new, plan) for plan in plans)):
         file_away(new, terms)
     return len(plans)

@@ -27,7 +27,8 @@ from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.keys.rotation import Rotation
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.serving.officer import ask, daemon_status, note
+from isonomy.regulator.config.officers import acting_officer
+from isonomy.regulator.serving.officer import daemon_status, note
 from isonomy.regulator.vault.member_key import FILE_NAME as MEMBER_KEY
 from isonomy.regulator.vault.sealed_file import shred
 from isonomy.regulator.vault.task_pools import finish_pools, seal_pools_anew
@@ -54,6 +55,7 @@ def rotate_identity(config: RegulatorConfig) -> Rotated:
     if daemon_status(config) is not None:
         raise ConfigError("the daemon holds the old keys in memory; stop it first")
     finish_rotation(config)
+    officer = acting_officer(config.officers)
     if config.ledger_path.exists():
         open_plans = [plan for plan in verify_ledger(config.ledger_path).plans() if plan.is_open]
         if open_plans:
@@ -71,12 +73,11 @@ def rotate_identity(config: RegulatorConfig) -> Rotated:
         shutil.copytree(config.keys_folder / "rotations", records)
     records.mkdir(exist_ok=True, mode=0o700)
     name = f"{fingerprint(old.card()).replace(' ', '')}.json"
-    write_private(records / name, Rotation.between(old, new).to_json())
+    write_private(records / name, Rotation.between(old, new, officer).to_json())
     _sync(new_folder)
     config.keys_folder.rename(config.home / _OLD)
     finish_rotation(config)
-    if config.ledger_path.exists():
-        note(config, "rotation", {"old": old.card().ed25519, "new": new.card().ed25519})
+    note(config, "rotation", {"old": old.card().ed25519, "new": new.card().ed25519})
     keys = config.keys_folder
     return Rotated(fingerprint(new.card()), keys / "card.json", keys / "rotations" / name)
 
@@ -108,13 +109,13 @@ def _sync(folder: Path) -> None:
 
 def rotate_vault(config: RegulatorConfig, vault: Vault, unlock_file: Path | None) -> None:
     """Give the vault, and the tasks beside it, another passphrase or key file."""
+    acting_officer(config.officers)  # who may not act changes nothing
     with vault.locked():
         secret = new_secret(unlock_file)
         seal_pools_anew(config, vault, secret)
         vault.reseal(secret)
         finish_pools(config, secret)
-    if config.ledger_path.exists():
-        ask(config, {"type": "witness"})
+    note(config, "vault-secret", {})
 
 
 def request_certificate(config: RegulatorConfig) -> Path:
@@ -133,6 +134,7 @@ def install_certificate(config: RegulatorConfig, certificate: Path, authority: P
 
     Raises before anything changes.
     """
+    acting_officer(config.officers)
     folder = config.home / "tls.next"
     waiting = folder / "tls.key"
     key = waiting if waiting.exists() else config.tls.key
@@ -148,5 +150,6 @@ def install_certificate(config: RegulatorConfig, certificate: Path, authority: P
         shred(waiting)
         shutil.rmtree(folder, ignore_errors=True)
         fsync_folder(folder)
-    ends = x509.load_pem_x509_certificate(pem).not_valid_after_utc
-    return f"{ends:%Y-%m-%d}"
+    until = f"{x509.load_pem_x509_certificate(pem).not_valid_after_utc:%Y-%m-%d}"
+    note(config, "certificate", {"until": until})
+    return until

@@ -35,6 +35,20 @@ LOG_N_PASSPHRASE, LOG_N_KEY_FILE = 17, 10
 
 
 @dataclass(frozen=True)
+class Lock:
+    """What a secret opens, and how its file is named: by an option, or in another way also."""
+
+    name: str
+    option: str
+    also: str = ""
+
+
+VAULT = Lock(
+    "the vault", "--unlock-file", ", or as unlock_file in the [vault] table of regulator.toml"
+)
+
+
+@dataclass(frozen=True)
 class Derivation:
     """How a secret becomes a key."""
 
@@ -85,28 +99,28 @@ class Secret:
         return self._keys[derivation]
 
 
-def read_secret(unlock_file: Path | None) -> Secret:
-    """Return the secret of an existing vault: from the file, else from a prompt."""
+def read_secret(unlock_file: Path | None, of: Lock = VAULT) -> Secret:
+    """Return the secret of what exists: from the file, else from a prompt."""
     if unlock_file is not None:
         return secret_from_file(unlock_file)
     if not sys.stdin.isatty():
         raise VaultLocked(
-            "the vault's passphrase is needed and there is no terminal to ask at; name a file with "
-            "--unlock-file, or as unlock_file in the [vault] table of regulator.toml"
+            f"the passphrase of {of.name} is needed and there is no terminal to ask at; name a "
+            f"file with {of.option}{of.also}"
         )
-    return Secret(_prompt("Passphrase of the vault").encode())
+    return Secret(_prompt(f"Passphrase of {of.name}").encode())
 
 
-def new_secret(unlock_file: Path | None) -> Secret:
-    """Return the secret of a new vault: the file's content, a new key file or a passphrase."""
+def new_secret(unlock_file: Path | None, of: Lock = VAULT) -> Secret:
+    """Return the secret of something new: a file's content, a new key file or a passphrase."""
     if unlock_file is None:
         if not sys.stdin.isatty():
             raise VaultLocked(
-                "a new vault needs a passphrase and there is no terminal to ask at; name a file "
-                "with --unlock-file (it is made if it does not exist)"
+                f"{of.name} needs a passphrase and there is no terminal to ask at; name a file "
+                f"with {of.option} (it is made if it does not exist)"
             )
         passphrase = _prompt(
-            f"New passphrase for the vault ({MIN_PASSPHRASE_CHARS} characters or more)",
+            f"New passphrase for {of.name} ({MIN_PASSPHRASE_CHARS} characters or more)",
             confirm=True,
         )
         if len(passphrase) < MIN_PASSPHRASE_CHARS:

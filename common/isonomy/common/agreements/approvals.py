@@ -19,7 +19,7 @@ from isonomy.common.base.documents import read_bounded
 from isonomy.common.base.errors import ConfigError, DataError, VerificationError
 from isonomy.common.base.private_files import private_folder, write_private, write_whole
 from isonomy.common.keys.identity import verify_signature
-from isonomy.common.keys.party import PartyKeys
+from isonomy.common.keys.party import Card, PartyKeys
 from isonomy.common.people.cohort import Cohort
 
 MAX_PEOPLE_BYTES = 1 << 30
@@ -130,27 +130,38 @@ def sign_agreement(agreement: Agreement, file: Path, keys: PartyKeys) -> Path:
     return path
 
 
-def signers(agreement: Agreement, file: Path) -> list[str]:
-    """List the companies whose signature of exactly this agreement lies beside its file.
+def company_signatures(agreement: Agreement, file: Path) -> dict[str, str]:
+    """Return each company's signature of exactly this agreement, from the files beside it.
 
-    VerificationError for a signature of anything else: the file was changed after it was signed.
+    VerificationError if one is missing, or is of anything else: then nobody may approve it.
     """
-    names = []
+    signatures = {}
     for card in agreement.companies:
         path = signature_path(file, card.name)
-        if path.exists():
-            text = read_bounded(path, MAX_SIGNATURE_BYTES).decode("ascii", "replace")
-            is_hex = re.fullmatch("[0-9a-f]{128}", text) is not None
-            try:
-                signature = bytes.fromhex(text) if is_hex else b""
-                verify_signature(card.signing_key, SIGNATURE_DOMAIN, agreement.hash, signature)
-            except VerificationError:
-                raise VerificationError(
-                    f"{path} is no signature of {card.name} over this {agreement.word}: it was "
-                    "changed after it was signed, or the signature belongs to another one"
-                ) from None
-            names.append(card.name)
-    return names
+        if not path.exists():
+            raise VerificationError(
+                f"{card.name} has not signed this {agreement.word}: there is no {path}. Ask "
+                f"{card.name} to run `isonomy-company approve {file.name}` and to send the "
+                f"signature {path.name} with the {agreement.word}. Nothing was approved"
+            )
+        text = read_bounded(path, MAX_SIGNATURE_BYTES).decode("ascii", "replace")
+        try:
+            check_signature(agreement, card, text)
+        except VerificationError:
+            raise VerificationError(
+                f"{path} is not {card.name}'s signature of this {agreement.word}: the file was "
+                "changed after it was signed, or the signature belongs to another one. Ask "
+                f"{card.name} for both files again. Nothing was approved"
+            ) from None
+        signatures[card.name] = text
+    return signatures
+
+
+def check_signature(agreement: Agreement, card: Card, text: str) -> None:
+    """Raise VerificationError unless the text is this company's signature of the agreement."""
+    is_hex = re.fullmatch("[0-9a-f]{128}", text) is not None
+    signature = bytes.fromhex(text) if is_hex else b""
+    verify_signature(card.signing_key, SIGNATURE_DOMAIN, agreement.hash, signature)
 
 
 def check_promises(plan: Plan) -> None:

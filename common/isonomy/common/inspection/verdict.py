@@ -72,15 +72,16 @@ class InspectionFolder:
         sealed.save(path)
         return path
 
-    def take(self, verdict: Verdict, ledger: Ledger) -> None:
+    def take(self, verdict: Verdict, ledger: Ledger, officer: str = "") -> None:
         """Store a verdict that the plan's auditor signed; VerificationError for any other.
 
         In the ledger first: the file is evidence, and losing it must not revive a plan. A verdict
         about a request that was neither demanded nor answered is a VerificationError, too.
+        `officer`: who brought it.
         """
         verdict.check(self._plan)
         ledger.note_inspection(
-            self._plan.hash, verdict.query_id, verdict.request_hash, verdict.step
+            self._plan.hash, verdict.query_id, verdict.request_hash, verdict.step, officer
         )
         private_folder(self._folder)
         name = file_name(verdict.query_id, verdict.request_hash, "verdict")

@@ -1,6 +1,6 @@
 """The record of a new identity: whoever trusts one of the two cards can follow to the other.
 
-    {"schema_version", "old": card, "new": card, "time"}  signed by both identities
+    {"schema_version", "old": card, "new": card, "time", "officer"}  signed by both identities
 
 The old private keys are destroyed with the rotation, so what they signed before it stays valid.
 """
@@ -32,16 +32,18 @@ class Rotation(Document):
     old: Card
     new: Card
     time: int = Field(ge=0)
+    officer: str = Field(max_length=128)  # who replaced the identity
     signature_old: Signature
     signature_new: Signature
 
     @classmethod
-    def between(cls, old: PartyKeys, new: PartyKeys) -> Rotation:
+    def between(cls, old: PartyKeys, new: PartyKeys, officer: str) -> Rotation:
         """Return the record, signed by both."""
         record = cls(
             old=old.card(),
             new=new.card(),
             time=int(time.time()),
+            officer=officer,
             signature_old="",
             signature_new="",
         )

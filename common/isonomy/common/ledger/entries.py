@@ -55,8 +55,9 @@ def _entry(sealed: Sealed, state: LedgerState) -> LedgerEntry | None:
         case Reserve(plan, root, units):
             remaining = state.remaining_units(plan, root)
             return LedgerEntry(*at, plan, "", state.members(root), units, 0, remaining)
-        case ClosePlan(plan):
-            return LedgerEntry(*at, plan, spent_units=state.spent_units(plan))
+        case ClosePlan(plan, _, officer):
+            spent = state.spent_units(plan)
+            return LedgerEntry(*at, plan, spent_units=spent, event=_by(officer))
         case Debit() as debit:
             return LedgerEntry(
                 *at,
@@ -68,8 +69,12 @@ def _entry(sealed: Sealed, state: LedgerState) -> LedgerEntry | None:
                 left_units=state.remaining_units(debit.plan, debit.root),
                 event=debit.event,
             )
-        case Inspection(plan, query_id, _, step):
-            return LedgerEntry(*at, plan, query_id, event={"step": step})
+        case Inspection(plan, query_id, _, step, officer):
+            return LedgerEntry(*at, plan, query_id, event={"step": step, **_by(officer)})
         case Note(kind, event):
             return LedgerEntry(*at, event={"kind": kind, **event})
     return None
+
+
+def _by(officer: str) -> dict[str, str | int]:
+    return {"officer": officer} if officer else {}

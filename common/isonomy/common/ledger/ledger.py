@@ -108,6 +108,7 @@ class Ledger:
     person_units = _locked(LedgerState.person_units)
     held_units = _locked(LedgerState.held_units)
     plans = _locked(LedgerState.plans)
+    approval = _locked(LedgerState.approval)
 
     def __init__(self, path: Path, fd: int, state: LedgerState, size: int) -> None:
         """Use `create` or `open`."""
@@ -264,12 +265,12 @@ class Ledger:
         """
         self._append(Reserve(plan, root, units, individual))
 
-    def close_plan(self, plan: bytes, *, in_full: bool = False) -> None:
+    def close_plan(self, plan: bytes, *, in_full: bool = False, officer: str = "") -> None:
         """Close a plan: what each person did not spend under it is free for other plans.
 
         `in_full`: nothing becomes free, as if everybody had spent all of it.
         """
-        self._append(ClosePlan(plan, in_full))
+        self._append(ClosePlan(plan, in_full, officer))
 
     def note(self, kind: str, event: Mapping[str, str | int]) -> None:
         """Write down something that costs nothing."""
@@ -280,14 +281,14 @@ class Ledger:
         with self._mutex:
             self._now(self._ready().time)
 
-    def accept_clock(self) -> None:
-        """Go on under a clock that stands before the last record: the owner's word, written down.
+    def accept_clock(self, officer: str) -> None:
+        """Go on under a clock that stands before the last record: an officer's word, written down.
 
         For the case that the clock was wrong *then*. The note says by how much it went back.
         """
         with self._mutex:
             before, now = self.last_time, int(time.time())
-            self._append(Note("clock", {"last": before}), now=now)
+            self._append(Note("clock", {"last": before, "officer": officer}), now=now)
 
     def debit(
         self,
@@ -315,9 +316,11 @@ class Ledger:
             raise StorageError("the debit was written but cannot be found")
         return record
 
-    def note_inspection(self, plan: bytes, query_id: str, request_hash: bytes, step: str) -> None:
+    def note_inspection(
+        self, plan: bytes, query_id: str, request_hash: bytes, step: str, officer: str = ""
+    ) -> None:
         """Write a step of an inspection; on disk when this returns. The last step again: no-op."""
-        self._append(Inspection(plan, query_id, request_hash, step))
+        self._append(Inspection(plan, query_id, request_hash, step, officer))
 
     def _append(self, body: Body, *, now: int | None = None) -> None:
         """Check, write, fsync, and only then believe. A record that is there already is a no-op."""

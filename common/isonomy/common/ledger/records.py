@@ -72,6 +72,8 @@ class _Record:
                 type(value) is not str or not 1 <= len(value) <= MAX_QUERY_ID_CHARS
             ):
                 raise ConfigError(f"a query id is text of 1 to {MAX_QUERY_ID_CHARS} characters")
+            if name == "officer" and type(value) is not str:
+                raise ConfigError("an officer's name is text")
             if name == "adjacency" and value not in ADJACENCIES:
                 raise ConfigError(f"adjacency must be one of {', '.join(ADJACENCIES)}")
             if name == "answer" and (type(value) is not bytes or not value):  # (9) answer present
@@ -176,11 +178,13 @@ class ClosePlan(_Record):
     """A plan was closed: no more debits. What it did not spend is free again, unless `in_full`.
 
     `in_full`: all that was set aside counts as spent, because nobody knows what was (a restore).
+    `officer`: who closed it.
     """
 
     TYPE: ClassVar[str] = "close"
     plan: bytes
     in_full: bool = False
+    officer: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -217,13 +221,17 @@ class DebitRecord(Debit):
 
 @dataclass(frozen=True)
 class Inspection(_Record):
-    """One step in the inspection of a request: on disk before anybody hears of it."""
+    """One step in the inspection of a request: on disk before anybody hears of it.
+
+    `officer`: who brought an auditor's verdict; empty where the regulator's daemon acted alone.
+    """
 
     TYPE: ClassVar[str] = "inspection"
     plan: bytes
     query_id: str
     request_hash: bytes
     step: str
+    officer: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -233,7 +241,10 @@ class Inspection(_Record):
 
 @dataclass(frozen=True)
 class Note(_Record):
-    """Something that happened and costs nothing: a deletion, a rotation, a clock set back."""
+    """An act that costs nothing: an approval, a deletion, a rotation, a clock set back.
+
+    `event` names the officer who acted.
+    """
 
     TYPE: ClassVar[str] = "note"
     kind: str

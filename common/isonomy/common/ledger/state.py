@@ -58,8 +58,10 @@ from isonomy.common.ledger.records import (
     ClosePlan,
     Debit,
     DebitRecord,
+    Event,
     Inspection,
     Key,
+    Note,
     Open,
     PeopleList,
     Reserve,
@@ -118,6 +120,7 @@ class LedgerState:
         self._plans: dict[bytes, _Plan] = {}
         self._debits: dict[str, DebitRecord] = {}
         self._inspections = InspectionSteps()
+        self._approvals: dict[str, Event] = {}  # the last one of each plan, by its hash in digits
 
     # ---- records, in order -------------------------------------------------------------------
 
@@ -228,6 +231,8 @@ class LedgerState:
                 )
             case Inspection() as step:
                 self._inspections.apply(step)
+            case Note("approval", event):
+                self._approvals[str(event.get("plan"))] = event
         self.records += 1
         self.time = sealed.time
         self.head = sealed.hash
@@ -311,6 +316,10 @@ class LedgerState:
     def inspections(self, plan: bytes) -> tuple[Inspection, ...]:
         """List a plan's inspected requests by time of demand, each with its last step."""
         return self._inspections.of_plan(plan)
+
+    def approval(self, plan: bytes) -> Event:
+        """Return who approved a plan last, as it was noted; empty if nobody was."""
+        return dict(self._approvals.get(plan.hex(), {}))
 
     def members(self, root: bytes) -> int:
         """Count the people of a root."""

@@ -63,11 +63,17 @@ def released_attribute(debit: Debit | DebitRecord) -> str | None:
 
 
 def release_unknowns(
-    ledger: Ledger, plan: Plan, root: bytes, attribute: str, missing: int, share: float
+    ledger: Ledger,
+    plan: Plan,
+    root: bytes,
+    attribute: str,
+    missing: int,
+    share: float,
+    officer: str = "",
 ) -> DebitRecord:
     """Release the number of people of the plan without a value, for a share of the plan's budget.
 
-    `missing` is private; what may leave is the returned record's answer.
+    `missing` is private; what may leave is the returned record's answer. `officer`: who asked.
     """
     if plan.individual_filter:
         raise ConfigError(
@@ -106,6 +112,7 @@ def release_unknowns(
             "declaration": Declaration(Unknowns(attribute)).to_text(),
             "norm": "1.0",
             "weights": "",
+            "officer": officer,
         },
         answer=value.to_bytes(8, "little", signed=True),
     )

@@ -67,6 +67,8 @@ class FewShotReport(Document):
     ledger: LedgerPoint
     company: Statement | None
     officer: OfficerWord
+    written_by: str  # the officer who had this report written
+    approved_by: tuple[str, ...]  # the plan's approving officers, by the ledger
     deletions: tuple[Deletion, ...]
 
 
@@ -92,6 +94,7 @@ def build_few_shot_report(
     created: int,
     software: str,
     officer: OfficerWord,
+    written_by: str = "",
     company: Statement | None = None,
 ) -> FewShotReport:
     """The whole report, without its HTML's hash. A pure function of its arguments."""
@@ -103,6 +106,8 @@ def build_few_shot_report(
         ledger=ledger_point(history),
         company=company,
         officer=officer,
+        written_by=written_by,
+        approved_by=history.approved_by,
         deletions=deletions_of(plan, history),
     )
 

@@ -27,6 +27,7 @@ class PlanHistory:
     answers: tuple[DebitRecord, ...]
     inspections: tuple[Inspection, ...]
     notes: tuple[tuple[int, Note], ...]
+    approved_by: tuple[str, ...]  # the officers
 
 
 def plan_history(path: Path, plan: bytes, *, until: bytes | None = None) -> PlanHistory:
@@ -73,4 +74,11 @@ def _history(
         answers=tuple(state.debits_of(plan)),
         inspections=state.inspections(plan),
         notes=tuple(notes),
+        approved_by=_officers(state, plan),
     )
+
+
+def _officers(state: LedgerState, plan: bytes) -> tuple[str, ...]:
+    event = state.approval(plan)
+    names = (event.get(name) for name in ("officer", "second_officer"))
+    return tuple(str(name) for name in names if name)

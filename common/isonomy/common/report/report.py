@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.plan import Plan
@@ -18,7 +19,7 @@ from isonomy.common.base.errors import ConfigError, VerificationError
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.privacy.accounting import epsilon_of
-from isonomy.common.privacy.declarations import Audit
+from isonomy.common.privacy.declarations import Audit, Unknowns
 from isonomy.common.report._tables import audit_of, unknowns_of
 from isonomy.common.report.audit_unknowns import declaration_of
 from isonomy.common.report.from_ledger import PlanHistory
@@ -46,6 +47,7 @@ def build_report(
     created: int,
     software: str,
     officer: OfficerWord,
+    written_by: str = "",
     settings: ReportSettings | None = None,
     company: Statement | None = None,
     totals: Mapping[str, Sequence[int]] | None = None,
@@ -78,6 +80,8 @@ def build_report(
         unknowns=tuple(share for share in unknowns if share is not None),
         company=company,
         officer=officer,
+        written_by=written_by,
+        approved_by=history.approved_by,
         deletions=deletions_of(plan, history),
     )
 
@@ -91,16 +95,17 @@ def ledger_point(history: PlanHistory) -> LedgerPoint:
 
 def privacy_of(plan: Plan, history: PlanHistory) -> Privacy:
     """What was spent, and on which questions."""
-    lines: dict[tuple[str, ...], list[DebitRecord]] = {}
+    lines: dict[tuple[Any, ...], list[DebitRecord]] = {}
     for debit in history.answers:
         event, declaration = debit.event, declaration_of(debit)
         strategy = "audit" if isinstance(declaration.content, Audit) else declaration.strategy
         names = (str(event[name]) for name in ("purpose", "kind", "attributes"))
-        key = (*names, strategy, declaration.notion)
-        if key not in lines and len(lines) >= MAX_LINES - 1:
-            key = ("other purposes", "", "", "", "")
+        asked_by = "regulator" if isinstance(declaration.content, Unknowns) else "company"
+        key = (*names, strategy, declaration.notion, asked_by)
+        if key not in lines and len(lines) >= MAX_LINES - 2:
+            key = ("other purposes", "", "", "", "", asked_by)
         lines.setdefault(key, []).append(debit)
-    fields = ("purpose", "kind", "attributes", "strategy", "notion")
+    fields = ("purpose", "kind", "attributes", "strategy", "notion", "asked_by")
     questions = tuple(
         Questions(
             **dict(zip(fields, key, strict=True)),

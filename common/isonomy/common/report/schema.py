@@ -51,6 +51,7 @@ class Questions(_Part):
     purpose: str
     kind: str
     attributes: str
+    asked_by: Literal["company", "regulator"]
     strategy: str  # as the company declared them, within what plan and policy allow
     notion: str
     queries: Whole
@@ -212,6 +213,8 @@ class ReportFile(Document):
     unknowns: tuple[Unknowns, ...]
     company: Statement | None
     officer: OfficerWord
+    written_by: str  # the officer who had this report written
+    approved_by: tuple[str, ...]  # the plan's approving officers, by the ledger
     deletions: tuple[Deletion, ...]
 
 

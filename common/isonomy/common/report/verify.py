@@ -262,14 +262,15 @@ def _differences(report: AnyReport, history: PlanHistory) -> list[str]:
         "created": report.created,
         "software": report.software,
         "officer": report.officer,
+        "written_by": report.written_by,
         "company": report.company,
     }
     if isinstance(report, FewShotReport):
         trained = build_few_shot_report(report.plan, history, **fixed)
-        return _unequal(trained, report, ("training", "ledger", "deletions"))
+        return _unequal(trained, report, ("training", "ledger", "deletions", "approved_by"))
     totals = {audit.query_id: audit.totals for audit in report.audits}
     again = build_report(report.plan, history, settings=report.settings, totals=totals, **fixed)
-    names = ("privacy", "ledger", "inspections", "unknowns", "deletions")
+    names = ("privacy", "ledger", "inspections", "unknowns", "deletions", "approved_by")
     wrong = _unequal(again, report, names)
     if list(map(_raw, again.audits)) != list(map(_raw, report.audits)):
         wrong.append("audits")
