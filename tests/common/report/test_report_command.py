@@ -182,7 +182,7 @@ def test_an_audit_from_the_command_line(
 ) -> None:
     made, folder = run
     monkeypatch.setattr(
-        "isonomy.company.federation.joining.join", lambda plan, home: nullcontext(made.oracle)
+        "isonomy.company.federation.joining.join", lambda plan, **_: nullcontext(made.oracle)
     )
     file = tmp_path / "after.csv"
     lines = zip(made.cohort.ids, made.after, made.label, strict=True)

@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 import typer
 
+from isonomy.common.base.errors import ConfigError
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.cli.main import app as isonomy_app
+from isonomy.company.federation.planning import STRATEGIES
+from isonomy.company.gradient.sdk.classifier import GRADIENT_STRATEGIES
 from isonomy.regulator.cli import app as regulator_app
+from isonomy.regulator.config.policy import STRATEGIES as POLICY_STRATEGIES
 from isonomy.server.cli import app as server_app
 
 BIN = Path(sys.executable).parent
@@ -85,3 +89,26 @@ def test_every_command_takes_v(program: str) -> None:
     assert len(commands) > 5
     for command in commands:
         assert any("-v" in option.opts for option in command.params), command.name
+
+
+def test_a_strategy_that_no_session_accepts_is_refused_where_it_is_written(tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing"  # refused before any file is read
+    arguments = ["plan", "--regulator", nothing, "--people", nothing, "--relay", "localhost"]
+    arguments += ["--attribute", "sex=f,m", "--epsilon", "1", "--home", nothing]
+    plan = tmp_path / "plan.json"
+    for name in ("pfld", "PF_LD", "", "f_ld", "pf-ld\u00e9"):
+        with pytest.raises(ConfigError, match="tilt, pf_ld, dp_fermi, dp_sgda, audit"):
+            typer.main.get_command(company_app)(
+                [*map(str, arguments), "--strategy", name, "-o", str(plan)], standalone_mode=False
+            )
+    assert not plan.exists()
+
+
+def test_a_plan_names_the_strategies_that_can_ask_in_a_session() -> None:
+    private = [name for name, kind in GRADIENT_STRATEGIES.items() if not _reads_attributes(kind)]
+    assert ("tilt", *private, "audit") == STRATEGIES
+    assert set(STRATEGIES) <= set(POLICY_STRATEGIES)
+
+
+def _reads_attributes(strategy: type) -> bool:
+    return bool(getattr(strategy, "reads_attributes", False))

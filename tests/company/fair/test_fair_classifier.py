@@ -85,7 +85,8 @@ def test_all_releases_together_stay_within_the_cap(fitted: Any) -> None:
     clf, oracle = fitted
     budget = oracle.budget
     assert clf.releases_.units == budget.spent_units
-    assert 0.999 * budget.cap_units < budget.spent_units <= budget.cap_units
+    kept = 0.9 * budget.cap_units  # a tenth is for audits
+    assert 0.999 * kept < budget.spent_units <= kept
     assert len(clf.releases_.queries) == 1 + 1 + clf.audits
 
 

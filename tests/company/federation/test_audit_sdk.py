@@ -103,7 +103,8 @@ def test_several_classes_are_refused_until_one_is_named(run: Audited) -> None:
     assert rates["selection_rate"][0] is not None
     assert rates["selection_rate"][0].value == pytest.approx(1 / 3, abs=0.05)
     words = np.where(run.before == 1, "granted", "refused")
-    assert audit(run.oracle, words, share=0.1, pos_label="granted").selected == "granted"
+    named = audit(run.oracle, words, name="words", share=0.1, pos_label="granted")
+    assert named.selected == "granted"
 
 
 def test_people_with_several_rows_count_once() -> None:

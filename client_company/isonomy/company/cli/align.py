@@ -14,7 +14,14 @@ from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.private_files import write_whole
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.party import Card
-from isonomy.company.cli.options import HOME, AboutOption, HomeFolder, about_fields, print_json
+from isonomy.company.cli.options import (
+    HOME,
+    AboutOption,
+    GroupOption,
+    HomeFolder,
+    about_fields,
+    print_json,
+)
 from isonomy.company.federation.align import align_records
 from isonomy.company.federation.home import Home
 
@@ -58,6 +65,7 @@ def align(
     alignment_file: Annotated[Path, typer.Argument(metavar="ALIGNMENT", help="As approved.")],
     ids: Annotated[Path, typer.Option(help="Ids of this company's people, one per line.")],
     home: HomeFolder = HOME,
+    group: GroupOption = None,
     wait_s: Annotated[float, typer.Option(help="How long to wait for the session.")] = 3600.0,
 ) -> None:
     """Find the people whom the regulator knows too; both sides must have approved the alignment.
@@ -72,6 +80,8 @@ def align(
         def show(stage: str, done: int, total: int) -> None:
             bar.update(task, description=stage, completed=done, total=total)
 
-        common = align_records(plan, read_lines(ids), home=home, wait_s=wait_s, progress=show)
+        common = align_records(
+            plan, read_lines(ids), home=home, group=group, wait_s=wait_s, progress=show
+        )
     path = Home(home).alignments.people(plan.hash)
     print_json(people=str(path), common=len(common), root=common.root.hex())

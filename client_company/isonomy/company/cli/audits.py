@@ -8,7 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from isonomy.common.agreements.plan import Plan
-from isonomy.company.cli.options import HOME, HomeFolder, JsonOption, YesOption, confirm, print_json
+from isonomy.company.cli.options import (
+    HOME,
+    GroupOption,
+    HomeFolder,
+    JsonOption,
+    YesOption,
+    confirm,
+    print_json,
+)
 from isonomy.company.federation.home import Home
 
 
@@ -39,12 +47,14 @@ def audit(
     ] = None,
     reason: Annotated[str, typer.Option(help="Why the attributes are needed.")] = "",
     home: HomeFolder = HOME,
+    group: GroupOption = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Have decisions audited by the regulator's attributes, in the session of an approved plan.
 
-    States what it costs, asks, and spends it once. The regulator's report then shows the audit.
+    States what it costs, asks, and spends it once: the same audit repeated is free. A training
+    keeps a tenth of the plan, enough for two audits. The regulator's report then shows the audit.
     Scores are audited as shares of people above their median.
 
     \b
@@ -60,7 +70,7 @@ def audit(
     plan = Plan.load(plan_file)
     rows = read_decisions(decisions)
     crossed = "*".join(attribute or plan.groups)
-    with join(plan, home=home) as oracle:
+    with join(plan, home=home, group=group) as oracle:
         cost = price(
             oracle,
             share=share,
@@ -78,7 +88,6 @@ def audit(
             result = audit_scores(oracle, numbers(rows.decisions), **options)
         else:
             result = run_audit(oracle, rows.decisions, rows.labels, pos_label=pos_label, **options)
-        budget = oracle.budget
     if statement is not None:
         company = Home(home).keys().name
         add_to_statement(
@@ -86,7 +95,7 @@ def audit(
         )
     typer.echo(str(result), err=as_json)
     if as_json:
-        print_json(schema="isonomy-company/audit/v1", **result.fields(budget))
+        print_json(schema="isonomy-company/audit/v1", **result.fields())
 
 
 def countersign(

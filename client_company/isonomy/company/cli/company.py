@@ -36,7 +36,14 @@ from isonomy.company.cli.options import (
     print_json,
 )
 from isonomy.company.federation.home import Home
-from isonomy.company.federation.planning import PlanFiles, choose_carrier, make_plan, write_plan
+from isonomy.company.federation.planning import (
+    STRATEGIES,
+    PlanFiles,
+    check_strategy,
+    choose_carrier,
+    make_plan,
+    write_plan,
+)
 
 app = CommandLine(
     help="The company's side of Isonomy. Features, labels and model stay here; what leaves is "
@@ -129,7 +136,9 @@ def plan(
     ] = "",
     delta: Annotated[str, typer.Option(help="The δ of (ε, δ).")] = "1e-6",
     notion: Annotated[str, typer.Option(help="Fairness notion.")] = "demographic_parity",
-    strategy: Annotated[str, typer.Option(help="How the model is made fair.")] = "tilt",
+    strategy: Annotated[
+        str, typer.Option(help=f"How the model is made fair: {', '.join(STRATEGIES)}.")
+    ] = "tilt",
     tolerance: Annotated[str, typer.Option(help="Violation aimed at.")] = "0.01",
     name: Annotated[str, typer.Option(help="A title for people.")] = "plan",
     other: Annotated[
@@ -174,6 +183,7 @@ def plan(
     The plan is fixed once written: its hash covers every byte. Without an auditor nobody inspects,
     and a company that sends other rows than it should is not caught; the plan says so.
     """
+    check_strategy(strategy)
     facts = installed_facts(home)
     relay = relay or (facts.server if facts else "")
     if not relay:

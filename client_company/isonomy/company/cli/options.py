@@ -20,6 +20,14 @@ DataFolder = Annotated[
         "--data-dir", envvar="ISONOMY_DATA_DIR", help="Folder with the data; without: online."
     ),
 ]
+GroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        envvar="ISONOMY_SOCKET_GROUP",
+        help="A Unix group that the Flower node's user shares, if it is another user.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 AboutOption = Annotated[

@@ -21,7 +21,6 @@ from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.command_line import CommandLine
 from isonomy.common.base.errors import BudgetExceeded
 from isonomy.common.figures.style import SERIES
-from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.demo.layout import COMPANY, DemoSettings, Layout
 from isonomy.company.demo.population import read_company
@@ -33,7 +32,6 @@ from isonomy.company.federation.statement import add_to_statement
 from isonomy.company.rehearsal.base_models import base_model
 
 app = CommandLine()
-AUDIT_SHARE = 0.05  # of the budget, for the two audits of the report; training gets the rest
 
 
 class EventFile:
@@ -64,7 +62,6 @@ def train(
         notion=plan.notion,
         tolerance=plan.tolerance_millionths / MILLION,
         oracle=oracle,
-        epsilon=epsilon_of(int(oracle.budget.cap_units * (1 - AUDIT_SHARE)), plan.delta_value),
         random_state=settings.seed,
     )
     model.fit(features, target, ids=ids)
@@ -72,17 +69,8 @@ def train(
     audits, skipped = list[AuditResult](), ""
     for name, decide in (("before", model.base_estimator_.predict), ("after", model.predict)):
         try:
-            audits.append(
-                audit(
-                    oracle,
-                    decide(features),
-                    target,
-                    ids=ids,
-                    name=name,
-                    share=AUDIT_SHARE / 2,
-                    whose="trained on",
-                )
-            )
+            decided = decide(features)
+            audits.append(audit(oracle, decided, target, ids=ids, name=name, whose="trained on"))
         except BudgetExceeded as error:  # so few people, or so small a budget: the report says so
             skipped = str(error)
     add_to_statement(

@@ -97,7 +97,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
     | notion | one or several of `isonomy.company.NOTIONS` |
     | tolerance | largest accepted difference of two groups' rates; or by notion, or by attribute |
     | oracle | the handle to the regulator's attributes; copies and pickles have none |
-    | epsilon | how much of the plan to spend; None: all that it has left |
+    | epsilon | how much of the plan to spend; None: the rest, but a tenth is kept for audits |
     | attribute | an attribute, an intersection "sex*race", or several; None: the only one |
     | pos_label | the favourable decision; None: 1, for classes 0/1, -1/1 and booleans |
     | threshold | select at this probability and above; None: as the base model itself decides |

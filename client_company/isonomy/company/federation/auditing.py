@@ -4,7 +4,8 @@
     print(result)                         # rates, impact ratios, differences, with 95 % intervals
 
 It asks one open query (report.audit_cells). The regulator sees the noised answer too and puts it
-into its report. The price is known beforehand: `price(oracle, share=0.03)`.
+into its report. The price is known beforehand: `price(oracle, share=0.03)`. The name says which
+question it is: repeated as it was, from any script of the plan, it gets the same answer for free.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
+from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError, ReplayRefused
 from isonomy.common.people.cohort import INTERSECTION, without_value
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.privacy.declarations import SCORED, Audit, Cells, Declaration, Whose
@@ -26,7 +27,7 @@ from isonomy.common.privacy.queries import cost_of
 from isonomy.common.report.audit import SMALLEST_GROUP, AuditTable, NoisedCounts, check_shown
 from isonomy.common.report.audit_intervals import Estimate
 from isonomy.common.sums.channel import Needs, check_needs
-from isonomy.common.sums.oracle import Budget, GroupOracle, Receipt
+from isonomy.common.sums.oracle import GroupOracle, Receipt
 from isonomy.company.federation.decisions import favourable
 
 SHARE = 0.05
@@ -104,13 +105,14 @@ class AuditResult:
         names = ", ".join(table.attribute for table in self.tables)
         raise ConfigError(f"this audit has no table by {attribute!r}; there are {names}")
 
-    def fields(self, budget: Budget) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         """For machines: value, low and high of every rate, ratio and difference."""
         return {
             "name": self.name,
             "selected": self.selected,
             "query_id": self.receipt.query_id,
-            "epsilon_spent": budget.spent_epsilon,
+            "share": self.price.share,
+            "epsilon_alone": self.price.epsilon_alone,
             "tables": [_table_fields(table) for table in self.tables],
         }
 
@@ -140,7 +142,7 @@ def audit(
     |---|---|
     | decisions, target | one decision (and one label) per row; without labels: selection rates |
     | ids | whose row it is; None: the rows are the cohort in order |
-    | name | how report and ledger call it: "before", "after", … |
+    | name | how report and ledger call it: "before", "after", …; one audit per name and plan |
     | attribute | an attribute, or several to be crossed (all coarser tables come free) |
     | pos_label | the class that counts as selected; None: 1, for 0/1, -1/1 and booleans |
     | whose | people the model was "trained on", "held out", or "live": the report says so |
@@ -169,15 +171,21 @@ def audit(
     totals = tuple(float(total) for total in folded.sum(axis=0).round(3))
     # Where several companies ask together, nobody knows the totals before the answer.
     stated = () if joint else tuple(round(1000 * total) for total in totals)
-    release = oracle.open_sum(
-        folded,
-        norm=1.0,
-        attribute=expression,
-        people=persons,
-        share=share,
-        purpose=f"audit {name!r}",
-        declaration=Declaration(Audit(name, cells, stated, selected_class, whose)),
-    )
+    try:
+        release = oracle.open_sum(
+            folded,
+            norm=1.0,
+            attribute=expression,
+            people=persons,
+            share=share,
+            purpose=f"audit {name!r}",
+            declaration=Declaration(Audit(name, cells, stated, selected_class, whose)),
+        )
+    except ReplayRefused:
+        raise ReplayRefused(
+            f"this plan has an audit {name!r} already, of other decisions, people or price. "
+            "Nothing was spent. Give this one another name."
+        ) from None
     if release.receipt is None:
         raise DataError("the oracle answered an audit without a record")
     counts = NoisedCounts(

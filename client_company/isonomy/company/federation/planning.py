@@ -20,6 +20,7 @@ from isonomy.common.pads.cost import compare
 from isonomy.common.people.cohort import Cohort
 
 INSPECTION_DAYS = 90
+STRATEGIES = ("tilt", "pf_ld", "dp_fermi", "dp_sgda", "audit")  # audit: nothing is trained
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,15 @@ def choose_carrier(
     released = max(map(len, groups.values())) - 1
     comparison = compare(len(companies[0][1]), released, strategy, megabits)
     return comparison.best.carrier, f"Carrier: {comparison.best.carrier}. {comparison}"
+
+
+def check_strategy(strategy: str) -> None:
+    """Refuse the name of a strategy under which no session could ask anything."""
+    if strategy not in STRATEGIES:
+        raise ConfigError(
+            f"there is no strategy {strategy!r}; a plan names one of {', '.join(STRATEGIES)}. "
+            "Nothing was written."
+        )
 
 
 def write_plan(plan: Plan, cohort: Cohort, path: Path) -> PlanFiles:

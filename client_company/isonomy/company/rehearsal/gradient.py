@@ -15,6 +15,7 @@ beside it is the usual one, without privacy.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 from sklearn.base import clone
@@ -27,6 +28,7 @@ from isonomy.company.fair.inputs.columns import ColumnCoder
 from isonomy.company.gradient.record.privacy import RecordPrivacy
 from isonomy.company.gradient.run.schedule import Weights
 from isonomy.company.gradient.sdk.classifier import GRADIENT_STRATEGIES, GradientFairClassifier
+from isonomy.company.gradient.sdk.report import GapWarning
 from isonomy.company.gradient.training.trainer import EarlyStopping, Trainer
 from isonomy.company.rehearsal.strategies import Rehearsal, Trained, decider, not_private
 
@@ -58,6 +60,8 @@ def train(strategy: str, rehearsal: Rehearsal) -> Trained:
             classifier_options[name] = value
         else:
             (trainer_options if name in _LOOP else strategy_options)[name] = value
+    if strategy != "f_ld":  # all of it: nobody audits a rehearsal
+        strategy_options.setdefault("epsilon", rehearsal.oracle.budget.cap_epsilon)
     if rehearsal.stop_within is not None:
         trainer_options["callbacks"] = [EarlyStopping(rehearsal.stop_within)]
     if rehearsal.record_epsilon is not None:
@@ -75,7 +79,9 @@ def train(strategy: str, rehearsal: Rehearsal) -> Trained:
         trainer_options=trainer_options,
         **classifier_options,
     )
-    model.fit(rehearsal.features, rehearsal.target, ids=rehearsal.ids)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GapWarning)  # a rehearsal shows the true gap itself
+        model.fit(rehearsal.features, rehearsal.target, ids=rehearsal.ids)
     base = clone(rehearsal.estimator).fit(rehearsal.features, rehearsal.target)
     if strategy == "f_ld":
         return not_private(decider(model), decider(base), strategy)

@@ -129,6 +129,7 @@ def tilt(rehearsal: Rehearsal) -> Trained:
         notion=rehearsal.notion,
         tolerance=rehearsal.tolerance,
         oracle=rehearsal.oracle,
+        epsilon=rehearsal.oracle.budget.cap_epsilon,  # all: nobody audits a rehearsal
         attribute=rehearsal.attribute,
         random_state=rehearsal.seed,
         keep_selection_rate=rehearsal.keep_selection_rate,

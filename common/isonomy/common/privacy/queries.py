@@ -30,6 +30,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import CapacityError, ConfigError
 from isonomy.common.crypto.params import (
     DEFAULT_PARAMETERS,
@@ -95,6 +96,16 @@ class Query:
 def query_id_prefix(plan: bytes) -> str:
     """How every query id of a plan begins."""
     return f"{plan.hex()[:16]}-"
+
+
+def audit_number(name: str) -> int:
+    """The number in the id of an audit: its name decides, in twelve digits.
+
+    So an audit is the same question in every script of a plan, before or after a training, and
+    takes no number from the training's own questions.
+    """
+    digest = hash_bytes("isonomy/audit-number/v1", name.encode())
+    return 10**11 + int.from_bytes(digest[:8]) % (9 * 10**11)
 
 
 @dataclass(frozen=True)

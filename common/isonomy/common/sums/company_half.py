@@ -214,11 +214,6 @@ class CompanyHalf:
             raise ProtocolError("the answer was given to another request")
         if answer.units != shapes.units:
             raise BudgetExceeded("the regulator debited another price than the query has")
-        if answer.sequence <= self._last_sequence:
-            raise VerificationError(
-                "the regulator's ledger went back: this answer's record comes before the last "
-                "one. Stop, and compare ledger heads with the regulator."
-            )
         if len(answer.values) != shapes.sums * shapes.layout.columns:
             raise ProtocolError("the answer has another shape than the query")
         return answer.values.reshape(shapes.sums, shapes.layout.columns)
@@ -232,8 +227,14 @@ class CompanyHalf:
                 "it its first answer: it is stored and signed."
             )
         if request.answer is None:
+            # A stored answer may come in any order: its bytes are known. A new one comes last.
+            if answer.sequence <= self._last_sequence:
+                raise VerificationError(
+                    "the regulator's ledger went back: this answer's record comes before the last "
+                    "one. Stop, and compare ledger heads with the regulator."
+                )
             self.openings.acknowledge(query_id, frame)
-        self._last_sequence = answer.sequence
+        self._last_sequence = max(self._last_sequence, answer.sequence)
         return Receipt(query_id, answer.units, answer.sequence, answer.ledger_head)
 
 

@@ -42,13 +42,14 @@ from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.crypto.params import ParameterSet
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.privacy.accounting import epsilon_of
-from isonomy.common.privacy.declarations import Declaration
+from isonomy.common.privacy.declarations import Audit, Declaration
 from isonomy.common.privacy.quantise import checked_norm, checked_rows, sum_by_person
-from isonomy.common.privacy.queries import Kind, QueryLog
+from isonomy.common.privacy.queries import Kind, QueryLog, audit_number
 from isonomy.common.sums.accounts import Accounts, IndividualAccounts, PlanAccount
 from isonomy.common.sums.channel import Capabilities, Channel
 from isonomy.common.sums.question import (
     Noise,
+    Prepared,
     Question,
     Receipt,
     Release,
@@ -91,11 +92,15 @@ class Ask(Label, total=False):
 
 @dataclass(frozen=True)
 class Budget:
-    """The plan's budget as the company sees it. `cap` is what is guaranteed; `spent` is so far."""
+    """The plan's budget as the company sees it. `cap` is what is guaranteed; `spent` is so far.
+
+    Both are about this oracle's questions: what an earlier script spent is in the ledger.
+    """
 
     cap_units: int
     spent_units: int
     delta: float
+    audit_units: int = 0  # of the spent ones, by audits
 
     @property
     def cap_epsilon(self) -> float:
@@ -122,6 +127,7 @@ class GroupOracle:
         self._log = QueryLog(self.terms.people)
         self.accounts: Accounts = accounts or PlanAccount(self.terms)
         self._number = number  # of the next query
+        self._audits: dict[str, tuple[Prepared, Release]] = {}  # by query id: answered ones
         self._declaration = self.terms.declaration
 
     @contextmanager
@@ -164,7 +170,10 @@ class GroupOracle:
     @property
     def budget(self) -> Budget:
         """The plan's cap; spent is the most that any person has spent of it."""
-        return Budget(self.terms.cap_units, int(self.accounts.spent.max()), self.terms.delta)
+        receipts = [release.receipt for _, release in self._audits.values()]
+        audits = sum(receipt.units for receipt in receipts if receipt is not None)
+        spent = int(self.accounts.spent.max())
+        return Budget(self.terms.cap_units, spent, self.terms.delta, audits)
 
     def labels(self, attribute: str | None = None) -> tuple[str, ...]:
         """Public group labels of an attribute or an intersection ("sex*race")."""
@@ -239,22 +248,30 @@ class GroupOracle:
         ask: Ask,
         weights: ArrayLike | None = None,
     ) -> Release:
-        """Prepare, admit, exchange, book, assemble."""
+        """Prepare, admit, exchange, book, assemble. An audit that is repeated is free."""
         question = self._question(kind, rows, norm, ask, weights)
         if question.weights is not None and question.span == 0.0:
             return self._public(question)
-        stretch = self.accounts.stretch
-        prepared = prepare(question, self.terms, self._number, stretch)
+        content, stretch = question.declaration.content, self.accounts.stretch
+        audit = content.name if isinstance(content, Audit) else None
+        number = self._number if audit is None else audit_number(audit)
+        prepared = prepare(question, self.terms, number, stretch)
+        before = self._audits.get(prepared.query.query_id)
+        if before is not None and _same(before[0], prepared):
+            return before[1]
         admitted = self.accounts.admit(prepared)
         if admitted is not None and not admitted.all():
-            prepared = prepare(question.without(~admitted), self.terms, self._number, stretch)
+            prepared = prepare(question.without(~admitted), self.terms, number, stretch)
         released = self.channel.exchange(prepared)
         # Only now: a query that failed is asked again under the same id, and costs nothing.
-        self._number += 1
+        self._number += audit is None
         units, people = released.receipt.units, prepared.shapes.layout.people
         self._log.add(prepared.query.purpose, units, prepared.people, people)
         self.accounts.charge(prepared, admitted, self._number)
-        return assemble(prepared, released, self.terms)
+        release = assemble(prepared, released, self.terms)
+        if audit is not None:
+            self._audits[prepared.query.query_id] = prepared, release
+        return release
 
     def _question(
         self, kind: Kind, rows: ArrayLike, norm: float, ask: Ask, weights: ArrayLike | None
@@ -350,6 +367,11 @@ class GroupOracle:
         traceback: TracebackType | None,
     ) -> None:
         self.close(value)
+
+
+def _same(one: Prepared, other: Prepared) -> bool:
+    """Do two queries ask the same about the same rows?"""
+    return one.query == other.query and np.array_equal(one.rows, other.rows)
 
 
 def FilteredOracle(  # noqa: N802  (a documented name)

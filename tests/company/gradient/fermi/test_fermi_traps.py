@@ -66,15 +66,15 @@ def test_one_budget(
     fermi = strategy(notion)
     _whole_run(run, fermi)
     spent = home.ledger.spent_units(run.oracle.plan)
-    assert spent <= home.cap_units
+    assert spent <= 0.9 * home.cap_units  # a tenth is for audits
     # The noise is solved for the budget, not far above. DP-SGDA's first θ step costs nothing: W is
     # where independence would have it, and all weights are equal.
-    assert spent > (0.7 if isinstance(fermi, DpSgda) else 0.9) * home.cap_units
+    assert spent > 0.9 * (0.7 if isinstance(fermi, DpSgda) else 0.9) * home.cap_units
     stages = {name.split(",")[0] for name in run.oracle.log.stages}
     assert stages == {"fermi counts", "fermi θ", "fermi W"}
     if not isinstance(fermi, DpSgda):
-        with pytest.raises(Exception, match="above the plan"):  # and nothing is left for one more
-            run.oracle.open_sum(np.ones((500, 1)), norm=1.0, share=0.1)
+        with pytest.raises(Exception, match="above the plan"):  # but for audits nothing is left
+            run.oracle.open_sum(np.ones((500, 1)), norm=1.0, share=0.2)
 
 
 @pytest.mark.parametrize("rows", [{"clip": 1.0}, {"noise_shape": 0.1}])
@@ -185,7 +185,7 @@ def test_labels_pay_apart(tmp_path: Path) -> None:
             label = int(asked.query.purpose[-1])
             assert (data.y[list(asked.query.positions or ())] == label).all()
     spent = run.oracle.position[1]
-    assert spent.min() > 0.9 * run.oracle.budget.cap_units  # both labels got the whole budget
+    assert spent.min() > 0.9 * 0.9 * run.oracle.budget.cap_units  # both labels got all of it
 
 
 def test_people_with_several_labels_stay_within_the_cap(tmp_path: Path) -> None:

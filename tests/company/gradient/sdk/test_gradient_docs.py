@@ -19,6 +19,7 @@ PAGE = Path(__file__).parents[4] / "docs" / "gradient.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
+@pytest.mark.filterwarnings("ignore:The last .* that was released")  # a hardly trained model
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: " ".join(block.split()[3:6]))
 def test_examples_run_as_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: str
@@ -47,7 +48,8 @@ def test_examples_run_as_printed(
     if "ScoreParity" in block:
         oracle = names["oracle"]
         assert isinstance(oracle, GroupOracle)
-        assert oracle.budget.spent_epsilon == pytest.approx(4.0, abs=1e-3)
+        budget = oracle.budget
+        assert budget.spent_units == pytest.approx(0.9 * budget.cap_units, rel=1e-3)
     if "own_lengths" in block:
         assert 0 < names["primal"].best < names["lengths"].gradients.max()  # type: ignore[attr-defined]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SPENT = 1e-4  # a rest below this part of a plan is rounding, not budget
+RESERVE = 0.1  # of the plan's μ²: two audits of the report (federation.auditing.SHARE each)
+REUSE = "Reuse the releases that you have (releases=clf.releases_), or have a new plan approved."
 USELESS = 0.25  # a gap known to ± this (one deviation) says nothing: two deviations are ± 0.5
 
 
@@ -89,25 +92,46 @@ def warn_of_attributes(oracle: GroupOracle, names: Sequence[str]) -> None:
         )
 
 
-def affordable_units(oracle: GroupOracle, epsilon: float | None) -> int:
-    """μ² (in units) that this fit may spend: what the plan has left, or the part that ε names."""
+def affordable_units(
+    oracle: GroupOracle, epsilon: float | None, way_out: str = REUSE, *, records: bool = False
+) -> int:
+    """μ² (in units) that this fit may spend: the part that ε names, or what the plan has left but
+    for a tenth, which is kept for audits.
+
+    `way_out`: what to do where nothing is left. `records`: whole records are protected, so that
+    nothing may be audited, and nothing is kept.
+    """
     budget = oracle.budget
     unspent = budget.cap_units - budget.spent_units
-    if unspent <= SPENT * budget.cap_units:
+    keeps = epsilon is None and not records
+    affordable = unspent - (_kept_for_audits(oracle) if keeps else 0)
+    if affordable <= SPENT * budget.cap_units:
+        rest = "" if affordable == unspent else ", but for what is kept for audits"
         raise BudgetExceeded(
-            f"the plan's ε = {budget.cap_epsilon:.4g} is spent; reuse the releases you have "
-            "(releases=clf.releases_) or have a new plan approved"
+            f"the plan's ε = {budget.cap_epsilon:.4g} is spent{rest}. Nothing was asked. {way_out}"
         )
     if epsilon is None:
-        return unspent
+        return affordable
     units = units_for(epsilon, budget.delta)
     if units > unspent:
         raise BudgetExceeded(
             f"epsilon = {epsilon:g} is more than the plan has left: ε = "
             f"{epsilon_of(unspent, budget.delta):.4g} of {budget.cap_epsilon:.4g}. "
-            "Nothing was asked. Leave epsilon out to spend what is left."
+            "Nothing was asked. Leave epsilon out to take what is left."
         )
     return units
+
+
+def _kept_for_audits(oracle: GroupOracle) -> int:
+    """Units of the reserve that no audit has spent yet.
+
+    Where whole records are protected audits are refused, and an individual filter has a reserve of
+    its own: nothing is kept there.
+    """
+    capabilities, budget = oracle.capabilities, oracle.budget
+    if capabilities.record_private or capabilities.filtered:
+        return 0
+    return max(math.ceil(RESERVE * budget.cap_units) - budget.audit_units, 0)
 
 
 def check_useful(

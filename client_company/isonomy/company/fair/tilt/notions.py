@@ -79,9 +79,9 @@ def tolerances_of(
                 f"value for each notion ({', '.join(names)}) or for each attribute "
                 f"({', '.join(attributes)})"
             )
-        by_name = {name: _checked(value) for name, value in tolerance.items()}
+        by_name = {name: checked_tolerance(value) for name, value in tolerance.items()}
     else:
-        by_name = dict.fromkeys(names, _checked(tolerance))
+        by_name = dict.fromkeys(names, checked_tolerance(tolerance))
     return np.array(
         [
             [
@@ -104,7 +104,7 @@ def _names(notion: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _checked(tolerance: object) -> float:
+def checked_tolerance(tolerance: object) -> float:
     """A tolerance; 0 means: as small as the audits can tell."""
     try:
         value = float(tolerance)  # type: ignore[arg-type]

@@ -104,7 +104,7 @@ class DpFermi:
     | noise | σ_w, σ_θ | "exact": solved from the budget; "theorem": Theorem 3.3's |
     | weights | – | how the budget is split over counts, W (`dual`) and θ (`primal`) |
     | sharpness | – | β: F = softmax(β·logits), nearer to a decision |
-    | epsilon | ε | part of the plan to use; None: all that is left |
+    | epsilon | ε | part of the plan to use; None: all but a tenth, for audits |
     """
 
     notion: str = "demographic_parity"

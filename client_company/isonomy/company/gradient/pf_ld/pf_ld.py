@@ -79,7 +79,7 @@ class PFLD:
     | primal_norm | C_p | None: `clip_quantile` of the company's norms; "bound": least in (12) |
     | dual_norm | C_d | None: the largest value there is, which clips nothing |
     | primal_multiplier, dual_multiplier | σ_p, σ_d | noise per sensitivity; None: solved for |
-    | split, epsilon | – | how the budget is shared; how much of it, None: all that is left |
+    | split, epsilon | – | how the budget is shared; how much of it, None: all but a tenth |
     | measure | – | "hard": dual steps look at decisions; "soft": at h |
     | clip_quantile | – | C_p as a quantile of the gradient norms |
     | fill | – | models larger than a chunk: noisy weights (filled); None: the span (subspace) |

@@ -18,6 +18,11 @@ from isonomy.common.privacy.noise import MAX_SIGMA, MIN_SIGMA
 from isonomy.common.sums.oracle import GroupOracle, NoiseLevel
 from isonomy.company.fair.inputs.checks import affordable_units
 
+_WAY_OUT = (
+    "Keep the model that was trained for it; a run that broke goes on from its checkpoint "
+    "(resume=…). Another training needs a new plan."
+)
+
 
 @dataclass(frozen=True)
 class Weights:
@@ -86,11 +91,11 @@ def solve(
     primal_multiplier: float | None = None,
     primal_queries: int | None = None,
 ) -> Schedule:
-    """Noise levels that use up what is left of the plan (or the part that ε names) exactly.
+    """Noise levels that use up what a run may spend of the plan (`affordable_units`) exactly.
 
     `primal_per_round`: queries per round that may include one person; `primal_queries`: in the
-    whole run, where that is not rounds times as many. With multipliers given, the
-    budget is whatever it comes to; the run then ends when the plan is spent.
+    whole run, where whole records are protected and that is not rounds times as many. With
+    multipliers given, the budget is whatever it comes to; the run then ends when the plan is spent.
     """
     least, most = (bound / oracle.params.row_bound for bound in (MIN_SIGMA, MAX_SIGMA))
     for sigma in (dual_multiplier, primal_multiplier):
@@ -99,8 +104,8 @@ def solve(
                 f"a noise multiplier lies between {least:.2g} and {most:.2g}; got {sigma}"
             )
     if epsilon is not None and not (isinstance(epsilon, int | float) and 0 < epsilon < math.inf):
-        raise ConfigError(f"epsilon must be a number above 0 (None: all that is left); {epsilon!r}")
-    units = affordable_units(oracle, epsilon)
+        raise ConfigError(f"epsilon must be a number above 0 (None: the rest); {epsilon!r}")
+    units = affordable_units(oracle, epsilon, _WAY_OUT, records=primal_queries is not None)
     per_query = Split(
         {
             "counts": (1, weights.counts),

@@ -2,6 +2,7 @@
 
     clf = GradientFairClassifier("logistic", oracle=oracle, notion="demographic_parity")
     clf.fit(X, y, ids=ids)
+    print(clf.report_)
     clf.predict(X_new); clf.history_.table()
 
 | module | network |
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +44,8 @@ from torch import Tensor, nn
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.fair.inputs.checks import (
+    Classes,
+    checked_attributes,
     checked_oracle,
     class_numbers,
     in_listed_order,
@@ -50,6 +54,7 @@ from isonomy.company.fair.inputs.checks import (
 from isonomy.company.fair.inputs.columns import ColumnCoder
 from isonomy.company.fair.inputs.copies import WithoutOracle
 from isonomy.company.fair.onnx_export import Schema, export
+from isonomy.company.fair.tilt.notions import checked_tolerance
 from isonomy.company.fair.torch_states import PlainModules
 from isonomy.company.gradient.fermi.fermi import DpFermi, DpSgda
 from isonomy.company.gradient.pf_ld.f_ld import FLD
@@ -57,6 +62,7 @@ from isonomy.company.gradient.pf_ld.pf_ld import PFLD
 from isonomy.company.gradient.record.privacy import RecordPrivacy
 from isonomy.company.gradient.run.notions import Notion
 from isonomy.company.gradient.run.strategy import Strategy, logits_of
+from isonomy.company.gradient.sdk.report import GradientReport
 from isonomy.company.gradient.training.checks import needs_of
 from isonomy.company.gradient.training.trainer import Trainer
 
@@ -132,6 +138,7 @@ class GradientFairClassifier(PlainModules, WithoutOracle, ClassifierMixin, BaseE
     | module | what is trained, see above |
     | strategy | a name (GRADIENT_STRATEGIES), or a `Strategy` |
     | notion | a name of notions.NAMES, or your own `Notion` |
+    | tolerance | largest accepted gap: judged by in `report_` and a `GapWarning` |
     | oracle, attribute | the handle to the regulator's attributes (copies have none), and which |
     | pos_label | the favourable decision; None: 1, for classes 0/1, -1/1 and booleans |
     | learning_rate, weight_decay | of Adam (dp_sgda: of SGD); None: by module |
@@ -141,8 +148,8 @@ class GradientFairClassifier(PlainModules, WithoutOracle, ClassifierMixin, BaseE
     | strategy_options | further arguments of the strategy (epsilon, step, …) |
     | trainer_options | further arguments of `Trainer` (rounds, chunk_size, checkpoint, …) |
 
-    After `fit`: `module_`, `history_`, `stopped_` ("rounds", "budget" or "callback"), `classes_`,
-    `pos_label_`, `epsilons_` (cap, spent, as in the papers).
+    After `fit`: `module_`, `report_` (what it did, in words), `history_`, `stopped_` ("rounds",
+    "budget" or "callback"), `classes_`, `pos_label_`, `epsilons_` (cap, spent, as in the papers).
     """
 
     def __init__(
@@ -151,6 +158,7 @@ class GradientFairClassifier(PlainModules, WithoutOracle, ClassifierMixin, BaseE
         *,
         strategy: str | Strategy = "pf_ld",
         notion: str | Notion = "demographic_parity",
+        tolerance: float = 0.01,
         oracle: GroupOracle | None = None,
         attribute: str | Sequence[str] | None = None,
         pos_label: Any = None,
@@ -166,6 +174,7 @@ class GradientFairClassifier(PlainModules, WithoutOracle, ClassifierMixin, BaseE
         self.module = module
         self.strategy = strategy
         self.notion = notion
+        self.tolerance = tolerance
         self.oracle = oracle
         self.attribute = attribute
         self.pos_label = pos_label
@@ -187,7 +196,7 @@ class GradientFairClassifier(PlainModules, WithoutOracle, ClassifierMixin, BaseE
         resume: Any = None,
     ) -> GradientFairClassifier:
         """Train; all that can be wrong with the input is found before anything is spent."""
-        strategy = self._strategy()
+        strategy, tolerance = self._strategy(), checked_tolerance(self.tolerance)
         needs = needs_of(strategy, records=self.record_privacy is not None)
         oracle = checked_oracle(self.oracle, needs)
         if "record_privacy" in (self.trainer_options or {}):
@@ -225,7 +234,39 @@ class GradientFairClassifier(PlainModules, WithoutOracle, ClassifierMixin, BaseE
         result = trainer.fit(inputs, torch.from_numpy(labels), ids=ids, resume=resume)
         self.history_, self.stopped_ = result.history, result.stopped
         self.epsilons_ = result.epsilons
+        self.report_ = self._report(strategy, tolerance, oracle, X, classes)
+        self.report_.warn()
         return self
+
+    def _report(
+        self, strategy: Strategy, tolerance: float, oracle: GroupOracle, X: Any, classes: Classes
+    ) -> GradientReport:
+        """The account of the run that has just ended."""
+        notion, last = getattr(strategy, "notion", ""), self.history_.records[-1:]
+        gap = (last[0].violation, last[0].deviation) if last else (math.nan, math.nan)
+        violation, deviation = (None, None) if any(map(math.isnan, gap)) else gap
+        error = rate = None
+        if self.record_privacy is None:
+            decided = self.predict(X)
+            error = float(np.mean(decided != self.classes_[self.class_order_[classes.numbers]]))
+            rate = float(np.mean(decided == self.pos_label_))
+        return GradientReport(
+            strategy=strategy.name,
+            notion=notion if isinstance(notion, str) else notion.name,
+            pos_label=str(self.pos_label_),
+            tolerance=tolerance,
+            attributes=checked_attributes(oracle, self.attribute),
+            rounds=len(self.history_),
+            stopped=self.stopped_,
+            violation=violation,
+            deviation=deviation,
+            error=error,
+            selection_rate=rate,
+            private=not getattr(strategy, "reads_attributes", False),
+            epsilon_spent=self.epsilons_.spent,
+            epsilon_cap=self.epsilons_.cap,
+            delta=self.epsilons_.delta,
+        )
 
     def predict_proba(self, X: Any) -> Floats:
         """(n, classes) softmax of the logits, in the order of `classes_`."""

@@ -62,7 +62,7 @@ from isonomy.company.gradient.training.checks import (
 
 Optimiser = Callable[[Iterable[nn.Parameter]], Optimizer]
 Callback = Callable[["Trainer", RoundRecord], bool | None]  # True: stop here
-_REASONS = {
+ENDS = {
     "rounds": "all rounds are done",
     "budget": "the budget is exhausted",
     "callback": "a callback ended it",
@@ -212,7 +212,7 @@ class Trainer:
         self.model.eval()
         # A run that ends with its budget has planned too much: its owner should hear of it.
         tell = self._log.warning if stopped == "budget" else self._log.info
-        tell("training ended", reason=_REASONS[stopped], round=run.round)
+        tell("training ended", reason=ENDS[stopped], round=run.round)
         return TrainingResult(self.model, self.history, stopped, epsilons_of(run))
 
     # --- The loop ------------------------------------------------------------------------------
