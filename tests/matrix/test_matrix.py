@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from matrix import NOTIONS, TRAINS, Cell, cells, run_cell, run_pooled
 
-pytestmark = pytest.mark.filterwarnings("ignore:The last .* that was released")  # short runs
-
 PAGE = Path(__file__).parents[2] / "docs" / "matrix.md"
 PLAIN, PADS = ("encrypted", False, False), ("pads", False, False)
 WORKS = [

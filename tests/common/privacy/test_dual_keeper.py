@@ -23,8 +23,6 @@ from isonomy.common.sums.channel import Wrapper
 from isonomy.common.sums.local import LocalOracle
 from isonomy.common.sums.oracle import GroupOracle, Release
 
-pytestmark = pytest.mark.filterwarnings("ignore:The last .* that was released")  # short runs
-
 RULE = DualRule.of((2,), 1, step=0.5, bound=5.0)
 
 

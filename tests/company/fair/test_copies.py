@@ -21,8 +21,6 @@ from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.local import LocalOracle
 from isonomy.company import FairClassifier, GradientFairClassifier, TorchClassifier
 
-pytestmark = pytest.mark.filterwarnings("ignore:The last .* that was released")  # short runs
-
 N = 600
 
 

@@ -24,8 +24,6 @@ from isonomy.company import (
 )
 from isonomy.company.fair.tilt.torch_twin import Lagrangian
 
-pytestmark = pytest.mark.filterwarnings("ignore:The last .* that was released")  # short runs
-
 N = 2000
 WORDS = np.array(["deny", "approve"])  # the favourable one is first in the alphabet
 

@@ -44,8 +44,6 @@ from isonomy.company.gradient.run.notions import Event
 from isonomy.company.gradient.run.paper_epsilon import GUARANTEE, theorem_3_3
 from isonomy.company.gradient.run.strategy import Run
 
-pytestmark = pytest.mark.filterwarnings("ignore:The last .* that was released")  # short runs
-
 OWN = RecordPrivacy(epsilon=20.0)
 PLAN = 10.0
 FAST = {"rounds": 2, "local_steps": 2, "warmup_steps": 3, "record_privacy": OWN}

@@ -29,8 +29,6 @@ from isonomy.company.rehearsal.datasets import lending
 from isonomy.company.rehearsal.settings import Settings
 from isonomy.company.rehearsal.simulate import simulate
 
-pytestmark = pytest.mark.filterwarnings("ignore:The last .* that was released")  # short runs
-
 SHORT = {"rounds": 3, "warmup_steps": 40, "local_steps": 4}
 
 

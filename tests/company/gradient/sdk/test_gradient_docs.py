@@ -19,7 +19,6 @@ PAGE = Path(__file__).parents[4] / "docs" / "gradient.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
-@pytest.mark.filterwarnings("ignore:The last .* that was released")  # a hardly trained model
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: " ".join(block.split()[3:6]))
 def test_examples_run_as_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: str

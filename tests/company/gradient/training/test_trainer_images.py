@@ -19,8 +19,6 @@ from torch import nn
 from isonomy.company import GradientFairClassifier
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD
 
-pytestmark = pytest.mark.filterwarnings("ignore:The last .* that was released")  # short runs
-
 SEGMENTS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abcdfg")
 BARS = {"a": (0, 1, 2, 5), "b": (1, 6, 5, 6), "c": (6, 11, 5, 6), "d": (11, 12, 2, 5)}
 BARS |= {"e": (6, 11, 1, 2), "f": (1, 6, 1, 2), "g": (5, 7, 2, 5)}

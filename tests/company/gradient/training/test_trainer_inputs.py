@@ -19,8 +19,6 @@ from isonomy.company.gradient.pf_ld.f_ld import FLD
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD
 from isonomy.company.gradient.run.notions import Event
 
-pytestmark = pytest.mark.filterwarnings("ignore:The last .* that was released")  # short runs
-
 # --- Models that must train --------------------------------------------------------------------
 
 
