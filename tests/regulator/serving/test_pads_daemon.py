@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from regulator_kit import fill_vault, hand_over, run_regulator
+from regulator_kit import fill_vault, hand_over, run_regulator, sign_for
 from session_kit import GROUPS, Federation, attributes
 
 from isonomy.common.agreements.approvals import Approvals
@@ -41,6 +41,7 @@ def test_keys_outlive_both_processes_and_end_with_the_plan(tmp_path: Path) -> No
     vault = fill_vault(config, values, GROUPS)
     for home, name in ((config.plans_folder, "regulator"), (tmp_path / "company/plans", "company")):
         Approvals(home).approve(plan, cohort, federation.keys(name))
+    sign_for(config, plan, federation.keys("company"))
     answers = [_run(federation, config, vault) for _ in range(2)]
     np.testing.assert_array_equal(answers[0], answers[1])
     (kept,) = keys_folder(config, plan).iterdir()
