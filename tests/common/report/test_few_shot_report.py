@@ -73,7 +73,8 @@ def answered(folder: Path, rounds: int, **changes: Any) -> Run:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     quiet = few_shot_settings(inner_noise=20_000_000, query_noise=20_000_000)  # far from the cap
-    return answered(tmp_path_factory.mktemp("few-shot-report"), 3, settings=quiet)
+    folder, about = tmp_path_factory.mktemp("few-shot-report"), {"purpose": "Digits for all"}
+    return answered(folder, 3, settings=quiet, about=about)
 
 
 def test_it_states_what_the_ledger_says_and_what_a_sample_can_have_lost(run: Run) -> None:
@@ -87,7 +88,8 @@ def test_it_states_what_the_ledger_says_and_what_a_sample_can_have_lost(run: Run
     for text in (
         "3 of 4 rounds", f"{SAMPLES} samples", "not measured", "this report makes no statement",
         "How accurate the model is", "no fairness constraint", training.transcript,
-        plan.hash.hex(), plan.fingerprint, "the noise, not the encryption",
+        plan.hash.hex(), plan.fingerprint, "the noise, not the encryption", "Digits for all",
+        'Legal basis</td><td class="small">not given',
     ):  # fmt: skip
         assert text in page, text
 
