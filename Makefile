@@ -1,6 +1,7 @@
 # `make demo` and `make test` are all that a newcomer needs: each makes .venv and installs first.
 PYTHON ?= python3.11
-VENV   := .venv
+TORCH  ?= yes
+VENV   := $(if $(filter python3.11,$(notdir $(PYTHON))),.venv,.venv-$(notdir $(PYTHON)))
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
@@ -10,15 +11,16 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
 
-install: $(STAMP) ## make .venv with every role and the development tools
+install: $(STAMP) ## make .venv with every role and the development tools (PYTHON=python3.13 TORCH=no)
 
 # Only files whose hash stands in constraints.txt. PyTorch's build for the processor alone, where pip
-# finds one (PIP_FIND_LINKS=folder); else PyPI's, with CUDA.
+# finds one (PIP_FIND_LINKS=folder); else PyPI's, with CUDA; or none (TORCH=no), and tests that need it
+# are skipped.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python .ci/requirements dev > $(VENV)/requirements.txt
+	$(BIN)/python .ci/requirements $(if $(filter no,$(TORCH)),--plain) dev > $(VENV)/requirements.txt
 	$(PIP) --require-hashes -r $(VENV)/requirements.txt \
-	  || { $(BIN)/python .ci/requirements --cuda dev > $(VENV)/requirements.txt && $(PIP) --require-hashes -r $(VENV)/requirements.txt; }
+	  || { test $(TORCH) != no && $(BIN)/python .ci/requirements --cuda dev > $(VENV)/requirements.txt && $(PIP) --require-hashes -r $(VENV)/requirements.txt; }
 	$(PIP) --no-build-isolation -e .
 	touch $@
 
@@ -33,6 +35,9 @@ demo-docker:     ## build the three images and run the demonstration in containe
 
 test: $(STAMP)   ## all tests but the slow campaigns
 	$(BIN)/python -m pytest -m 'not slow'
+
+test-lowest: $(STAMP) ## a short form of the tests with the lowest versions that pyproject.toml admits
+	.ci/test-lowest
 
 test-slow: $(STAMP) ## the long campaigns: a million people, thousands of kills
 	$(BIN)/python -m pytest -m slow -n 1
@@ -85,4 +90,4 @@ docs-pictures: $(STAMP) ## draw docs/images/report-*.png anew, with Chromium
 	$(BIN)/python tests/kits/report_pictures.py
 
 clean:           ## remove what was built, not what was written
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
