@@ -15,9 +15,11 @@ import sklearn
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.common.sums.local import LocalOracle
 from isonomy.company import FairClassifier, GradientFairClassifier, TorchClassifier
 
@@ -100,6 +102,36 @@ def test_metadata_requests_survive_a_clone() -> None:
         for kind in (FairClassifier, GradientFairClassifier):
             other = clone(kind().set_fit_request(ids=True))
             assert other.get_metadata_routing().fit.requests["ids"] is True
+
+
+def test_with_routing_ids_pass_through_pipelines_and_searches() -> None:
+    X, y, groups = people()
+    ids = [f"p{number}" for number in range(N)]
+    asked = LocalOracle.rehearse(ids, {"sex": groups}, epsilon=50.0, delta=1e-5)
+    order = np.random.default_rng(1).permutation(N)  # without ids, rows would be other people's
+    X, y, ids = X[order], y[order], [ids[each] for each in order]
+    search = GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2, n_jobs=2)
+    with sklearn.config_context(enable_metadata_routing=True):
+        fair = FairClassifier(search, oracle=asked, tolerance=0.02, cv=2).set_fit_request(ids=True)
+        pipe = make_pipeline(StandardScaler(), fair).fit(X, y, ids=ids)
+        report = pipe[-1].report_
+        assert report.base_violation > 0.1 > 0.05 > report.violation
+        spent = asked.budget.spent_units
+        again = clone(pipe)
+        again[-1].set_params(oracle=asked, releases=pipe[-1].releases_)
+        again.fit(X, y, ids=ids)
+        assert again[-1].report_.returned == report.returned
+        assert asked.budget.spent_units == spent
+        around = GridSearchCV(pipe, {"fairclassifier__tolerance": [0.01, 0.1]}, cv=2, n_jobs=2)
+        with pytest.raises(ValueError, match="Tune without attributes"):
+            around.fit(X, y, ids=ids)
+        assert asked.budget.spent_units == spent
+        network = GradientFairClassifier(oracle=asked, trainer_options=SHORT)
+        pipe = make_pipeline(StandardScaler(), network.set_fit_request(ids=True))
+        with pytest.raises(BudgetExceeded):
+            pipe.fit(X, y, ids=ids)
+        with pytest.raises(DataError, match="cohort"):
+            pipe.set_params(gradientfairclassifier__oracle=oracle()).fit(X, y, ids=ids)
 
 
 def test_reused_releases_say_what_was_spent_now_and_then() -> None:

@@ -29,10 +29,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _num_samples, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.base.errors import ConfigError
 from isonomy.common.figures.figure import Figure
 from isonomy.common.sums.channel import Needs
 from isonomy.common.sums.oracle import GroupOracle
@@ -198,8 +197,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
         attributes = checks.checked_attributes(oracle, self.attribute)
         X, y = validate_data(self, X, y, skip_check_array=True)
         rows = _num_samples(X)
-        y = _one_column(y)
-        check_classification_targets(y)
+        y = checks.one_column(y)
         classes = checks.class_numbers(y, rows, self.pos_label)
         self.classes_, labels = classes.listed, classes.numbers
         self.class_order_, self.pos_label_ = classes.order, classes.pos_label
@@ -380,25 +378,12 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
         )
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = True
-        tags.input_tags.categorical = True
-        tags.input_tags.string = True
-        return tags
+        return checks.for_any_table(super().__sklearn_tags__())
 
 
 def _score(proba: Floats) -> Floats:
     """(n,) what φ's bins see of the base model: the favourable class's probability."""
     return np.asarray(proba[:, -1])
-
-
-def _one_column(y: Any) -> NDArray[Any]:
-    """Labels as one column; a DataError instead of scikit-learn's own complaint."""
-    try:
-        return np.asarray(column_or_1d(y, warn=True))
-    except ValueError as error:
-        raise DataError(f"y must be one label per row: {error}") from error
 
 
 def _never_differs(problem: Problem) -> bool:

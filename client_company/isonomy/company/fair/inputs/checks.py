@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.common.privacy.accounting import UNITS_PER_MU2, epsilon_of, units_for
@@ -76,6 +78,24 @@ def positions_of(oracle: GroupOracle, ids: Sequence[object] | None, rows: int) -
     if len(ids) != rows:
         raise DataError(f"{len(ids)} ids for {rows} rows of X; one id per row is needed")
     return oracle.cohort.positions(ids)
+
+
+def one_column(y: Any) -> NDArray[Any]:
+    """Labels as one column of classes; a DataError instead of scikit-learn's own complaint."""
+    try:
+        column = np.asarray(column_or_1d(y, warn=True))
+    except ValueError as error:
+        raise DataError(f"y must be one label per row: {error}") from error
+    if not pd.isna(column).any():  # else `class_numbers` says how many are missing
+        check_classification_targets(column)
+    return column
+
+
+def for_any_table(tags: Any) -> Any:
+    """scikit-learn's tags of an estimator that takes text, gaps and sparse matrices."""
+    for name in ("allow_nan", "sparse", "categorical", "string"):
+        setattr(tags.input_tags, name, True)
+    return tags
 
 
 def warn_of_attributes(oracle: GroupOracle, names: Sequence[str]) -> None:

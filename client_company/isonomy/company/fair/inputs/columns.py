@@ -43,9 +43,12 @@ class Columns:
             return X
         if hasattr(X, "toarray"):
             X = X.toarray()
-        frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
+        frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(_two_axes(X))
         if frame.shape[1] == 0 or len(frame) == 0:
-            raise DataError(f"X has shape {frame.shape}; at least one row and column are needed")
+            raise DataError(
+                f"X has {len(frame)} rows and {frame.shape[1]} feature(s) (shape={frame.shape}) "
+                "while a minimum of 1 is required."
+            )
         names = [str(name) for name in frame.columns]
         if len(set(names)) != len(names):
             raise DataError("two columns of X have the same name; rename one of them")
@@ -53,7 +56,19 @@ class Columns:
         return cls(values, len(frame))
 
 
+def _two_axes(X: Any) -> NDArray[Any]:
+    array = np.asarray(X)
+    if array.ndim != 2:
+        raise DataError(
+            f"Expected 2D array, got {array.ndim}D array instead. Reshape your data: a row per "
+            "person, a column per feature"
+        )
+    return array
+
+
 def _column(series: pd.Series[Any]) -> NDArray[Any]:
+    if pd.api.types.is_complex_dtype(series):
+        raise DataError(f"Complex data not supported: column {series.name!r}")
     if pd.api.types.is_bool_dtype(series) or pd.api.types.is_numeric_dtype(series):
         numbers = series.to_numpy(dtype=np.float64, na_value=np.nan)
         return np.where(np.isfinite(numbers), numbers, np.nan)

@@ -38,7 +38,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from isonomy.common.base.errors import ConfigError, DataError
@@ -48,7 +48,9 @@ from isonomy.company.fair.inputs.checks import (
     checked_attributes,
     checked_oracle,
     class_numbers,
+    for_any_table,
     in_listed_order,
+    one_column,
     warn_of_attributes,
 )
 from isonomy.company.fair.inputs.columns import ColumnCoder
@@ -202,16 +204,17 @@ class GradientFairClassifier(PlainModules, WithoutOracle, ClassifierMixin, BaseE
         if "record_privacy" in (self.trainer_options or {}):
             raise ConfigError("give record_privacy to the classifier, not among trainer_options")
         warn_of_attributes(oracle, list(getattr(X, "columns", ())))
+        if not _is_raw(X):
+            validate_data(self, X, y, skip_check_array=True)
         self.coder_ = self._fitted_coder(X)
         inputs = self._inputs(X)
-        classes = class_numbers(y, len(inputs), self.pos_label)
+        classes = class_numbers(one_column(y), len(inputs), self.pos_label)
         self.classes_, labels = classes.listed, classes.numbers
         self.class_order_, self.pos_label_ = classes.order, classes.pos_label
-        self.n_features_in_ = int(np.prod(inputs.shape[1:]))
         self.schema_ = None if _is_raw(X) else Schema.of(X)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
-            self.module_ = self._module(self.n_features_in_)
+            self.module_ = self._module(int(np.prod(inputs.shape[1:])))
         kind = self.module if isinstance(self.module, str) else "mlp"
         settings = {**_TRAINER[kind], "seed": self.random_state}
         settings |= _LOOPS.get(strategy.name, {}) | dict(self.trainer_options or {})
@@ -271,6 +274,8 @@ class GradientFairClassifier(PlainModules, WithoutOracle, ClassifierMixin, BaseE
     def predict_proba(self, X: Any) -> Floats:
         """(n, classes) softmax of the logits, in the order of `classes_`."""
         check_is_fitted(self, "module_")
+        if not _is_raw(X):
+            validate_data(self, X, skip_check_array=True, reset=False)
         inputs = self._inputs(X)
         device = next(self.module_.parameters()).device
         self.module_.eval()
@@ -283,6 +288,7 @@ class GradientFairClassifier(PlainModules, WithoutOracle, ClassifierMixin, BaseE
         return in_listed_order(proba, self.class_order_)
 
     def predict(self, X: Any) -> NDArray[Any]:
+        check_is_fitted(self, "module_")
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def to_onnx(self, path: str | Path, X: Any = None) -> Path:
@@ -291,6 +297,9 @@ class GradientFairClassifier(PlainModules, WithoutOracle, ClassifierMixin, BaseE
         Needs the extra `isonomy[onnx]`. Nothing is written unless the file decides as this model.
         """
         return export(self, path, X)
+
+    def __sklearn_tags__(self) -> Any:
+        return for_any_table(super().__sklearn_tags__())
 
     # --- Parts ---------------------------------------------------------------------------------
 
