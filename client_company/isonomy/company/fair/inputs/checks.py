@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,8 +87,9 @@ def one_column(y: Any) -> NDArray[Any]:
         column = np.asarray(column_or_1d(y, warn=True))
     except ValueError as error:
         raise DataError(f"y must be one label per row: {error}") from error
-    if not pd.isna(column).any():  # else `class_numbers` says how many are missing
-        check_classification_targets(column)
+    if not pd.isna(column).any():
+        with suppress(TypeError):  # gaps and labels of two kinds: `class_numbers` has the words
+            check_classification_targets(column)
     return column
 
 
