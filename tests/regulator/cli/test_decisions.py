@@ -11,7 +11,9 @@ import pytest
 from regulator_kit import GAPS, Regulator
 
 from isonomy.common.agreements.approvals import company_signatures
+from isonomy.common.agreements.plan import Plan
 from isonomy.common.ledger.entries import read_entries
+from isonomy.company.federation.planning import write_plan
 
 
 @pytest.fixture
@@ -53,6 +55,23 @@ def test_a_plan_whose_every_question_would_be_refused(regulator: Regulator) -> N
     done = regulator.run("approve", regulator.plan_file(list(regulator.people(9))), "--yes")
     assert done.code == 51
     assert "9 people; at least 10 are required" in done.stderr
+    audits = regulator.plan(name="audits", strategy="audit")[0]
+    hopeless = {
+        "takes none": {"record_privacy": True},
+        "inspections ended on 2020-01-01": {
+            **{"auditor": "ab" * 32, "auditor_signing": "cd" * 32},
+            **{"inspection_millionths": 1000, "inspection_deadline": "2020-01-01"},
+        },
+    }
+    for words, terms in hopeless.items():
+        plan = Plan.of({**audits.model_dump(mode="json"), **terms})
+        write_plan(plan, regulator.plan()[1], regulator.folder / "audits.json")
+        done = regulator.run("approve", regulator.folder / "audits.json", "--yes")
+        assert (done.code, words in done.stderr) == (51, True), done.stderr
+    regulator.change('kinds = ["blind", "open"]', 'kinds = ["blind"]')
+    done = regulator.run("approve", regulator.plan_file(strategy="audit"), "--yes")
+    assert (done.code, "policy.kinds allows none" in done.stderr) == (51, True)
+    assert not regulator.config.ledger_path.exists()
 
 
 def test_no_and_ctrl_c_change_nothing_and_say_so(

@@ -33,7 +33,7 @@ from isonomy.regulator.cli.output import (
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.officers import acting_officer
 from isonomy.regulator.plans import plan_files
-from isonomy.regulator.plans.approval import check_policy, describe, share_of_total
+from isonomy.regulator.plans.approval import check_approvable, describe, share_of_total
 from isonomy.regulator.plans.sign_off import (
     KEY_LOCK,
     missing_officers,
@@ -85,7 +85,7 @@ def approve(
     cohort = people_of(config, loaded, plan, people) if isinstance(loaded, Plan) else None
     vault = cache(lambda: open_vault(config, unlock_file))  # asks for the passphrase once
     say(describe(config, loaded, _most_spent(config, loaded, cohort, vault)))
-    check_policy(config, loaded)
+    check_approvable(config, loaded)
     signatures = company_signatures(loaded, plan)  # a missing or wrong one ends it here
     for name in signatures:
         say(f"  {name} signed exactly this {loaded.word}.")

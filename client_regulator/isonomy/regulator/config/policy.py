@@ -72,7 +72,9 @@ class Policy(BaseModel):
     companies: tuple[Fingerprint, ...] = ()
     strategies: tuple[str, ...] = ()
     notions: tuple[str, ...] = ()
-    kinds: tuple[Literal["blind", "open"], ...] = ("blind", "open")
+    kinds: Annotated[tuple[Literal["blind", "open"], ...], Field(min_length=1)] = (
+        *("blind", "open"),
+    )
     epsilon_per_run: Decimal | None = None
     epsilon_per_query: Decimal | None = None
     queries_per_run: Annotated[int, Field(ge=1)] = 100_000

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from isonomy.common.agreements.agreement import Agreement
@@ -41,6 +42,14 @@ def refusals(config: RegulatorConfig, plan: Agreement) -> list[str]:
 def check_policy(config: RegulatorConfig, plan: Agreement) -> None:
     """Raise PolicyRefused with every rule that a plan or an alignment breaks."""
     _refuse(refusals(config, plan))
+
+
+def check_approvable(config: RegulatorConfig, plan: Agreement) -> None:
+    """Raise PolicyRefused as `check_policy` does, and for a plan that could get no answer."""
+    broken = refusals(config, plan)
+    if isinstance(plan, Plan):
+        broken += _futile(config.policy, plan)
+    _refuse(broken)
 
 
 def check_plan(
@@ -164,6 +173,20 @@ def _plan_refusals(policy: Policy, plan: Plan) -> list[str]:
     if policy.auditor and plan.auditor != policy.auditor:
         broken.append("the plan names another auditor than the policy, or none")
     return broken
+
+
+def _futile(policy: Policy, plan: Plan) -> list[str]:
+    """Return why every question of a plan would be refused, though the policy allows the plan."""
+    reasons = []
+    if plan.auditor and plan.inspections_over(datetime.now(UTC).date()):
+        reasons.append(
+            f"its inspections ended on {plan.inspection_deadline}, and with them its answers"
+        )
+    if plan.strategy == "audit" and plan.record_privacy:
+        reasons.append("it is for audits, and a plan that protects whole records takes none")
+    if plan.strategy == "audit" and "open" not in policy.kinds:
+        reasons.append("it is for audits, which are open questions; policy.kinds allows none")
+    return reasons
 
 
 def _few_shot_refusals(policy: Policy, plan: FewShotPlan) -> list[str]:

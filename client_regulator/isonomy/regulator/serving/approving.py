@@ -25,7 +25,7 @@ from isonomy.common.keys.party import PartyKeys
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.officers import acting_officer
-from isonomy.regulator.plans.approval import check_policy
+from isonomy.regulator.plans.approval import check_approvable
 from isonomy.regulator.plans.plan_files import (
     few_shot_approvals,
     keys_folder,
@@ -54,7 +54,7 @@ def approve(
 
     `record` says who signed for it. A run plan needs its `cohort`. An alignment costs no budget.
     """
-    check_policy(config, plan)
+    check_approvable(config, plan)
     if isinstance(plan, Plan) and was_closed(config, plan):
         raise ConfigError(
             "this plan was closed and its unspent budget given back; it cannot be opened again. "
