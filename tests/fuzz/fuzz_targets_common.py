@@ -62,9 +62,10 @@ from isonomy.common.people.cohort import Cohort
 from isonomy.common.pooled._masks import PooledReply
 from isonomy.common.privacy.declarations import Audit, Declaration, DualCounts
 from isonomy.common.privacy.queries import Query
-from isonomy.common.report.from_ledger import plan_history
+from isonomy.common.report.few_shot import build_few_shot_report, read_report
+from isonomy.common.report.from_ledger import PlanHistory, plan_history
 from isonomy.common.report.report import build_report
-from isonomy.common.report.schema import ReportFile, Statement
+from isonomy.common.report.schema import Statement
 from isonomy.common.report.sign import SIGNED, countersign, sign_report
 from isonomy.common.report.verify import ReportPaths, Verification
 from isonomy.common.session.tickets import TOKEN_DOMAIN, Ticket, read_token, sign_token
@@ -427,8 +428,7 @@ def ledgers_and_reports(scratch: Path) -> Iterator[Target]:
         folder = unpacked(scratch / "report", raw)
         written(folder / "ledger.jsonl", ledger)
         Verification(ReportPaths.of(folder), ledger=folder / "ledger.jsonl").run()
-        ReportFile.load(folder / "report.json")
-        render(ReportFile.load(folder / "report.json"))
+        render(read_report((folder / "report.json").read_bytes()))
 
     from isonomy.regulator.report._page import render
 
@@ -445,7 +445,14 @@ def ledgers_and_reports(scratch: Path) -> Iterator[Target]:
                     each["signature"] = run.regulator.identity.sign(SIGNED, raw).hex()
         return folder_of({"report.json": raw, "report.sig": dump_json(signatures)})
 
-    yield Target("reports", [folder_of(files)], parse_report, load_report, dump_report)
+    agreed = few_shot_plan()
+    agreed = FewShotPlan.of({**agreed.model_dump(), "regulator": run.plan.regulator})
+    rounds = PlanHistory(HASH, HASH, 1, agreed.held_units, 0, (), (), ())
+    trained = build_few_shot_report(agreed, rounds, created=9, software="test", officer=OFFICER)
+    data = trained.to_json()
+    few_shot = {"report.json": data, "report.sig": sign_report(data, run.regulator).to_json()}
+    seeds = [folder_of(files), folder_of(few_shot)]
+    yield Target("reports", seeds, parse_report, load_report, dump_report)
 
 
 # --- Openings -------------------------------------------------------------------------------------

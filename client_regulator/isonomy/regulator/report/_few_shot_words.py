@@ -92,10 +92,10 @@ def _losses(report: FewShotReport) -> list[tuple[str, str, str]]:
         epsilons = (rounded_epsilon(units, plan.delta) for units in (left_out, exchanged))
         return what, _epsilon(next(epsilons)), _epsilon(next(epsilons))
 
-    lost, each = training.lost_units, plan.round_units
+    bound, each = training.lost_units, plan.round_units
     return [
         line("guaranteed (the approved cap)", plan.cap_units, plan.held_units),
-        line(f"{training.rounds:,} rounds so far, at most", lost, REPLACED * lost),
+        line(f"{training.rounds:,} rounds so far, at most", bound, REPLACED * bound),
         line("one round, at most", each, REPLACED * each),
     ]
 

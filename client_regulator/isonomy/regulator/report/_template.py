@@ -48,13 +48,13 @@ def readable(report: ReportFile) -> ReportFile:
     can hold these marks itself: they are not printable.
     """
 
-    def table(shown: ShownTable) -> ShownTable:
-        groups = [g.model_copy(update={"label": words.isolated(g.label)}) for g in shown.groups]
-        withheld = tuple(map(words.isolated, shown.withheld))
-        return shown.model_copy(update={"groups": tuple(groups), "withheld": withheld})
+    def with_marks(table: ShownTable) -> ShownTable:
+        groups = [g.model_copy(update={"label": words.isolated(g.label)}) for g in table.groups]
+        withheld = tuple(map(words.isolated, table.withheld))
+        return table.model_copy(update={"groups": tuple(groups), "withheld": withheld})
 
     audits = [
-        audit.model_copy(update={"tables": tuple(map(table, audit.tables))})
+        audit.model_copy(update={"tables": tuple(map(with_marks, audit.tables))})
         for audit in report.audits
     ]
     return report.model_copy(update={"audits": tuple(audits)})

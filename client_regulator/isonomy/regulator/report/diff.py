@@ -161,8 +161,8 @@ def _rates(a: ShownTable, b: ShownTable) -> Iterator[dict[str, Any]]:
 
 
 def _rate(table: ShownTable, label: str, rate: str) -> Limits | None:
-    shown = zip(table.groups, table.rates.get(rate, ()), strict=False)
-    return next((limits for group, limits in shown if group.label == label), None)
+    rates = zip(table.groups, table.rates.get(rate, ()), strict=False)
+    return next((limits for group, limits in rates if group.label == label), None)
 
 
 def _change(one: Limits | None, two: Limits | None) -> str:

@@ -144,9 +144,9 @@ def _training(plan: FewShotPlan, history: PlanHistory) -> Training:
 
 
 def _bounds(plan: FewShotPlan, rounds: int) -> dict[str, int]:
-    lost = min(plan.cap_units, rounds * plan.round_units)
+    bound = min(plan.cap_units, rounds * plan.round_units)
     return {
-        "lost_units": lost,
-        "lost_epsilon": rounded_epsilon(lost, plan.delta),
-        "replaced_epsilon": rounded_epsilon(REPLACED * lost, plan.delta),
+        "lost_units": bound,
+        "lost_epsilon": rounded_epsilon(bound, plan.delta),
+        "replaced_epsilon": rounded_epsilon(REPLACED * bound, plan.delta),
     }
