@@ -114,8 +114,8 @@ def declared(name: str, totals: tuple[int, ...]) -> Declaration:
 def test_a_company_that_lies_about_its_totals_gets_no_tables(tmp_path: Path) -> None:
     run = audited_run(tmp_path, groups=1)
     rows = np.eye(4)[2 * run.label + run.before]
-    for wrong in ((1, 1, 1, 1), (3997, 1, 1, 1)):
-        run.oracle.open_sum(rows, norm=1.0, share=0.3, declaration=declared("x", wrong))
+    for name, wrong in zip("xz", ((1, 1, 1, 1), (3997, 1, 1, 1)), strict=True):
+        run.oracle.open_sum(rows, norm=1.0, share=0.3, declaration=declared(name, wrong))
     first, second = built(run).audits
     assert "add up" in first.problem
     assert "contradict" in second.problem
