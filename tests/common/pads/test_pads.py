@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from isonomy.common.pads.stream import PART_CELLS, Pads, message_key, part_slice
 from isonomy.common.pads.transfer import WIDTH, KeyReceiver, KeySender
 from isonomy.common.sums.openings import FolderOpenings, MemoryOpenings, delete_openings
 from isonomy.common.sums.oracle import RepeatedPeopleWarning
+from isonomy.common.sums.question import Noise, Question, prepare
 from isonomy.common.wire.messages import KeyPart, KeyRequest, SumHeader, SumPart, decode, encode
+from isonomy.company.bench._memory import reset_peak_mb, status_mb
 
 PEOPLE = 300
 ROWS = np.random.default_rng(0).normal(size=(PEOPLE, 5))
@@ -87,7 +90,8 @@ def test_pads_give_exact_sums_for_any_shape(people: int, columns: int) -> None:
     sums, mask = np.zeros(columns, np.uint64), np.zeros(columns, np.uint64)
     for some in part_slices(people, columns):
         body, part = pads.hide(zeros[some], ones[some], rows[some].astype(np.int32))
-        sums, mask = sums + pads.gather(keys[some], members[some], body), mask + part
+        gathered = pads.gather(keys[some], members[some], b"".join(body))
+        sums, mask = sums + gathered, mask + part
     expected = rows[members].sum(axis=0).astype(np.uint64) & np.uint64(2**48 - 1)
     np.testing.assert_array_equal((sums - mask) & np.uint64(2**48 - 1), expected)
 
@@ -95,7 +99,8 @@ def test_pads_give_exact_sums_for_any_shape(people: int, columns: int) -> None:
 def test_cells_and_masked_sums_are_uniform() -> None:
     """Of rows of zeros: the mean bit of 4,000 cells is a coin's to within six deviations."""
     zeros, ones = np.random.default_rng(0).integers(0, 2**63, (2, 2000, 2), dtype=np.uint64)
-    body, mask = Pads(b"k" * 16, 2).hide(zeros, ones, np.zeros((2000, 2), np.int32))
+    pieces, mask = Pads(b"k" * 16, 2).hide(zeros, ones, np.zeros((2000, 2), np.int32))
+    body = b"".join(pieces)
     ones_share = np.unpackbits(np.frombuffer(body, np.uint8)).mean()
     assert abs(ones_share - 0.5) < 6 * 0.5 / np.sqrt(len(body) * 8)
     assert len(set(mask.tolist())) == 2
@@ -354,3 +359,30 @@ def test_each_carrier_refuses_the_others_messages(fed: Federation, tmp_path: Pat
 def test_a_folder_needs_a_sealing_secret(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="sealing secret"):
         KeyStore(3, company=True, folder=tmp_path)
+
+
+@pytest.mark.slow
+def test_a_million_people_are_streamed() -> None:
+    """Neither side keeps what travels: 384 MB pass, and memory does not grow by 64."""
+    people, columns = 1_000_000, 64
+    members = np.arange(people) % 3 == 0
+    values = np.where(members, "x", "y").tolist()
+    with tempfile.TemporaryDirectory() as folder:
+        fed = federation(Path(folder), {"a": values}, {"a": "xy"})
+        theirs, oracle = fed.answer_by_pads(), fed.company_by_pads()
+        rows = np.ones((people, columns), np.float32)
+        question = Question(
+            "blind", rows, np.arange(people), 10.0, ("a",), Noise(share=0.1), "million"
+        )
+        prepared, ours = prepare(question, oracle.channel.terms, 1), oracle.channel._carrier
+        ours.keys(prepared)
+        before, sizes = reset_peak_mb(), []
+        request = ours.attempt(prepared, encode(prepared.query))
+        frames = iter(ours.frames(prepared, request))
+        next(frames)
+        counted = (sizes.append(len(frame)) or frame for frame in frames)
+        _, sums = theirs.read(request.header, counted, lambda query, shapes: None)
+        assert status_mb("VmHWM") - before < 64
+    assert 0 < sum(sizes) - people * columns * 6 < 40 * len(sizes)
+    expected = prepared.rows[members].sum(axis=0, dtype=np.int64)
+    np.testing.assert_array_equal(ours.unmask(prepared, request, sums)[0], expected)

@@ -248,7 +248,7 @@ def check_seeded(params: ParameterSet, column: Seeded) -> None:
         raise ProtocolError("an encrypted column holds a value that is not below its prime")
 
 
-def check_answer(params: ParameterSet, part: bytes) -> None:
+def check_answer(params: ParameterSet, part: bytes | memoryview) -> None:
     """Size, and every coefficient below q0, before SEAL sees a foreign byte."""
     if len(part) != params.answer_bytes:
         raise ProtocolError(

@@ -42,6 +42,7 @@ from isonomy.common.wire.messages import (
     SumPart,
     decode,
     encode,
+    encode_part,
     frame_hash,
     frames_hash,
 )
@@ -209,9 +210,9 @@ class _Message:
             rows = prepared.rows[number] if weighted else prepared.rows
             zeros, ones = column.zeros[prepared.people], column.ones[prepared.people]
             for people in self._slices:
-                body, mask = self._pads.hide(zeros[people], ones[people], rows[people])
+                cells, mask = self._pads.hide(zeros[people], ones[people], rows[people])
                 self.mask[0 if weighted else number] += mask
-                yield encode(SumPart(next(index), body))
+                yield encode_part(next(index), *cells)
         if prepared.query.kind == "open":
             yield encode(SumPart(next(index), self.mask.astype("<u8").tobytes()))
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.errors import AttemptLost, ProtocolError
 from isonomy.common.pads.key_store import KeyColumn, KeyStore, keys_hash, place_of
-from isonomy.common.pads.stream import Pads, Words, message_key, part_slices
+from isonomy.common.pads.stream import CELL_BYTES, Pads, Words, message_key, part_slices
 from isonomy.common.pads.transfer import KeyReceiver
 from isonomy.common.privacy.queries import Query
 from isonomy.common.sums.noise_and_budget import Authorised, Custodian
@@ -115,7 +115,10 @@ class PadCarrier:
         people = slice(None) if query.positions is None else query.position_array(0)
         slices = part_slices(shapes.layout.people, query.columns)
         is_open = query.kind == "open"
-        parts = request_parts(header, frames, len(columns) * len(slices) + is_open)
+        sizes = [(some.stop - some.start) * query.columns * CELL_BYTES for some in slices]
+        mask_size = 8 * shapes.sums * query.columns
+        sizes = sizes * len(columns) + [mask_size] * is_open
+        parts = request_parts(header, frames, sizes)
         pads = Pads(message_key(header.commitment), query.columns)
         sums = np.zeros((shapes.sums, query.columns), np.uint64)
         for number, column in enumerate(columns):
@@ -132,7 +135,7 @@ class PadCarrier:
         return readable_sums(authorised, (sums & np.uint64(t - 1)).view(np.int64))
 
 
-def _mask(body: bytes, shape: tuple[int, ...]) -> Words:
+def _mask(body: bytes | memoryview, shape: tuple[int, ...]) -> Words:
     """(sums, m) the mask of an open query."""
     if len(body) != 8 * shape[0] * shape[1]:
         raise ProtocolError("the mask of an open query has one 64-bit number per sum and column")

@@ -65,18 +65,22 @@ class Pads:
         words: Words = outputs.reshape(len(keys), -1)[:, : self._columns]
         return words
 
-    def hide(self, zeros: Keys, ones: Keys, rows: NDArray[np.int32]) -> tuple[bytes, Words]:
-        """The company's cells of some people, and Σ F(K0_i) (columns,) of them."""
+    def hide(
+        self, zeros: Keys, ones: Keys, rows: NDArray[np.int32]
+    ) -> tuple[tuple[memoryview, memoryview], Words]:
+        """The company's cells of some people, and Σ F(K0_i) (columns,) of them.
+
+        Cells are two pieces: their lower 32 bits, then their upper 16. `gather` takes them joined.
+        """
         first, cells = self.words(zeros), self.words(ones, 1)
         np.subtract(first, cells, out=cells)
         # Two's complement: adding a negative number is adding its residue.
         np.add(cells.view(np.int64), rows, out=cells.view(np.int64))
-        body = np.empty(cells.size * CELL_BYTES, np.uint8)
-        low, high = _planes(body, len(rows), self._columns)
-        low[:], high[:] = cells.view("<u4")[:, ::2], cells.view("<u2")[:, 2::4]
-        return body.tobytes(), first.sum(axis=0, dtype=np.uint64)
+        low, high = cells.view("<u4")[:, ::2].copy(), cells.view("<u2")[:, 2::4].copy()
+        pieces = low.reshape(-1).view(np.uint8).data, high.reshape(-1).view(np.uint8).data
+        return pieces, first.sum(axis=0, dtype=np.uint64)
 
-    def gather(self, keys: Keys, members: NDArray[np.bool_], body: bytes) -> Words:
+    def gather(self, keys: Keys, members: NDArray[np.bool_], body: bytes | memoryview) -> Words:
         """(columns,) Σ F(K_i) + Σ_{a_i = 1} c_i modulo 2^48, from the cells of some people.
 
         Every cell is read and multiplied, with 0 or 1: how long it takes tells nothing about who

@@ -24,7 +24,7 @@ they are gone if the process ends.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from tempfile import SpooledTemporaryFile
@@ -60,8 +60,8 @@ from isonomy.common.wire.messages import (
     OpeningHeader,
     Refusal,
     SumHeader,
-    SumPart,
     decode,
+    decode_part,
     encode,
     frame_hash,
     frames_hash,
@@ -302,29 +302,31 @@ def _collect(header: SumHeader, shapes: Shapes, frames: Iterator[bytes], spool: 
     Whoever could have parts decrypted and then be refused would have free, unseen decryptions.
     Ciphertexts are no secret: what does not fit into memory waits in an unnamed file.
     """
-    for body in request_parts(header, frames, shapes.parts):
-        check_answer(shapes.layout.params, body)
+    params = shapes.layout.params
+    for body in request_parts(header, frames, [params.answer_bytes] * shapes.parts):
+        check_answer(params, body)
         spool.write(body)
 
 
-def request_parts(header: SumHeader, frames: Iterator[bytes], expected: int) -> Iterator[bytes]:
-    """The bodies of a request's parts, in order.
+def request_parts(
+    header: SumHeader, frames: Iterator[bytes], sizes: Sequence[int]
+) -> Iterator[bytes | memoryview]:
+    """The bodies of a request's parts, in order. The caller compares their sizes.
 
     When the last one was read: ProtocolError unless this was all, and the very bytes that the
     header names.
     """
+    expected = len(sizes)
     if header.parts != expected:
         raise ProtocolError(f"the query has {expected} parts; the request announces {header.parts}")
     hashes = []
-    for index in range(expected):
+    for index, size in enumerate(sizes):
         frame = next(frames, None)
         if frame is None:
             raise ProtocolError(f"the request ends after {index} of {expected} parts")
-        part = decode(frame, SumPart)
-        if part.index != index:
-            raise ProtocolError(f"expected part {index}, got part {part.index}")
+        body = decode_part(frame, index, size)
         hashes.append(frame_hash(frame))
-        yield part.ciphertext
+        yield body
     if next(frames, None) is not None:
         raise ProtocolError("the request goes on after its last part")
     if frames_hash(hashes, hashed=True) != header.parts_hash:

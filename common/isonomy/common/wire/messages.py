@@ -311,6 +311,41 @@ def decode(frame: bytes, expected: type[M]) -> M:
     raise ProtocolError(f"expected a frame of type {_NAMES[expected]}, got {_NAMES[type(message)]}")
 
 
+# A SumPart has up to half a megabyte. Its canonical bytes are its head and its body, so both can be
+# had without the parser's four copies: a tenth of both parties' time in a query by pads.
+
+
+def encode_part(index: int, *pieces: memoryview) -> bytes:
+    """The same as `encode(SumPart(index, joined pieces))`."""
+    return b"".join((_part_head(index, sum(map(len, pieces))), *pieces))
+
+
+def decode_part(frame: bytes, index: int, size: int) -> bytes | memoryview:
+    """The body of part `index`, which should have `size` bytes; whether it has is not checked."""
+    head = _part_head(index, size)
+    if len(frame) == len(head) + size and frame.startswith(head):
+        return memoryview(frame)[len(head) :]
+    part = decode(frame, SumPart)
+    if part.index != index:
+        raise ProtocolError(f"expected part {index}, got part {part.index}")
+    return part.ciphertext
+
+
+def _part_head(index: int, size: int) -> bytes:
+    """What comes before the body of a SumPart, in a Frame (field 5)."""
+    number = b"\x08" + _varint(index) if index else b""  # field 1; zero is left out
+    body = b"\x12" + _varint(size)  # field 2
+    return b"".join((b"\x2a", _varint(len(number) + len(body) + size), number, body))
+
+
+def _varint(number: int) -> bytes:
+    groups = []
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*groups, number])
+
+
 def decode_any(frame: bytes) -> Message:
     """The checked message in a frame, whatever its type.
 
