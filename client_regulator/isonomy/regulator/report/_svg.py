@@ -23,7 +23,7 @@ _MARKERS = ("circle", "square", "diamond", "triangle")
 _ROW, _SERIES_GAP, _TOP, _BOTTOM, _LINE_HEIGHT = 26, 15, 8, 34, 15
 _PLOT_START, _PLOT_MARGIN = 122, 24  # row names stand before it
 _BAR_START, _BAR_MARGIN = 185, 75
-_MOST_ROWS = 18  # of one drawing
+MOST_ROWS = 18  # of one drawing
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ def intervals(
         return ""
     axis = _axis([*marks, *(Mark(at, at, at) for at in limits if at is not None)])
     drawings = []
-    for start in range(0, len(rows), _MOST_ROWS):  # what is taller than a sheet cannot be printed
-        part = slice(start, start + _MOST_ROWS)
+    for start in range(0, len(rows), MOST_ROWS):  # what is taller than a sheet cannot be printed
+        part = slice(start, start + MOST_ROWS)
         cut = [IntervalSeries(one.name, one.marks[part]) for one in series]
         drawings.append(_rows(rows[part], cut, limits[part], axis))
     return "".join(drawings)

@@ -54,7 +54,7 @@ def render_history(history: dict[str, Any]) -> bytes:
         "history.html.j2",
         history=history,
         figures=[(name, Markup(_figure(name, lines))) for name in names],  # noqa: S704
-        budget=Markup(svg.bars([_bar(line) for line in lines], limit=1.0)),  # noqa: S704  (svg escapes)
+        budget=Markup(_budget(lines)),  # noqa: S704  (svg escapes)
     )
 
 
@@ -113,6 +113,13 @@ def _figure(attribute: str, lines: Sequence[dict[str, Any]]) -> str:
     return svg.intervals(
         [_day(line) for line in lines], [svg.IntervalSeries("difference", marks)], limits=targets
     )
+
+
+def _budget(lines: Sequence[dict[str, Any]]) -> str:
+    """Return bars of what each plan spent of its cap, in drawings that fit on a sheet."""
+    bars = [_bar(line) for line in lines]
+    starts = range(0, len(bars), svg.MOST_ROWS)
+    return "".join(svg.bars(bars[at : at + svg.MOST_ROWS], limit=1.0) for at in starts)
 
 
 def _bar(line: dict[str, Any]) -> tuple[str, float, str]:
