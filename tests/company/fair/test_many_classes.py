@@ -86,9 +86,9 @@ def test_the_report_measures_what_the_notion_says(fitted: FairClassifier) -> Non
     low, high = report.interval
     assert low - 0.02 <= violation(fitted, fitted.predict(X), y, a) <= high + 0.02
     (only,) = report.by_attribute
-    assert only.violation == report.violation
-    assert "decision = " in only.where
-    assert only.where.endswith("f against m")
+    assert only.after.value == report.violation
+    assert "decision = " in only.after.where
+    assert only.after.where.endswith("f against m")
 
 
 def test_kept_and_exported_it_decides_the_same(fitted: FairClassifier, tmp_path: Path) -> None:

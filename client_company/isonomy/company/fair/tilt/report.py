@@ -34,28 +34,22 @@ class GroupRate:
 
 @dataclass(frozen=True)
 class AttributeReport:
-    """Violations on one attribute, as in `Report`."""
+    """Violations on one attribute; None where they cannot be measured."""
 
     attribute: str
     tolerance: float  # the smallest, of several notions
-    base_violation: float | None
-    base_deviation: float | None
-    base_interval: tuple[float, float] | None  # 95 %
-    violation: float | None
-    deviation: float | None
-    interval: tuple[float, float] | None  # 95 %
-    where: str  # the rate and the two groups of `violation`
+    before: Gap | None
+    after: Gap | None
     unmeasured: tuple[str, ...]  # groups that are too small for this budget
 
     def __str__(self) -> str:
         tolerated = f"{_points(self.tolerance)} is tolerated."
-        if self.base_violation is None or self.violation is None or self.interval is None:
+        if self.before is None or self.after is None:
             return f"{self.attribute}: cannot be measured at this budget. {tolerated}"
-        low, high = (_points(limit) for limit in self.interval)
         return (
-            f"{self.attribute}: {_points(self.base_violation)} before, an estimated "
-            f"{_points(self.violation)} after (95 % interval {low} to {high}; {self.where}). "
-            f"{tolerated}"
+            f"{self.attribute}: {_points(self.before.value)} before, an estimated "
+            f"{_points(self.after.value)} after (95 % interval {_points(self.after.low)} to "
+            f"{_points(self.after.high)}; {self.after.where}). {tolerated}"
         )
 
 
@@ -146,13 +140,13 @@ class Report:
         """One sentence on the base model."""
         subject = f"The base model's {_words(self.notion)} violation"
         if self.base_violation is None or self.base_deviation is None:
-            hidden = [each for each in self.by_attribute if each.base_violation is None]
+            hidden = [each for each in self.by_attribute if each.before is None]
             return (
                 f"{subject} on {' and '.join(each.attribute for each in hidden)} cannot be "
                 f"measured at this budget: too few people of {_listed(self.unmeasured)}. "
                 f"{_points(self.tolerance)} is tolerated."
             )
-        worst = max(self.by_attribute, key=lambda each: _beyond(each.base_violation, each))
+        worst = max(self.by_attribute, key=lambda each: _beyond(each.before, each))
         largest = "is" if len(self.attributes) == 1 else "is worst:"
         return (
             f"{subject} on {worst.attribute} {largest} {_points(self.base_violation)} (deviation "
@@ -179,7 +173,7 @@ class Report:
         if self.interval is None or self.violation is None:
             return f"The model has {how}, for {cost}. What it brings cannot be measured either."
         low, high = (_points(limit) for limit in self.interval)
-        worst = max(self.by_attribute, key=lambda each: _beyond(each.violation, each))
+        worst = max(self.by_attribute, key=lambda each: _beyond(each.after, each))
         subject = "it" if len(self.attributes) == 1 else f"the worst is {worst.attribute}: it"
         return (
             f"With {how} {subject} is an estimated {_points(self.violation)} "
@@ -195,9 +189,9 @@ def _points(value: float) -> str:
     return f"{100 * value:.2f} points"
 
 
-def _beyond(violation: float | None, each: AttributeReport) -> float:
-    """How far a violation is beyond the attribute's tolerance."""
-    return -1.0 if violation is None else violation - each.tolerance
+def _beyond(gap: Gap | None, each: AttributeReport) -> float:
+    """How far a gap is beyond the attribute's tolerance."""
+    return -1.0 if gap is None else gap.value - each.tolerance
 
 
 def _listed(labels: Sequence[str]) -> str:
@@ -330,24 +324,11 @@ def _by_attribute(
     unmeasured: Sequence[tuple[str, ...]],
 ) -> tuple[AttributeReport, ...]:
     """The violations attribute by attribute."""
-    rows = zip(attributes, tolerance.min(axis=1), before.gaps, after.gaps, unmeasured, strict=True)
+    smallest = tolerance.min(axis=1).tolist()
     return tuple(
-        AttributeReport(
-            name,
-            float(tolerated),
-            *_numbers(base),
-            *_numbers(now),
-            where=now.where if now else "",
-            unmeasured=small,
-        )
-        for name, tolerated, base, now, small in rows
+        AttributeReport(*each)
+        for each in zip(attributes, smallest, before.gaps, after.gaps, unmeasured, strict=True)
     )
-
-
-def _numbers(
-    gap: Gap | None,
-) -> tuple[float | None, float | None, tuple[float, float] | None]:
-    return (gap.value, gap.deviation, (gap.low, gap.high)) if gap else (None, None, None)
 
 
 def report_of_exactly_fair(
