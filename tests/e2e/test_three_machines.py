@@ -29,7 +29,7 @@ SCRIPT = """
 import sys, time
 import pandas as pd
 from sklearn.linear_model import LogisticRegression
-from isonomy.company import FairClassifier, join
+from isonomy.company import FairClassifier, audit, join
 
 table = pd.read_csv("table.csv", dtype={"customer": str})
 ids, y = table.pop("customer"), table.pop("paid")
@@ -37,6 +37,8 @@ with join("plan.json", home="/srv/company", group="isonomy", wait_s=120) as orac
     print("joined", flush=True)
     model = FairClassifier(LogisticRegression(), oracle=oracle, random_state=0)
     model.fit(table, y, ids=ids)
+    for name, each in (("before", model.base_estimator_), ("after", model)):
+        audit(oracle, each.predict(table), y, ids=ids, name=name, share=0.03, whose="trained on")
 print("trained", model.report_.violation, flush=True)
 """
 
@@ -48,6 +50,8 @@ def write_data(company: Machine, regulator: Machine) -> None:
     paid = (income + rng.normal(0, 0.5, 3000) > 0.6).astype(int)
     table = {"customer": people, "income": income, "noise": rng.normal(size=3000), "paid": paid}
     pd.DataFrame(table).to_csv(company.desk / "table.csv", index=False)
+    june = {"id": people, "decision": np.where(paid, "approve", "deny")}
+    pd.DataFrame(june).to_csv(company.desk / "june.csv", index=False)
     (company.desk / "people.txt").write_text("\n".join(people))
     (company.desk / "train.py").write_text(SCRIPT)
     for machine in (company, regulator):
@@ -179,8 +183,17 @@ def test_first_model_on_three_machines(tmp_path: Path, cut_s: int) -> None:
         assert {party["code"] for party in outcome["parties"].values()} == {0}
         assert outcome["parties"]["company"]["reconnects"] >= bool(cut_s)
 
+        audit = "isonomy-company audit plan.json --decisions june.csv --name june --share 0.04 "
+        audit += "--pos-label approve --home /srv/company --group isonomy --yes"
+        later = company.start(audit, user=DATA, log="june")  # of a plan whose training is done
+        again = server.start(session, user="isonomy-server", log="again")
+        assert later.wait(180) == 0, company.log("june")
+        assert again.wait(60) == 0, server.log("again")
+
         texts = "--reason test --alternatives none --access nobody --retention today"
         report = "isonomy-regulator report plan.json --home /srv/regulator -o report"
         regulator.run(f"{report} {texts}", user=DATA)
         verify = "isonomy-regulator verify report --card /srv/regulator/keys/card.json"
         assert "the report holds" in regulator.run(f"{verify} --plan plan.json", user=DATA)
+        shown = json.loads((regulator.desk / "report/report.json").read_text())
+        assert [each["name"] for each in shown["audits"]] == ["before", "after", "june"]

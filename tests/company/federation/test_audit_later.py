@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from federation import Federation, federation, labels
 from sklearn.linear_model import LogisticRegression
 
-from isonomy.common.base.errors import BudgetExceeded, ReplayRefused
+from isonomy.common.base.errors import BudgetExceeded, ConfigError, ReplayRefused
 from isonomy.common.privacy.queries import audit_number
 from isonomy.common.sums.local import LocalOracle
 from isonomy.common.sums.openings import FolderOpenings
@@ -131,3 +132,19 @@ def test_an_epsilon_that_is_named_is_spent_whole() -> None:
     assert affordable_units(plan(), None) == cap - -(-cap // 10)
     assert affordable_units(plan(), 1.0) == cap
     assert affordable_units(FilteredOracle(plan(individual=True)), None) == cap
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"name": "After"}, {"name": ""}, {"name": "ä"}, {"name": "x" * 25}, {"share": 0.0},
+        {"share": 1.5}, {"share": float("nan")}, {"pos_label": "approve"}, {"attribute": "age"},
+        {"whose": "mine"},
+    ],
+)  # fmt: skip
+def test_a_bad_audit_spends_nothing(fed: Federation, settings: dict[str, Any]) -> None:
+    oracle, records = fed.local(), fed.ledger.records
+    with pytest.raises(ConfigError):
+        audit(oracle, DECIDED, **{"name": "after", **settings})
+    assert oracle.budget.spent_units == 0
+    assert fed.ledger.records == records

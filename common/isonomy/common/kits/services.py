@@ -41,10 +41,14 @@ _COMPANY = """\
    operator.
 5. When the regulator has approved, the operator starts the run. Your script, as {data}:
 
-       from isonomy.company import FairClassifier, join
+       from isonomy.company import FairClassifier, audit, join
 
+       good = "approve"  # the favourable decision
        with join("plan.json", home="{home}", group="{group}") as oracle:
-           model = FairClassifier(your_model, oracle=oracle).fit(X, y, ids=ids)
+           model = FairClassifier(your_model, oracle=oracle, pos_label=good, random_state=0)
+           model.fit(X, y, ids=ids)  # keeps a tenth of the plan for the report's audits
+           for name, each in (("before", model.base_estimator_), ("after", model)):
+               audit(oracle, each.predict(X), y, ids=ids, name=name, pos_label=good)
 """
 
 

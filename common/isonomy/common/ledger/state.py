@@ -261,9 +261,10 @@ class LedgerState:
             return
         unspent = plan.terms.units - int(spent.max(initial=0))
         if units > unspent:  # (8) debits within the reservation
+            whole = plan.terms.units or 1
             raise BudgetExceeded(
-                f"the query costs {units} units; the people of {_short(root)} have {unspent} of "
-                f"{plan.terms.units} left under plan {_short(plan_hash)}"
+                f"the query costs {units / whole:.2%} of plan {_short(plan_hash)}; the people of "
+                f"{_short(root)} have {unspent / whole:.2%} of it left"
             )
 
     def _check_reserve(self, body: Reserve) -> None:
