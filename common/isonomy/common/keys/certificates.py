@@ -97,7 +97,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Isonomy authority")])
         certificate = (
-            _builder(name, name, key.public_key(), AUTHORITY_DAYS)
+            _builder(name, key.public_key(), name, key.public_key(), AUTHORITY_DAYS)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(sign_certificates=True), critical=True)
             .sign(key, hashes.SHA256())
@@ -380,7 +380,7 @@ def _certificate(
     ca = _load_certificate(Path("ca.pem"), authority.ca)
     usage = ExtendedKeyUsageOID.SERVER_AUTH if names else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
-        _builder(ca.subject, subject, public, CERTIFICATE_DAYS)
+        _builder(ca.subject, ca.public_key(), subject, public, CERTIFICATE_DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(sign_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
@@ -390,8 +390,10 @@ def _certificate(
     return _pem(builder.sign(authority.key, hashes.SHA256()))
 
 
-def _builder(issuer: x509.Name, subject: x509.Name, public: Any, days: int) -> Any:
+def _builder(issuer: x509.Name, issuer_key: Any, subject: x509.Name, public: Any, days: int) -> Any:
     now = datetime.now(UTC)
+    # From Python 3.13 on, TLS is strict about RFC 5280: both keys must be named.
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key)
     return (
         x509.CertificateBuilder()
         .issuer_name(issuer)
@@ -400,6 +402,8 @@ def _builder(issuer: x509.Name, subject: x509.Name, public: Any, days: int) -> A
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(signer, critical=False)
     )
 
 
