@@ -49,11 +49,11 @@ class Comparison:
         return min(self.pads, self.homomorphic, key=lambda cost: cost.seconds)
 
     def __str__(self) -> str:
-        assumed = "assumed, because no link is measured before a session" * self.assumed
-        given = "as you say" * (not self.assumed)
+        no_link = "assumed, because no link is measured before a session"
+        source = no_link if self.assumed else "as you say"
         return (
             f"A query of {self.columns} columns about {self.people:,} people takes: {self.pads}; "
-            f"{self.homomorphic} (at {self.megabits:g} Mbit/s, {assumed}{given}, on machines like "
+            f"{self.homomorphic} (at {self.megabits:g} Mbit/s, {source}, on machines like "
             "our reference)."
         )
 

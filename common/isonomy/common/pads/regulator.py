@@ -123,10 +123,10 @@ class PadCarrier:
         sums = np.zeros((shapes.sums, query.columns), np.uint64)
         for number, column in enumerate(columns):
             keys, members = column.zeros[people], column.members
-            chosen = np.zeros(0, np.bool_) if members is None else members[people]
+            inside = np.zeros(0, np.bool_) if members is None else members[people]
             place = 0 if query.shape == "weighted" else number
             for some in slices:
-                sums[place] += pads.gather(keys[some], chosen[some], next(parts))
+                sums[place] += pads.gather(keys[some], inside[some], next(parts))
         if is_open:
             sums -= _mask(next(parts), sums.shape)
         for _ in parts:  # there is none; at its end the hash over all of them is compared

@@ -89,10 +89,10 @@ class Pads:
         if len(body) != len(keys) * self._columns * CELL_BYTES:
             raise ProtocolError("a part has another size than the rows of its people")
         low, high = _planes(np.frombuffer(body, np.uint8), len(keys), self._columns)
-        chosen = members.astype(np.float64)
+        weights = members.astype(np.float64)
         sums: Words = self.words(keys).sum(axis=0, dtype=np.uint64)
-        sums += (chosen @ low.astype(np.float64)).astype(np.uint64)
-        sums += (chosen @ high.astype(np.float64)).astype(np.uint64) << np.uint64(8 * _LOW_BYTES)
+        sums += (weights @ low.astype(np.float64)).astype(np.uint64)
+        sums += (weights @ high.astype(np.float64)).astype(np.uint64) << np.uint64(8 * _LOW_BYTES)
         return sums
 
 

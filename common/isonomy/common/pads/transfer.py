@@ -116,8 +116,8 @@ def _other_point() -> bytes:
 
 def _seed(place: bytes, points: bytes, number: int, point: bytes) -> bytes:
     first = number * ristretto.POINT_BYTES
-    own = points[first : first + ristretto.POINT_BYTES]
-    return hash_bytes("isonomy/key-seed/v1", place, number.to_bytes(2, "big"), own, point)
+    base = points[first : first + ristretto.POINT_BYTES]
+    return hash_bytes("isonomy/key-seed/v1", place, number.to_bytes(2, "big"), base, point)
 
 
 def _stream(seed: bytes) -> CipherContext:
