@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.figures.figure import Figure
 from isonomy.company import FairClassifier, LocalOracle, load_model, save_model
-from isonomy.company.fair.figures import verdict
+from isonomy.company.fair.figures import frontier_figure, verdict
 
 N = 3000
 SMALL = 3
@@ -140,12 +140,21 @@ def test_an_exactly_fair_model_and_one_that_is_not_fitted() -> None:
         ({"interval": (0.0, 0.03), "unmeasured": ()}, "Inconclusive: gap 1.00"),
         ({"interval": (0.021, 0.03), "unmeasured": ()}, "Not met: gap 1.00"),
         ({"interval": None, "violation": None}, "cannot be measured"),
-        ({"interval": (0.0, 0.01), "notion": "a + b"}, "Worst gap 1.00"),
-        ({"interval": (0.0, 0.01), "attributes": ("a", "b")}, "Worst gap 1.00"),
     ],
 )
 def test_the_verdict_is_never_more_than_the_interval_says(
     model: FairClassifier, change: dict[str, object], words: str
 ) -> None:
-    report = replace(model.report_, **{"violation": 0.01, "tolerance": 0.02, **change})
-    assert words in verdict(report).replace("\u00a0", " ").replace(" %", "")
+    (only,) = model.report_.by_attribute
+    only = replace(only, **{"violation": 0.01, "tolerance": 0.02, **change})
+    report = replace(model.report_, by_attribute=(only,))
+    assert words in _plain(verdict(report))
+    both = replace(report, by_attribute=(only, replace(only, attribute="sex", tolerance=0.5)))
+    assert f"origin: {_plain(verdict(report))} sex: " in _plain(verdict(both))
+    assert not frontier_figure(both, []).panels[0].levels  # one band says little about two
+    several = replace(report, notion="equal_opportunity + accuracy_parity")
+    assert _plain(verdict(several)).startswith(("Largest gap 1.00", "The gap cannot"))
+
+
+def _plain(words: str) -> str:
+    return words.replace("\u00a0", " ").replace(" %", "")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from isonomy.common.figures.figure import Figure
 from isonomy.common.figures.panels import Level, Panel, Series
 from isonomy.common.figures.style import BLUE, GREY, RED, TOLERATED
-from isonomy.company.fair.tilt.report import GroupRate, Point, Report
+from isonomy.company.fair.tilt.report import AttributeReport, GroupRate, Point, Report
 
 _TOO_FEW = "too few people for this budget"
 _SAME = "The decisions do not depend on the person, so every group has the same rate."
@@ -28,23 +28,33 @@ Limits = tuple[float, float, float]
 
 
 def verdict(report: Report) -> str:
-    """The gap and the tolerance, in words that hold for every report."""
-    if report.violation is None or report.interval is None:
-        return _UNMEASURED
-    low, high = report.interval
-    gap = (
-        f"gap {_percent(report.violation)}, 95\u00a0% interval {_percent(low)} to {_percent(high)}"
+    """Gap and tolerance of each attribute, in words that hold for every report."""
+    several = len(report.by_attribute) > 1
+    return " ".join(
+        f"{each.attribute}: {_verdict(report, each)}" if several else _verdict(report, each)
+        for each in report.by_attribute
     )
-    if " + " in report.notion or len(report.attributes) > 1:  # each may have its own tolerance
-        return f"Worst {gap}."
-    gap = f"{gap}; tolerance {_tolerance(report)}"
-    if low > report.tolerance:
+
+
+def _verdict(report: Report, each: AttributeReport) -> str:
+    if each.violation is None or each.interval is None:
+        return _UNMEASURED
+    low, high = each.interval
+    gap = f"gap {_percent(each.violation)}, 95\u00a0% interval {_percent(low)} to {_percent(high)}"
+    if _several_notions(report):  # each may have its own tolerance
+        return f"Largest {gap}."
+    gap = f"{gap}; tolerance {_tolerance(each.tolerance)}"
+    if low > each.tolerance:
         return f"Not met: {gap}."
-    if high <= report.tolerance and not report.unmeasured:
+    if high <= each.tolerance and not each.unmeasured:
         return f"Met: {gap}."
-    small = len(report.unmeasured)
+    small = len(each.unmeasured)
     more = f" {small} group{'s' * (small > 1)} cannot be measured at this budget." if small else ""
     return f"Inconclusive: {gap}.{more}"
+
+
+def _several_notions(report: Report) -> bool:
+    return " + " in report.notion
 
 
 def frontier_figure(report: Report, points: Sequence[Point]) -> Figure:
@@ -60,11 +70,14 @@ def frontier_figure(report: Report, points: Sequence[Point]) -> Figure:
         _places("base model", RED, "diamond", [base]),
         _places("this model", BLUE, "star", [model]),
     ]
-    tolerated = f"tolerated: up to {_tolerance(report)}"
+    levels = []
+    if not _several_notions(report) and len(report.by_attribute) == 1:  # else one band says little
+        tolerated = f"tolerated: up to {_tolerance(report.tolerance)}"
+        levels = [Level(100 * report.tolerance, tolerated, band=True, colour=TOLERATED)]
     panel = Panel(
         "", "estimated gap between groups, %", "accuracy, %", series,
         x_from_zero=True, y_span=0.5, message="" if any(s.points for s in series) else _UNMEASURED,
-        levels=[Level(100 * report.tolerance, tolerated, band=True, colour=TOLERATED)],
+        levels=levels,
     )  # fmt: skip
     title = f"Accuracy against the gap: {_what(report)}"
     return Figure(title, [panel], verdict(report), _FRONTIER_NOTE)
@@ -148,5 +161,5 @@ def _percent(value: float) -> str:
     return f"{100 * value:.2f}\u00a0%"
 
 
-def _tolerance(report: Report) -> str:
-    return f"{100 * report.tolerance:g}\u00a0%"
+def _tolerance(value: float) -> str:
+    return f"{100 * value:g}\u00a0%"

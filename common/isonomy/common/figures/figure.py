@@ -77,11 +77,11 @@ class Figure:
         """Add the legend's entries in rows; returns where they end."""
         x, y = 16.0, foot + 12
         for label, entry in self.legend().items():
-            needed = _KEY + width_of(label, 12.5) + 14
-            if x > 16 and x + needed > room + 16:
+            width = _KEY + width_of(label, 12.5) + 14
+            if x > 16 and x + width > room + 16:
                 x, y = 16.0, y + _ROW
             elements += [*key(entry, x + 14, y), text(x + _KEY, y + 4.5, label, size=12.5)]
-            x += needed
+            x += width
         return y + 12 if self.legend() else foot
 
     def html(self) -> str:

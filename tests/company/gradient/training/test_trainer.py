@@ -253,7 +253,7 @@ def test_history_is_a_table_and_a_figure(tmp_path: Path) -> None:
     assert "λ[g0, selected | y = 1]" in table.columns
     figure = history.plot(cap_epsilon=oracle.budget.cap_epsilon, tolerance=0.02)
     names = set(figure.legend())
-    assert {"loss", "released violation", "ε spent", "λ[g1, selected | y = 0]"} <= names
+    assert {"ε spent", "λ[g1, selected | y = 0]"} <= names
     assert {"ε as in the papers, not a guarantee", "ε certified: 2", "tolerance 0.02"} <= names
     (violation,) = figure.panels[1].series
     assert [y for _, y in violation.points] == list(table["violation"])

@@ -204,13 +204,7 @@ class View:
         of all attributes (Bonferroni), as the regulator's audits do.
         """
         measured = self.releases.measured(self.land.events)
-        u, pooled = self.land.centred(decided)
-        sums, variance = self.knowledge.answers(self.people.fold(u))
-        counts = self.land.counts
-        rates = with_last(sums.T, self.land.blocks, total=0.0).T / counts
-        # Four more people, two of them positive: a rate of 0 in a small sample is not certain.
-        p = (np.clip(pooled + rates, 0.0, 1.0) * counts + 2) / (counts + 4)
-        alone = np.hypot(self._count_noise(rates), np.sqrt(p * (1 - p) / counts))
+        _, rates, variance, alone = self._answers(decided)
         answers = self._pairs(rates, np.sqrt(variance), alone, measured)
         estimates = self._pairs(self.land.rates(decided), np.sqrt(variance), alone, measured)
         tail = TAIL / max(1, sum(len(pairs.gaps) for pairs in answers))
@@ -218,6 +212,18 @@ class View:
             self._gap(answer, estimate, tail) if (measured[block].sum(axis=0) >= 2).all() else None
             for block, answer, estimate in zip(self.land.blocks, answers, estimates, strict=True)
         )
+
+    def _answers(self, decided: Ints) -> tuple[Floats, Floats, Floats, Floats]:
+        """What the nearest audits answered: pooled rates (events,), and (groups, events) centred
+        rates, the free groups' variance of their sums, the deviation of each group by itself."""
+        u, pooled = self.land.centred(decided)
+        sums, variance = self.knowledge.answers(self.people.fold(u))
+        counts = self.land.counts
+        rates = with_last(sums.T, self.land.blocks, total=0.0).T / counts
+        # Four more people, two of them positive: a rate of 0 in a small sample is not certain.
+        p = (np.clip(pooled + rates, 0.0, 1.0) * counts + 2) / (counts + 4)
+        alone = np.hypot(self._count_noise(rates), np.sqrt(p * (1 - p) / counts))
+        return pooled, rates, variance, alone
 
     def _gap(self, answers: _Pairs, estimates: _Pairs, tail: float) -> Gap:
         low = float((answers.gaps + ndtri(tail) * answers.deviations).max())
@@ -285,14 +291,10 @@ class View:
         As in a gap, the value is what the search saw and the interval is around what the nearest
         audit answered.
         """
-        u, pooled = self.land.centred(decided)
-        sums, variance = self.knowledge.answers(self.people.fold(u))
-        counts = self.land.counts
-        rates = with_last(sums.T, self.land.blocks, total=0.0).T / counts
-        noise = with_last(variance.T, self.land.blocks, total=0.0).T  # of the last: minus the sum
-        p = (np.clip(pooled + rates, 0.0, 1.0) * counts + 2) / (counts + 4)
-        spread = np.abs(noise) / counts**2 + p * (1 - p) / counts + self._count_noise(rates) ** 2
-        margin = -ndtri(TAIL) * np.sqrt(spread)
+        pooled, rates, variance, alone = self._answers(decided)
+        # The last group's sum is minus all others, so its variance is theirs together.
+        noise = np.abs(with_last(variance.T, self.land.blocks, total=0.0).T)
+        margin = -ndtri(TAIL) * np.hypot(np.sqrt(noise) / self.land.counts, alone)
         value = np.clip(pooled + self.land.rates(decided), 0.0, 1.0)
         low = np.minimum(value, np.clip(pooled + rates - margin, 0.0, 1.0))
         high = np.maximum(value, np.clip(pooled + rates + margin, 0.0, 1.0))

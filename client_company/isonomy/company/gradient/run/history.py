@@ -130,12 +130,14 @@ def _panel(
             f"{label}, round {r}: {v:.4g}" for r, v in zip(table["round"], values, strict=True)
         ]
         points = list(zip(table["round"], values, strict=True))
-        shown = label if len(present) <= _MOST_NAMES else ""  # of more, under the mouse only
-        colour, mark = SERIES[number % len(SERIES)], MARKS[number % len(MARKS)]
+        # One line is named by its panel; of many, a name shows under the mouse.
+        shown = label if 1 < len(present) <= _MOST_NAMES else ""
+        place = ~number if names is _EPSILONS else number  # other colours than the multipliers'
+        colour, mark = SERIES[place % len(SERIES)], MARKS[place % len(MARKS)]
         series.append(Series(shown, colour, mark, points, texts, line=True, y_limits=limits))
     empty = not any(np.isfinite(y) for one in series for _, y in one.points)
     # Under record privacy a loss would tell about records.
-    message = "not released" if empty and len(table) else ""
+    message = ("not released" if len(table) else "no round yet") if empty else ""
     return Panel(title, "round", y_label, series, levels=levels, message=message)
 
 
