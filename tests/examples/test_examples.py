@@ -70,7 +70,7 @@ def test_pf_ld_on_a_torch_model(run: Run) -> None:
     names = run("pf_ld_torch")
     assert names["result"].stopped == "rounds"
     assert len(names["result"].history) == 12
-    assert names["result"].epsilons.spent == pytest.approx(3.0, abs=1e-3)
+    assert 2.7 < names["result"].epsilons.spent <= 3.0  # a tenth is kept for audits
     assert names["accuracy"] > 0.65
     assert "not a guarantee" in Path("history.html").read_text()
 
