@@ -16,6 +16,7 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.figures.figure import Figure
 from isonomy.company import FairClassifier, LocalOracle, load_model, save_model
 from isonomy.company.fair.figures import frontier_figure, verdict
+from isonomy.company.fair.tilt.analysis import Gap
 
 N = 3000
 SMALL = 3
@@ -133,20 +134,24 @@ def test_an_exactly_fair_model_and_one_that_is_not_fitted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("interval", "unmeasured", "words"),
     [
-        ({"interval": (0.0, 0.02), "unmeasured": ()}, "Met: gap 1.00"),
-        ({"interval": (0.0, 0.02), "unmeasured": ("x",)}, "Inconclusive: gap 1.00"),
-        ({"interval": (0.0, 0.03), "unmeasured": ()}, "Inconclusive: gap 1.00"),
-        ({"interval": (0.021, 0.03), "unmeasured": ()}, "Not met: gap 1.00"),
-        ({"interval": None, "violation": None}, "cannot be measured"),
+        ((0.0, 0.02), (), "Met: gap 1.00"),
+        ((0.0, 0.02), ("x",), "Inconclusive: gap 1.00"),
+        ((0.0, 0.03), (), "Inconclusive: gap 1.00"),
+        ((0.021, 0.03), (), "Not met: gap 1.00"),
+        (None, (), "cannot be measured"),
     ],
 )
 def test_the_verdict_is_never_more_than_the_interval_says(
-    model: FairClassifier, change: dict[str, object], words: str
+    model: FairClassifier,
+    interval: tuple[float, float] | None,
+    unmeasured: tuple[str, ...],
+    words: str,
 ) -> None:
     (only,) = model.report_.by_attribute
-    only = replace(only, **{"violation": 0.01, "tolerance": 0.02, **change})
+    gap = Gap(0.01, 0.01, *interval, "a against b") if interval else None
+    only = replace(only, tolerance=0.02, after=gap, unmeasured=unmeasured)
     report = replace(model.report_, by_attribute=(only,))
     assert words in _plain(verdict(report))
     both = replace(report, by_attribute=(only, replace(only, attribute="sex", tolerance=0.5)))

@@ -37,10 +37,11 @@ def verdict(report: Report) -> str:
 
 
 def _verdict(report: Report, each: AttributeReport) -> str:
-    if each.violation is None or each.interval is None:
+    if each.after is None:
         return _UNMEASURED
-    low, high = each.interval
-    gap = f"gap {_percent(each.violation)}, 95\u00a0% interval {_percent(low)} to {_percent(high)}"
+    low, high = each.after.low, each.after.high
+    interval = f"95\u00a0% interval {_percent(low)} to {_percent(high)}"
+    gap = f"gap {_percent(each.after.value)}, {interval}"
     if _several_notions(report):  # each may have its own tolerance
         return f"Largest {gap}."
     gap = f"{gap}; tolerance {_tolerance(each.tolerance)}"
