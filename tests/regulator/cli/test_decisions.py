@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from pathlib import Path
 
 import click
@@ -138,9 +139,14 @@ def test_values_are_translated_and_workbooks_are_named(tmp_path: Path) -> None:
         assert regulator.run(*enroll, "--map", wrong).code == 10
     sizes = regulator.run(*enroll, "--map", "F=female").json["sizes"]["sex"]
     assert (sizes["female"], sizes["male"]) == (1, 1)
-    file.write_bytes(b"PK\x03\x04 and so on")
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
     done = regulator.run(*enroll, "--update")
     assert (done.code, "Excel workbook; save it as CSV UTF-8" in done.stderr) == (12, True)
+    done = regulator.run("tasks", "add", "people", file)
+    assert (done.code, "is an Excel workbook, not an .npz file" in done.stderr) == (12, True)
+    done = regulator.run("approve", regulator.plan_file(), "--people", file)
+    assert (done.code, "an Excel workbook is one), not a list of ids" in done.stderr) == (12, True)
 
 
 def test_a_plan_that_was_changed_after_its_signature(regulator: Regulator) -> None:

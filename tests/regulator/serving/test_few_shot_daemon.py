@@ -118,6 +118,9 @@ def test_from_tasks_to_a_trained_model(scene: Scene) -> None:
     done = scene.approve(path)
     assert done.code == 0, done.stderr
     assert done.json["samples"] == SAMPLES
+    assert "Of a sample's whole budget (ε = 20) this plan takes" in done.stderr
+    assert "; 0 % are set aside or spent already" in done.stderr
+    assert " % instead of 50 %" in done.stderr
     result, home = scene.train(path, Company()), Home(scene.folder / "company")
     assert (result.rounds, result.complete) == (ROUNDS, True)
     assert scene.reply == {"rounds": ROUNDS, "reconnects": 0}  # counts, and nothing else
@@ -225,6 +228,8 @@ def test_a_sample_has_one_budget_over_all_pools(scene: Scene) -> None:
     scene.add("others", ids=np.array([f"other-{n}" for n in range(SAMPLES)]))
     assert scene.approve(scene.plan()).code == 0
     second = scene.approve(scene.plan(name="second", pool="again"))  # 19.1 twice: above 20
+    assert "; 0 % are set aside" not in second.stderr
+    assert "that is more than there is" in second.stderr
     assert second.code == 51
     assert "on top of the 19.1" in " ".join(second.stderr.split())
     assert scene.approve(scene.plan(name="third", pool="others")).code == 0

@@ -22,9 +22,9 @@ from isonomy.regulator.cli import (
 )
 
 app = CommandLine(
-    help="The regulator's side of Isonomy. Attributes stay on this machine, encrypted: they leave "
-    "only encrypted, and answers carry noise that is paid for in the ledger before they "
-    "go. Commands that return take --json; docs/exit-codes.md explains the exit codes."
+    help="The regulator's side of Isonomy. People's attributes stay on this machine, encrypted. "
+    "Companies get noisy answers only, and the ledger books what each answer costs before it "
+    "leaves. --json prints one object for scripts. docs/exit-codes.md explains the exit codes."
 )
 
 app.command()(setup.init)

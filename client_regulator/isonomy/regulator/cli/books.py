@@ -57,7 +57,10 @@ _STEPS = {  # of an inspection, and whose step it is
     "failed": ("the regulator", "inspection failed"),
 }
 # What a line for people leaves out: it is in `by`, or too long to read.
-_QUIET = ("kind", "officer", "second_officer", "key", "second_key", "plan", "old", "new")
+_QUIET = (
+    *("kind", "officer", "second_officer", "key", "second_key", "plan", "old", "new"),
+    *("record_sha256", "backup", "vault", "last"),
+)
 
 
 def ledger(
@@ -66,7 +69,7 @@ def ledger(
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Check only, list nothing.")] = False,
     head: Annotated[
-        str, typer.Option(help="A head from a signed answer, which the ledger must contain.")
+        str, typer.Option(help="What `isonomy-company head` printed: the ledger must contain it.")
     ] = "",
     plan: Annotated[str, typer.Option(help="Only this plan: the beginning of its hash.")] = "",
     share: Annotated[
@@ -75,12 +78,14 @@ def ledger(
     home: Home = Path(),
     as_json: Json = False,
 ) -> None:
-    """List every debit: when, who, why, with which noise, ε spent and left. Nobody is named.
+    """List all answers and what each one cost, and what officers did and when.
 
-    Reading recomputes the hash chain and replays every rule, so any change shows. Only a --head
-    from an answer shows that records were cut off at the end. To check a named FILE you need
-    neither home nor key. Hand out a --share copy, never the ledger itself: of plans that protect
-    whole records the ledger knows who was drawn, and the copy does not say it.
+    The people behind the answers are not named; officers are. Every record is checked while it is
+    read, so any change to the file shows. Only --head shows whether records are missing at the
+    end. To check a named FILE you need neither the home folder nor a key.
+
+    Hand out a copy made with --share, never the ledger itself. Under a plan that protects whole
+    records, the ledger knows who was in each sample; the copy does not.
 
     \b
     Examples:
@@ -120,9 +125,10 @@ def forget(
 ) -> None:
     """Destroy what is kept about a run or a cohort, and write a signed record of the deletion.
 
-    A run: its list of people, session state and approval. A cohort: its people and their attributes
-    in the vault, and every open run with one of them. The ledger stays, with keyed hashes of ids:
-    spent budget stays spent, even if people are enrolled again.
+    Forgetting a run destroys its list of people, its approval and how far its sessions got.
+    Forgetting a cohort destroys its people and their attributes, and ends every open plan with one
+    of them. The ledger stays; it holds scrambled ids. What people have spent stays spent, even if
+    they are enrolled again.
 
     \b
     Examples:
@@ -240,7 +246,7 @@ def _by(event: Mapping[str, Any]) -> str:
 
 def _details(event: Mapping[str, Any]) -> str:
     shown = {key: value for key, value in event.items() if key not in _QUIET}
-    return "".join(f" {key}={value}" for key, value in shown.items())
+    return "".join(f" ({key}: {value})" for key, value in shown.items())
 
 
 def _noise(event: Mapping[str, Any]) -> str:

@@ -58,12 +58,13 @@ def inspect(
     home: Home = Path(),
     as_json: Json = False,
 ) -> None:
-    """Check an opening: recompute a query's ciphertexts from what the company shows of it.
+    """Check whether a company asked what it claims, from the file in which it shows its question.
 
-    An auditor names --plan and --keys and hands the --verdict file to the regulator (`verdict`).
-    A regulator who is the plan's auditor needs neither; its verdict is filed in the home folder. A
-    failed check ends with code 42. With a run instead of a file: what was inspected, and which
-    openings wait for the auditor.
+    Give a file to check it. An auditor adds --plan, --keys and --verdict, and hands the verdict's
+    file to the regulator, who runs `verdict`. If the regulator is the auditor, none of these is
+    needed, and the verdict is filed at once. If a check fails, the command ends with code 42.
+
+    Give a run to list its inspections, and which files wait for the auditor.
 
     \b
     isonomy-regulator inspect query-3.opening --plan plan.json --keys auditor --verdict v.json
@@ -87,7 +88,7 @@ def inspect(
     if keys is None:
         _file(config, result)
     if not result.passed:
-        raise InspectionFailed(f"query {sealed.query_id!r} does not hold: {result.reason}")
+        raise InspectionFailed(f"query {sealed.query_id!r} failed: {result.reason}")
     fields = {
         "passed": True,
         "query": sealed.query_id,
@@ -104,9 +105,10 @@ def verdict(
     home: Home = Path(),
     as_json: Json = False,
 ) -> None:
-    """Take an auditor's verdict: the daemon answers, or ends the plan, with the next question.
+    """File an auditor's verdict. If it is "failed", the plan gets no more answers.
 
-    It is in the ledger when this returns: also one about a query that was answered long ago.
+    The verdict may be about a question that waits for it, or about one that was answered long ago.
+    It is in the ledger, with your name, when this command ends.
 
     \b
     isonomy-regulator verdict v.json --home /srv/regulator
@@ -121,7 +123,7 @@ def verdict(
 
 def auditor_key(
     folder: Annotated[Path, typer.Argument(help="A new folder for the keys.")],
-    name: Annotated[str, typer.Option(help="A name for people.")] = "auditor",
+    name: Annotated[str, typer.Option(help="The auditor's name.")] = "auditor",
     as_json: Json = False,
 ) -> None:
     """Make an auditor's keys, once. Hand card.json to whoever writes the plan.

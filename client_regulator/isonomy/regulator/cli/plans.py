@@ -52,7 +52,7 @@ def approve(
     plan: Annotated[Path, typer.Argument(help="The plan, as the company sent it.")],
     people: Annotated[
         Path | None,
-        typer.Option(help="Its ids. Default: from the alignment, or PLAN.people beside it."),
+        typer.Option(help="The list of its people. Default: from the alignment, or PLAN.people."),
     ] = None,
     officer_key: Annotated[
         Path | None, typer.Option(help="Your key, if regulator.toml has one for you.")
@@ -63,12 +63,12 @@ def approve(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Show a plan of any kind in plain language, and approve it: the daemon then takes part.
+    """Show in plain words what a plan means, and approve it. The daemon then answers for it.
 
-    The company's signature (PLAN.COMPANY.sig) must lie beside the plan. The policy is checked
-    first. The plan's whole budget is set aside for each of its people, whether the company uses it
-    or not; all of that happens, or nothing. If the policy wants two officers, the first approval is
-    kept, and nothing is set aside before the second.
+    The company's signature (PLAN.COMPANY.sig) must lie beside the plan. Your policy is checked
+    first. Approving sets the plan's whole budget aside for each of its people, whether the company
+    uses it or not. If your policy wants two officers, the first approval is kept, and nothing is
+    set aside before the second.
 
     \b
     Examples:
@@ -156,10 +156,11 @@ def reject(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Reject a plan, with a signed record. An earlier approval is withdrawn: no more answers.
+    """Reject a plan, or withdraw its approval. The company gets a signed record of it.
 
-    What a plan did not spend is free again (a few-shot plan counts in full); what was spent stays
-    spent. A plan that had its budget cannot be opened again.
+    A withdrawn plan gets no more answers and cannot be approved again. What it did not spend is
+    free for other plans; what it spent stays spent. The budget of a few-shot plan counts as spent
+    in full.
 
     \b
     Examples:

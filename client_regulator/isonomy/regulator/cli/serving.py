@@ -17,13 +17,14 @@ def serve(
     home: Home = Path(),
     unlock_file: UnlockFile = None,
     log_file: Annotated[
-        Path | None, typer.Option("--log-file", help="JSON lines go here, rotated by size.")
+        Path | None,
+        typer.Option("--log-file", help="Write the log to this file; old parts are kept aside."),
     ] = None,
 ) -> None:
-    """Hold attributes, keys and ledger, and answer for approved plans, until stopped.
+    """Run the daemon: it answers questions of approved plans until it is stopped.
 
-    Run it as a user of its own; the Flower node runs as another user and reaches it by the socket
-    only. Logs are JSON lines on stderr, or in the --log-file.
+    Give it a user account of its own. The Flower node runs under another account and reaches the
+    daemon through a socket only. The log goes to stderr, or to --log-file, one JSON object a line.
 
     \b
     Examples:
@@ -42,9 +43,9 @@ def serve(
 
 
 def status(home: Home = Path(), as_json: Json = False) -> None:
-    """Show the daemon, its sessions, the people of each plan, and the budget that is left.
+    """Show whether the daemon runs, all plans and their budgets, and what waits or was rejected.
 
-    Needs no passphrase, works with and without a running daemon, and names nobody.
+    It needs no passphrase and no running daemon. It names none of the people.
 
     \b
     Examples:

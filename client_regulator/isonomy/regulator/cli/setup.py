@@ -50,8 +50,12 @@ Complete = Annotated[
 def init(
     home: Annotated[Path, typer.Argument(help="A new folder for everything of this regulator.")],
     name: Annotated[str, typer.Option(help="The regulator's name in plans.")] = "regulator",
-    epsilon: Annotated[str, typer.Option(help="The most a person may lose, over all plans.")] = "2",
-    delta: Annotated[str, typer.Option(help="The δ of (ε, δ).")] = "1e-6",
+    epsilon: Annotated[
+        str, typer.Option(help="A person's whole budget (ε), over all plans and for ever.")
+    ] = "2",
+    delta: Annotated[
+        str, typer.Option(help="How often the promise may fail (δ): a tiny number.")
+    ] = "1e-6",
     groups: Annotated[
         list[str] | None, typer.Option(help="NAME=LABEL,LABEL… for each attribute.")
     ] = None,

@@ -29,10 +29,11 @@ def add(
     unlock_file: UnlockFile = None,
     as_json: Json = False,
 ) -> None:
-    """Take samples into the home, sealed: all of a file, or none.
+    """Take the samples of a file into the home folder, encrypted: all of them, or none.
 
-    inputs (n, …) numbers, labels (n,) classes from 0, ids (n,) distinct texts, groups (n,) 0 or 1,
-    positive (classes,) booleans. Only plain arrays are read. Each id has one budget over all runs.
+    The file is an .npz of plain arrays: inputs (numbers), labels (classes from 0), ids (one text
+    for each sample, all different), groups (0 or 1) and positive (for each class: is it the
+    favourable decision?). Each id has one budget over all runs.
 
     \b
     Examples:
@@ -78,7 +79,7 @@ def list_tasks(home: Home = Path(), as_json: Json = False) -> None:
 
 @app.command()
 def remove(name: Name, home: Home = Path(), yes: Yes = False, as_json: Json = False) -> None:
-    """Destroy tasks. What their samples lost stays in the ledger.
+    """Destroy tasks. What their samples have spent stays in the ledger.
 
     \b
     Examples:

@@ -45,15 +45,15 @@ def doctor(
     accept_clock: Annotated[
         bool,
         typer.Option(
-            "--accept-clock", help="The clock was wrong before and is right now: note it, go on."
+            "--accept-clock", help="The clock was wrong then and is right now: go on, by your word."
         ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check keys, permissions, vault, ledger, clock, certificates; say how to fix each.
+    """Check the whole set-up, and say how to fix what is wrong.
 
-    Ends with 0 if nothing must be fixed, else with code 73. It asks for no passphrase and changes
-    nothing, except that it finishes a rotation that was cut short.
+    The command ends with code 0 if nothing must be fixed, else with 73. It needs no passphrase. It
+    changes nothing, but it finishes a rotation that was cut short.
 
     \b
     Examples:
@@ -85,9 +85,10 @@ def backup(
     unlock_file: UnlockFile = None,
     as_json: Json = False,
 ) -> None:
-    """Write the whole home into one encrypted file. The daemon may go on running.
+    """Write the whole home folder into one encrypted file. The daemon may go on running.
 
-    It opens with the vault's passphrase or unlock file, which is *not* in it: keep that elsewhere.
+    The file opens with the vault's passphrase or unlock file. The unlock file is not in it: keep
+    that elsewhere.
 
     \b
     Examples:
@@ -110,16 +111,17 @@ def restore(
     ] = None,
     assume_spent: Annotated[
         bool,
-        typer.Option("--assume-spent", help="No newer witness is left: open plans end, spent."),
+        typer.Option("--assume-spent", help="There is no witness: end open plans, as spent."),
     ] = False,
     unlock_file: UnlockFile = None,
     as_json: Json = False,
 ) -> None:
-    """Put a backup in place, unless that would roll anybody's budget back.
+    """Put a backup in place, unless somebody's spent budget would be forgotten by it.
 
-    The newer of the home's ledger and the backup's counts. If no ledger is left, a witness must
-    prove that the backup is the newest state; without one, --assume-spent ends every open plan and
-    counts its whole budget as spent. A company's --head can show that a backup is too old, no more.
+    If the home's ledger is left, the newer of the two ledgers counts. If it is lost, a copy of
+    witness.json must show that the backup is the newest state. If there is none either, use
+    --assume-spent: it ends every open plan and counts its whole budget as spent. A company's --head
+    can only show that a backup is too old.
 
     \b
     Examples:
@@ -152,8 +154,8 @@ def tls_install(
 ) -> None:
     """Install the certificate that the server's operator signed.
 
-    Compare the authority's fingerprint by telephone: this regulator will trust any relay that the
-    authority names.
+    Compare the authority's fingerprint by telephone: whatever server this authority names, this
+    regulator will connect to.
 
     \b
     Examples:
@@ -182,11 +184,11 @@ def rotate(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Change a key without losing the ledger.
+    """Replace a key or a passphrase. The ledger stays as it is.
 
-    identity: new signing and sealing keys, with a record signed by old and new; plans that name the
-    old ones must be closed first. certificate: a new TLS key and a request for the server's
-    operator; the old pair is in use until `tls-install`. vault: a new passphrase or unlock file.
+    identity: the keys with which this regulator signs. Close all plans first; companies need the
+    new card. certificate: the key for connections. Send the request to the server's operator; the
+    old certificate works until `tls-install`. vault: the passphrase or unlock file.
 
     \b
     Examples:
@@ -220,7 +222,7 @@ def rotate(
         )
     else:
         if daemon_status(config) is not None:
-            raise ConfigError("the daemon knows the old secret only; stop it first")
+            raise ConfigError("the daemon runs with the old passphrase; stop it first")
         rotate_vault(config, open_vault(config, unlock_file), new_unlock_file)
         fields = {"vault": config.vault_path}
         text = (

@@ -98,9 +98,9 @@ def sign_off(
     what two must approve.
     """
     earlier = [each for each in _earlier(config, plan) if _fault(config, plan, each) is None]
-    name, needed = acting_officer(config.officers), config.policy.approving_officers
+    name, quorum = acting_officer(config.officers), config.policy.approving_officers
     others = [each for each in earlier if each.name != name]
-    if len(others) < len(earlier) < needed:
+    if len(others) < len(earlier) < quorum:
         raise PolicyRefused(
             f"{name!r} has approved this {plan.word}; another officer must approve it now"
         )
@@ -110,7 +110,7 @@ def sign_off(
     fault = _fault(config, plan, approver)
     if fault is not None:
         raise PolicyRefused(fault)
-    officers = (*others, approver)[-needed:]
+    officers = (*others, approver)[-quorum:]
     return SignOff(plan=plan.hash, companies=dict(companies), officers=officers)
 
 
@@ -153,10 +153,10 @@ def check_sign_off(config: RegulatorConfig, plan: Agreement) -> SignOff:
         if fault is not None:
             raise PolicyRefused(fault)
     distinct = {officer.name for officer in record.officers}
-    needed = config.policy.approving_officers
-    if len(distinct) < needed:
+    quorum = config.policy.approving_officers
+    if len(distinct) < quorum:
         raise PolicyRefused(
-            f"{len(distinct)} of {needed} officers approved {plan.word} {plan.hash.hex()[:16]}…; "
+            f"{len(distinct)} of {quorum} officers approved {plan.word} {plan.hash.hex()[:16]}…; "
             "another one must approve it before it can run"
         )
     return record

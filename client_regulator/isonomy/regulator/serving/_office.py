@@ -31,7 +31,10 @@ class Office:
         self.log = logger("regulator", file or None, least=least)
         self.keys = PartyKeys.load(config.keys_folder)
         if (self.keys.name, self.keys.role) != (config.name, "regulator"):
-            raise ConfigError(f"the keys in {config.keys_folder} are not those of {config.name}")
+            raise ConfigError(
+                f"the keys in {config.keys_folder} are not those of {config.name}. Correct the "
+                "name in regulator.toml, or put the right keys back"
+            )
         self.member_key = member_key(config)
         self.ledger = open_ledger(config)
         self._witness_lock, self._witnessed = threading.Lock(), time.monotonic()

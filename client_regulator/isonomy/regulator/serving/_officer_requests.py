@@ -55,7 +55,7 @@ class OfficerRequests:
             case {"type": "witness"}:
                 pass  # it is written below
             case {"type": "held", "tasks": str(tasks)}:
-                return {"units": self._held(tasks)}
+                return {"units": self._set_aside(tasks)}
             case {"type": "status"}:
                 return {"pid": os.getpid(), "since": self._since, "sessions": self._board.rows()}
             case _:
@@ -84,7 +84,7 @@ class OfficerRequests:
         if self._ledger.approval(plan_hash) != event:
             self._ledger.note("approval", event)
 
-    def _held(self, tasks: str) -> int:
+    def _set_aside(self, tasks: str) -> int:
         """Return the most that one of these samples has set aside or spent."""
         pool = open_pool(self._config, self._office.vault, tasks)
         return self._ledger.held_units(pool.ids.member_hashes(self._office.member_key))

@@ -72,8 +72,8 @@ def approve(
     earlier = path.read_bytes() if path.exists() else None  # of a first officer
     store(config, record)
     try:
-        needed = None if isinstance(plan, AlignmentPlan) else open_vault
-        ask(config, {"type": "reserve", "plan": plan.hash.hex()}, needed)
+        opener = None if isinstance(plan, AlignmentPlan) else open_vault
+        ask(config, {"type": "reserve", "plan": plan.hash.hex()}, opener)
     except IsonomyError:  # also a question for the passphrase that was left
         if not is_repeated:
             _remove_approval(config, plan)

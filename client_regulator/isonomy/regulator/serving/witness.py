@@ -61,7 +61,7 @@ def load_witness(path: Path, config: RegulatorConfig) -> Witness:
             return witness
     except (ConfigError, VerificationError):
         pass  # what is wrong with it makes no difference
-    raise VerificationError(f"{path} is not a head witness of this regulator, or it was changed")
+    raise VerificationError(f"{path} is not a witness file of this regulator, or it was changed")
 
 
 def write_witness(config: RegulatorConfig, ledger: Ledger, identity: Identity) -> None:

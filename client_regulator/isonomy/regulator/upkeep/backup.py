@@ -95,7 +95,7 @@ def unpack(file: Path, folder: Path, secret: Secret) -> str:
                 private_folder(path.parent)
                 create_private(path, content.read())
     except (tarfile.TarError, KeyError, ValueError, OSError, ConfigError):
-        raise VaultTampered(f"{file} decrypts to something that is not a backup") from None
+        raise VaultTampered(f"{file} opens, and what is in it is not a backup") from None
     return header.file_id
 
 

@@ -240,7 +240,7 @@ def _certificates(config: RegulatorConfig) -> Findings:
 def _policy(config: RegulatorConfig) -> Findings:
     policy = config.policy
     if not policy.auditor or float(policy.inspection_rate) == 0:
-        text = "plans need no inspections: a company that cheats in its rows is not caught"
+        text = "the policy demands no inspections: a company's false input would go unnoticed"
         yield _warn(text, "name an auditor and an inspection_rate in [policy]")
     if float(config.ledger.epsilon) > 10:
         text = f"a total of ε = {config.ledger.epsilon} protects little"

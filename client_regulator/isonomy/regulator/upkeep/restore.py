@@ -170,7 +170,7 @@ def _choose_ledger(old: RegulatorConfig | None, new: RegulatorConfig) -> str:
 def _check_heads(chain: _Chain, heads: Sequence[bytes], witnesses: Sequence[Witness]) -> None:
     """Raise RollbackRefused unless the ledger contains every head that is known from elsewhere."""
     if not chain.records and (heads or witnesses):
-        raise RollbackRefused("the backup was made before there was a ledger")
+        raise RollbackRefused("the backup is too old: it has no ledger. Find a newer one")
     missing = [head for head in heads if head not in chain.heads]
     missing += [
         witness.head
@@ -179,8 +179,9 @@ def _check_heads(chain: _Chain, heads: Sequence[bytes], witnesses: Sequence[Witn
     ]
     if missing:
         raise RollbackRefused(
-            f"this ledger lacks {len(missing)} head(s) that are known to have been signed (first: "
-            f"{missing[0].hex()[:16]}…): budgets would be spent twice. Find a newer copy"
+            f"this ledger is too old: it lacks {len(missing)} record(s) that a company or a "
+            f"witness knows of (first: {missing[0].hex()[:16]}…), so budgets would be spent twice. "
+            "Find a newer copy"
         )
 
 

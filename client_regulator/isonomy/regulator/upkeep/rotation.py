@@ -53,15 +53,15 @@ def rotate_identity(config: RegulatorConfig) -> Rotated:
     Returns the new identity and the record that leads to it.
     """
     if daemon_status(config) is not None:
-        raise ConfigError("the daemon holds the old keys in memory; stop it first")
+        raise ConfigError("the daemon runs with the old keys; stop it first")
     finish_rotation(config)
     officer = acting_officer(config.officers)
     if config.ledger_path.exists():
         open_plans = [plan for plan in verify_ledger(config.ledger_path).plans() if plan.is_open]
         if open_plans:
             raise ConfigError(
-                f"{len(open_plans)} open plans name the old identity; close them with "
-                "`isonomy-regulator reject HASH` (or wait for their end), then rotate"
+                f"{len(open_plans)} open plans name the old identity. Close each of them with "
+                "`isonomy-regulator reject HASH`, then rotate"
             )
     old = PartyKeys.load(config.keys_folder)
     new_folder = config.home / _NEW

@@ -183,10 +183,12 @@ def _existing(config: RegulatorConfig, name: str) -> Path:
 
 
 def _check_size(path: Path) -> None:
-    """Raise DataError for a file that would unpack to more than MAX_BYTES."""
+    """Raise DataError for a file that would unpack to more than MAX_BYTES, or is a workbook."""
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
+            if "[Content_Types].xml" in archive.namelist():
+                raise DataError(f"{path} is an Excel workbook, not an .npz file of plain arrays")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or 'no file'}") from None
     except zipfile.BadZipFile:

@@ -82,7 +82,7 @@ class Secret:
 
     def __init__(self, raw: bytes, *, strong: bool = False) -> None:
         if not 0 < len(raw) <= MAX_SECRET_BYTES:
-            raise VaultLocked(f"a vault's secret has 1 to {MAX_SECRET_BYTES} bytes")
+            raise VaultLocked(f"a passphrase has 1 to {MAX_SECRET_BYTES} bytes")
         self._raw, self.strong = raw, strong
         self._keys: dict[Derivation, bytes] = {}
 

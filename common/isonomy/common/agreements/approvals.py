@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.plan import MILLION, Plan
-from isonomy.common.base.documents import read_bounded
+from isonomy.common.base.documents import kind_of_content, read_bounded
 from isonomy.common.base.errors import ConfigError, DataError, VerificationError
 from isonomy.common.base.private_files import private_folder, write_private, write_whole
 from isonomy.common.keys.identity import verify_signature
@@ -219,4 +219,6 @@ def read_lines(path: Path) -> list[str]:
     try:
         return data.decode("utf-8").splitlines()
     except UnicodeDecodeError:
-        raise DataError(f"{path} is not text in UTF-8") from None
+        kind = kind_of_content(data)
+        what = f"is a {kind}, not a list of ids" if kind else "is not text in UTF-8"
+        raise DataError(f"{path} {what}; save one id per line as text in UTF-8") from None

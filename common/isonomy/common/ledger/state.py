@@ -271,9 +271,10 @@ class LedgerState:
         set_aside = int(self._set_aside[self._people.numbers(body.root)].max())
         cap = self.cap_units
         if set_aside + body.units > cap:  # (7) reservations within the cap
+            whole = cap or 1
             raise BudgetExceeded(
-                f"plan {_short(body.plan)} asks for {body.units} units; somebody among the people "
-                f"of {_short(body.root)} has only {cap - set_aside} of {cap} left over all plans"
+                f"plan {_short(body.plan)} takes {body.units / whole:.2%} of a person's budget; "
+                f"somebody among its people has {(cap - set_aside) / whole:.2%} left over all plans"
             )
 
     # ---- answers to questions ------------------------------------------------------------------
