@@ -469,7 +469,7 @@ def test_verify_needs_no_encryption_no_network_and_no_roles(
     run.plan.regulator.save(card)
     code = (
         "import sys, socket\n"
-        "for name in 'tenseal torch sklearn grpc flwr jinja2 plotly pandas'.split():\n"
+        "for name in 'tenseal torch sklearn grpc flwr jinja2 pandas'.split():\n"
         "    sys.modules[name] = None\n"
         "def refuse(*a, **k): raise OSError('no network')\n"
         "socket.socket.connect = refuse\n"
