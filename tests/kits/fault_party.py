@@ -20,6 +20,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from pooled_kit import pooled_oracle
 from session_kit import FAST, Federation
 
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
+from isonomy.common.pads.key_store import KeyStore
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.pooled._masks import company_index, share_slices
 from isonomy.common.pooled.half import PooledHalf
@@ -46,8 +48,14 @@ EVENTS = {
         (Mailbox, "put"),
         (FolderOpenings, "save"),
         (FolderOpenings, "acknowledge"),
+        (KeyStore, "save"),
     ],
-    "regulator": [(Session, "on_message"), (Mailbox, "put"), (Ledger, "debit")],
+    "regulator": [
+        (Session, "on_message"),
+        (Mailbox, "put"),
+        (Ledger, "debit"),
+        (KeyStore, "save"),
+    ],
     "relay": [(RelayState, "admit"), (RelayState, "pass_on"), (RelayStore, "save")],
 }
 
@@ -106,7 +114,11 @@ def company(folder: Path, name: str) -> None:
         if federation.plan.shares:
             place = share_slices(federation.plan)[company_index(federation.plan, name)]
             rows, cohort, kind = rows[place], Cohort(cohort.ids[place]), pooled_oracle
-        oracle = kind(session, cohort, openings=openings)
+        options: dict[str, Any] = {"openings": openings}
+        if federation.plan.carrier == "pads":
+            store = partial(KeyStore, len(cohort), company=True, sealing=b"s")
+            options["keys"] = store(folder=folder / name / "openings")
+        oracle = kind(session, cohort, **options)
         some = list(range(len(cohort) // 2))
         note(folder, oracle.counts(share=0.2))
         note(folder, oracle.blind_sum(rows, norm=2.0, share=0.3))
@@ -152,8 +164,8 @@ def spawn(role: str, folder: Path, address: str, die_at: int | None) -> int:
     os._exit(0)
 
 
-def prepare(folder: Path, companies: list[str]) -> str:
-    federation = Federation.create(folder, size=64, companies=companies)
+def prepare(folder: Path, companies: list[str], carrier: str) -> str:
+    federation = Federation.create(folder, size=64, companies=companies, carrier=carrier)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -164,9 +176,11 @@ def prepare(folder: Path, companies: list[str]) -> str:
     return address
 
 
-def scenario(folder: Path, companies: list[str], victim: str, step: int) -> dict[str, Any]:
+def scenario(
+    folder: Path, companies: list[str], carrier: str, victim: str, step: int
+) -> dict[str, Any]:
     folder.mkdir(parents=True)
-    address = prepare(folder, companies)
+    address = prepare(folder, companies, carrier)
     begun, ended, killed, failed = time.monotonic(), 0.0, 0, ""
     pids = {}
     for role in ("relay", "regulator", *companies):
@@ -240,7 +254,9 @@ def main() -> None:
     for number, text in enumerate(wanted):
         victim, _, step = text.partition(":")
         folder = Path(root) / f"{number}-{victim or 'none'}"
-        result = scenario(folder, companies.split(","), victim, int(step or 0))
+        names, _, carrier = companies.partition("@")
+        carrier = carrier or "homomorphic"
+        result = scenario(folder, names.split(","), carrier, victim, int(step or 0))
         print(json.dumps(result), flush=True)  # noqa: T201
 
 

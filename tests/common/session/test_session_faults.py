@@ -63,6 +63,15 @@ def test_killed_at_some_steps(tmp_path: Path) -> None:
     assert sum(result["killed"] for result in results) == len(scenarios)
 
 
+def test_killed_by_pads(tmp_path: Path) -> None:
+    """Keys and requests outlive every process: nothing is answered or paid twice."""
+    scenarios = ["company:9", "company:21", "regulator:8", "regulator:17", "relay:22"]
+    results = run(tmp_path, *scenarios, timeout_s=120, companies="company@pads")
+    for result in results:
+        check(result)
+    assert sum(result["killed"] for result in results) == len(scenarios)
+
+
 def test_killed_with_two_companies(tmp_path: Path) -> None:
     scenarios = ["relay:44", "regulator:40", "second:31"]
     results = run(tmp_path, *scenarios, timeout_s=120, companies="first,second")
@@ -72,7 +81,9 @@ def test_killed_with_two_companies(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("companies", "stride"), [("company", 1), ("first,second", 5)])
+@pytest.mark.parametrize(
+    ("companies", "stride"), [("company", 1), ("company@pads", 1), ("first,second", 5)]
+)
 def test_killed_at_every_step(tmp_path: Path, companies: str, stride: int) -> None:
     (calm,) = run(tmp_path / "calm", ":", timeout_s=60, companies=companies)
     check(calm)
