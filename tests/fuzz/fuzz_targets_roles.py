@@ -50,7 +50,7 @@ from gradient_kit import regulator as federation_of
 from regulator_kit import GROUPS, Regulator
 from sklearn.linear_model import LogisticRegression
 
-from isonomy.common.agreements.approvals import PlanNotApproved
+from isonomy.common.agreements.approvals import Approvals, PlanNotApproved
 from isonomy.common.few_shot.learning._state import pack, unpack
 from isonomy.common.few_shot.learning.models import Network
 from isonomy.common.few_shot.learning.pool_file import load_pool
@@ -395,8 +395,9 @@ def sockets(scratch: Path) -> Iterator[Target]:
     nothing: Any = SimpleNamespace(
         config=home.config, ledger=ledger, log=SimpleNamespace(info=lambda *a, **k: None),
         write_witness=lambda: None, drop_people=lambda: None, rows=lambda: [],
-        plan=lambda plan: None, half=lambda plan: None, close=lambda plan: None,
-        release_unknowns=lambda plan, share: None, desk=lambda plan: None,
+        plan=lambda plan: None, half=lambda plan: None, close=lambda *plan: None,
+        release_unknowns=lambda plan, share, officer: None, desk=lambda plan: None,
+        approvals=Approvals(home.config.plans_folder), vault=home.vault, member_key=HASH,
     )  # fmt: skip
     officer = OfficerRequests(nothing, nothing, nothing, nothing)
     requests = [
@@ -406,7 +407,9 @@ def sockets(scratch: Path) -> Iterator[Target]:
         {"type": "status"},
         {"type": "verdict", "verdict": "{}"},
     ]
-    yield bridge("officer's socket", officer.handle, requests)
+    requests += [{"type": "held", "tasks": "digits"}]
+    by = {"officer": "J. Doe"}
+    yield bridge("officer's socket", officer.handle, [{**each, **by} for each in requests])
     link = SimpleNamespace(run=lambda work: 0.0)
     config = ServerConfig(name="s", home=scratch)
     desk = Desk(config, link, None)  # type: ignore[arg-type]

@@ -38,7 +38,8 @@ class OfficerRequests:
         """
         officer = ""
         if request.get("type") != "status":
-            officer = check_officer(self._config.officers, str(request.get("officer", "")))
+            name = request.get("officer")
+            officer = check_officer(self._config.officers, name if isinstance(name, str) else "")
         match request:
             case {"type": "reserve", "plan": str(plan)}:
                 self.reserve(_hash(plan))
