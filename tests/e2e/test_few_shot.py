@@ -37,7 +37,7 @@ from isonomy.common.node.bridge import DaemonAbsent, call
 from isonomy.common.report.few_shot import FewShotReport
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.demo.processes import Processes, Running
-from isonomy.company.few_shot._data import Pools, digits_pools
+from isonomy.company.few_shot.data import Pools, digits_pools
 from isonomy.company.few_shot.model import FewShotModel
 from isonomy.regulator.cli import app as regulator_app
 

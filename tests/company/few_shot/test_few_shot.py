@@ -18,9 +18,9 @@ from isonomy.common.few_shot.learning.learners import RegulatorLearner
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.company.cli.main import app
 from isonomy.company.compare.benchmark.store import read_records
-from isonomy.company.few_shot._data import digits_pools, load
 from isonomy.company.few_shot._rehearse import FewShotCell, rehearse, warm_start
 from isonomy.company.few_shot._variants import VARIANTS, settings_for, uses_of
+from isonomy.company.few_shot.data import digits_pools, load
 from isonomy.company.few_shot.experiments import RECIPES, Rehearsals, cells, run_cells
 from isonomy.company.few_shot.model import FewShotModel
 from isonomy.company.few_shot.report import differences, plot, summarise, write

@@ -33,6 +33,7 @@ def run(
         typer.Option(help="A saved initialisation to start from; without: the seed's."),
     ] = None,
     wait_s: Annotated[float, typer.Option(help="How long to wait for the session.")] = 3600.0,
+    group: Annotated[str, typer.Option(help="User group that the Flower node's user shares.")] = "",
 ) -> None:
     """Meta-train with the regulator under an approved few-shot plan, and save the model.
 
@@ -42,7 +43,7 @@ def run(
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigError(f"{output} is not an empty folder; name a new one")
-    result, sizes = _train(plan_file, tasks, home, start, wait_s)
+    result, sizes = _train(plan_file, tasks, home, start, wait_s, group or None)
     _save(result, output)
     plan = result.plan
     typical = sorted(sizes)[len(sizes) // 2] if sizes else plan.round_bytes
@@ -67,7 +68,7 @@ def run(
 
 
 def _train(
-    plan_file: Path, tasks: Path, home: Path, start: Path | None, wait_s: float
+    plan_file: Path, tasks: Path, home: Path, start: Path | None, wait_s: float, group: str | None
 ) -> tuple[Federated, list[int]]:
     """The result of the run, and the bytes of each round."""
     from isonomy.common.few_shot.learning.learners import CompanyLearner  # torch loads only here
@@ -87,7 +88,8 @@ def _train(
             text = f"round: {summary.wire_bytes:,} bytes, {each:.1f} per parameter"
             bar.update(task, description=text, completed=summary.number)
 
-        return federated(plan, side, home=home, wait_s=wait_s, on_round=show), sizes
+        result = federated(plan, side, home=home, group=group, wait_s=wait_s, on_round=show)
+        return result, sizes
 
 
 def _save(result: Federated, output: Path) -> None:

@@ -1,7 +1,10 @@
 """The demonstration in containers (docker-compose.yml): what runs before and after the parties.
 
     python -m isonomy.company.demo.containers provision DEMO     keys, certificates, data, plan
+    python -m isonomy.company.demo.containers company DEMO       the company's script
     python -m isonomy.company.demo.containers report DEMO OUT    the report, when all is done
+
+With ISONOMY_DEMO=few-shot the two meta-train on few-shot tasks instead of training a classifier.
 
 DEMO holds one volume per party. Provisioning gives each to a user of its own, so that no party can
 read another's files, and a party's Flower node cannot read the party's.
@@ -16,6 +19,7 @@ from pathlib import Path
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.command_line import CommandLine
+from isonomy.company.demo import few_shot, worker
 from isonomy.company.demo.layout import COMPANY, REGULATOR, DemoSettings, Layout, Place
 from isonomy.company.demo.population import Population
 from isonomy.company.demo.prepare import prepare
@@ -37,15 +41,19 @@ def provision(root: Path) -> None:
     layout = Layout(root)
     if layout.settings.exists():
         return
+    few_shot_run = os.environ.get("ISONOMY_DEMO") == "few-shot"
     settings = DemoSettings(
         people=int(os.environ.get("ISONOMY_DEMO_PEOPLE", "20000")),
-        epsilon=os.environ.get("ISONOMY_DEMO_EPSILON", "1"),
+        epsilon="20" if few_shot_run else os.environ.get("ISONOMY_DEMO_EPSILON", "1"),
+        delta="1e-5" if few_shot_run else DemoSettings().delta,
         seed=int(os.environ.get("ISONOMY_DEMO_SEED", "0")),
     )
     place = Place("server", "0.0.0.0", 9093, 9095, socket_group=str(SOCKET_GROUP))  # noqa: S104
     layout.make_folders()
     with Processes(Path("/tmp/logs")) as processes:  # noqa: S108  (the container's own)
         prepare(layout, settings, processes, place)
+        if few_shot_run:
+            few_shot.add_tasks(layout, processes, place.name)
     for name, user in USERS.items():
         _give(root / name, user, user)
     for name, user in NODES.items():
@@ -53,14 +61,26 @@ def provision(root: Path) -> None:
         run = root / name / "run"
         os.chown(run, USERS[name], SOCKET_GROUP)
         run.chmod(0o750)
-    for path in (layout.settings, layout.plan, *root.glob("plan.*")):
+    for path in (layout.settings, *root.glob("plan.*"), *root.glob("few-shot.*")):
         path.chmod(0o644)
+
+
+@app.command()
+def company(root: Path) -> None:
+    """Play the company: join the session and train."""
+    layout = Layout(root)
+    if layout.few_shot_plan.exists():
+        few_shot.train(layout)
+    worker.main(root)
 
 
 @app.command()
 def report(root: Path, out: Path) -> None:
     """Score the company's decisions and write the report."""
     layout, settings = Layout(root), DemoSettings.load(Layout(root).settings)
+    if layout.few_shot_plan.exists():
+        few_shot.write_report(layout, out)
+        return
     state = layout.server / "state" / Plan.load(layout.plan).hash.hex()
     server = json.loads((state / "outcome.json").read_text())
     seconds = time.time() - layout.settings.stat().st_mtime

@@ -72,6 +72,7 @@ class Layout:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.plan, self.settings = root / "plan.json", root / "settings.json"
+        self.few_shot_plan = root / "few-shot.json"  # if the demonstration is a few-shot run
         self.logs = root / "logs"
         self.server = root / "server"
         self.server_config = self.server / "server.toml"

@@ -20,7 +20,7 @@ from isonomy.company.demo.layout import Layout
 from isonomy.company.demo.processes import Processes
 from isonomy.company.demo.run import DemoResult
 
-_OFFICER = (
+OFFICER = (
     *("--reason", "A demonstration with public data."),
     *("--alternatives", "Not examined: the data are public, and everybody's attribute is in them."),
     *("--access", "Whoever ran the demonstration: all parties ran on one machine."),
@@ -40,7 +40,7 @@ def write_report(folder: Path, result: DemoResult, layout: Layout) -> None:
             [
                 *("isonomy-regulator", "report", str(layout.plan), "--out", str(folder)),
                 *("-c", str(layout.regulator_config), "--statement", str(layout.statement)),
-                *("--appendix", str(appendix), *_OFFICER),
+                *("--appendix", str(appendix), *OFFICER),
             ],
         )
         processes.run(

@@ -19,8 +19,8 @@ from isonomy.common.few_shot.learning.evaluate import Evaluation, evaluate
 from isonomy.common.few_shot.learning.learners import CompanyLearner, RegulatorLearner
 from isonomy.common.few_shot.learning.memory import run_in_memory
 from isonomy.common.privacy.accounting import UNITS_PER_MU2
-from isonomy.company.few_shot._data import Pools
 from isonomy.company.few_shot._variants import settings_for
+from isonomy.company.few_shot.data import Pools
 
 WARM_SETTINGS: dict[str, Any] = {
     "method": "none",

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.company.compare.benchmark.store import Store
-from isonomy.company.few_shot._data import Pools, load
 from isonomy.company.few_shot._rehearse import (
     FewShotCell,
     RehearsalOutcome,
@@ -30,6 +29,7 @@ from isonomy.company.few_shot._rehearse import (
     warm_start,
 )
 from isonomy.company.few_shot._variants import VARIANTS
+from isonomy.company.few_shot.data import Pools, load
 
 EPSILONS = (2.0, 4.0, 6.0, 8.0, 10.0)
 PRIVATE = ("dp_sgd", "irdp", "l_d", "pf_ld", "sc_reptile")

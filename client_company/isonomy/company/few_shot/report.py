@@ -18,8 +18,8 @@ from isonomy.common.base.private_files import write_whole
 from isonomy.common.figures import style
 from isonomy.common.figures.figure import Figure
 from isonomy.common.figures.panels import Panel, Series
-from isonomy.company.few_shot._data import NAMES as DATASETS
 from isonomy.company.few_shot._variants import VARIANTS
+from isonomy.company.few_shot.data import NAMES as DATASETS
 
 MEASURES = ["accuracy", "gf", "eo"]
 NAMES = {"accuracy": "accuracy", "gf": "GF (1 is fair)", "eo": "EO (0 is fair)"}
