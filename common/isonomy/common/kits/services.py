@@ -34,9 +34,9 @@ _REGULATOR = """\
 _COMPANY = """\
 3. Call {others}. Compare the fingerprint of each:
 {fingerprints}
-4. Write the plan, and approve it:
+4. Write the plan, and approve it (name the groups as the regulator declares them):
    `sudo -u {data} {programs}/isonomy-company plan --home {home} --people people.txt \\
-    --attribute sex=female,male --epsilon 1 --approve -o plan.json`
+    --attribute "sex=female,male,not stated" --epsilon 1 --approve -o plan.json`
    Give plan.json, plan.people and plan.{name}.sig to the regulator, and plan.public.json to the
    operator.
 5. When the regulator has approved, the operator starts the run. Your script, as {data}:
