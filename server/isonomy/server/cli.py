@@ -29,8 +29,7 @@ from isonomy.server.setup import Address, make_home, make_kits, server_units
 
 app = CommandLine(
     help="The server of Isonomy: company and regulator meet here. It sees ciphertexts, sizes and "
-    "timing, and is trusted with no data, key or answer. What it can do is refuse to work, so its "
-    "operator should be somebody whom both parties can reach."
+    "timing, and is trusted with no data, key or answer. At worst it can stop the work."
 )
 Config = Annotated[
     Path, typer.Option("--config", "-c", help="The server's configuration (made by `init`).")
@@ -78,7 +77,9 @@ def init(
 def kit(
     requests: Annotated[list[Path], typer.Argument(help="NAME.request of each party.")],
     home: Annotated[Path, typer.Option(help="The server's home; made if it is not there.")],
-    authority: AuthorityFolder,
+    authority: Annotated[
+        Path, typer.Option(help="The authority's folder; made if it is not there.")
+    ],
     name: Annotated[str, typer.Option(help="Host name that certificates and plans carry.")],
     ip: Annotated[list[str] | None, typer.Option(help="Also valid for this address.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the kits.")] = Path(),
@@ -97,7 +98,8 @@ def kit(
     Run it on the server. A kit holds certificates, the other parties' cards, services, a compose
     file and that party's steps, signed by the authority; nothing in it is secret. Compare each
     request's fingerprint with what the party reads out. Afterwards keep the authority's folder
-    elsewhere: the server never needs it. To renew certificates, make the kits again.
+    elsewhere: the server never needs it. To renew all certificates, make the kits again; the
+    server takes its own when it is started again, which --start does.
 
     \b
     Examples:
@@ -114,7 +116,9 @@ def kit(
     is_new = not (authority / "ca.key").exists()
     passphrase = _passphrase(passphrase_file, new=is_new)
     signer = (Authority.create if is_new else Authority.open)(authority, passphrase)
-    if not (home / "server.toml").exists():
+    if (home / "server.toml").exists():
+        renew_certificate(signer, home / "tls")  # as a kit renews those of a party
+    else:
         make_home(home, signer, Address(name, advertise=name), ip or [])
     config = ServerConfig.load(home / "server.toml")
     if config.name != name:

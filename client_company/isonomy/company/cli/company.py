@@ -17,7 +17,7 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import private_folder
 from isonomy.common.keys.certificates import Request, authority_fingerprint, install, make_request
 from isonomy.common.keys.party import Card, PartyKeys, fingerprint
-from isonomy.common.kits.command import NodeFolder, install_command, seal_keys
+from isonomy.common.kits.command import NodeFolder, install_command, request_again, seal_keys
 from isonomy.common.kits.install import installed_cards, installed_facts
 from isonomy.common.kits.request import make_request_file
 from isonomy.common.node.command import node, node_request
@@ -74,7 +74,10 @@ def keys(
     answers with a kit. As root, it also makes the two users that own the folders. Compare the
     fingerprint by telephone.
     """
-    company = Home(private_folder(home, home=True))
+    company = Home(home)
+    if (company.keys_folder / "identity.key").exists():
+        raise ConfigError(f"{home} has keys already, and they are never overwritten")
+    private_folder(home, home=True)
     party = PartyKeys.create(company.keys_folder, name, "company")
     card = company.keys_folder / "card.json"
     facts = {"card": str(card), "fingerprint": fingerprint(party.card())}
@@ -126,7 +129,9 @@ def plan(
         list[str], typer.Option(help="NAME=LABEL,LABEL[,…] as the regulator declares it.")
     ],
     epsilon: Annotated[str, typer.Option(help="Privacy budget of every person's attribute.")],
-    output: Annotated[Path, typer.Option("--output", "-o")] = Path("plan.json"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The plan's file.")] = Path(
+        "plan.json"
+    ),
     home: HomeFolder = HOME,
     regulator: Annotated[
         Path | None, typer.Option(help="The regulator's card.json; without: from the kit.")
@@ -139,7 +144,7 @@ def plan(
     strategy: Annotated[
         str, typer.Option(help=f"How the model is made fair: {', '.join(STRATEGIES)}.")
     ] = "tilt",
-    tolerance: Annotated[str, typer.Option(help="Violation aimed at.")] = "0.01",
+    tolerance: Annotated[str, typer.Option(help="Largest difference between groups that is accepted.")] = "0.01",
     name: Annotated[str, typer.Option(help="A title for people.")] = "plan",
     other: Annotated[
         list[str] | None,
@@ -168,7 +173,7 @@ def plan(
         ),
     ] = False,
     approve: Annotated[
-        bool, typer.Option("--approve", help="Approve it for this company in the same breath.")
+        bool, typer.Option("--approve", help="Also approve it for this company.")
     ] = False,
     yes: YesOption = False,
     carrier: Annotated[
@@ -273,6 +278,7 @@ def _approve(
 
 
 app.command("install")(install_command)
+app.command("request")(request_again)
 app.command("seal-keys")(seal_keys)
 app.command()(node)
 app.command("node-request")(node_request)

@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from isonomy.common.base.command_line import CommandLine
-from isonomy.common.kits.command import install_command, seal_keys
+from isonomy.common.kits.command import install_command, request_again, seal_keys
 from isonomy.common.node.command import node, node_request
 from isonomy.regulator.cli import (
     books,
@@ -29,6 +29,7 @@ app = CommandLine(
 
 app.command()(setup.init)
 app.command("install")(install_command)
+app.command("request")(request_again)
 app.command("seal-keys")(seal_keys)
 app.command("tls-install")(upkeep.tls_install)
 app.command()(setup.enroll)

@@ -92,7 +92,7 @@ def init(
     Examples:
     isonomy-regulator init /srv/regulator --groups sex=female,male --epsilon 2
     isonomy-regulator init /srv/regulator --groups sex=female,male --people people.csv \\
-        --id customer --node /srv/node --unlock-file /root/vault.key
+        --id customer --node /srv/node --unlock-file /srv/regulator/unlock.key
     """
     if not witness and unlock_file is None and sys.stdin.isatty():
         question = "A file on another disk for a copy of the ledger's witness (empty: none)"

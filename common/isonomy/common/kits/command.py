@@ -1,4 +1,4 @@
-"""The commands `install` and `seal-keys` of both parties, and `preflight`."""
+"""The commands `request`, `install` and `seal-keys` of both parties, and `preflight`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from isonomy.common.base.command_line import confirm, prompt
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import read_secret
 from isonomy.common.keys.certificates import spoken_authority
-from isonomy.common.keys.party import fingerprint
+from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.keys.sealed_keys import read_key, seal_key
 from isonomy.common.kits.install import UNITS, install_kit, start_units
 from isonomy.common.kits.kit import Kit
 from isonomy.common.kits.preflight import examine
+from isonomy.common.kits.request import make_request_file
 
 NodeFolder = Annotated[
     Path | None,
@@ -25,6 +26,31 @@ NodeFolder = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+
+def request_again(
+    home: Annotated[Path, typer.Option(help="This party's home.")],
+    node: Annotated[Path, typer.Option(help="The Flower node's folder.")],
+    as_json: Json = False,
+) -> None:
+    """Write NAME.request for the server's operator, from the keys that this home has.
+
+    Use it for a home that was set up without --node, or after the node's key was lost and removed:
+    a new one is made. Read the fingerprint out to the operator.
+
+    \b
+    Examples:
+    isonomy-company request --home /srv/company --node /srv/node
+    isonomy-regulator request --home /srv/regulator --node /srv/node
+    """
+    keys = PartyKeys.load(home / "keys")
+    path = Path(f"{keys.name}.request")
+    request = make_request_file(keys, home, node, path)
+    if as_json:
+        facts = {"request": str(path), "fingerprint": request.fingerprint}
+        typer.echo(json.dumps({"schema": "isonomy/request/v1", **facts}))
+    else:
+        typer.echo(f"made {path}; fingerprint {request.fingerprint}")
 
 
 def install_command(
@@ -40,7 +66,7 @@ def install_command(
 ) -> None:
     """Install the kit that the server's operator made for this party.
 
-    The kit's signature is checked, and everything in it hangs on the authority: compare its
+    The kit's signature is checked, and everything in it depends on the authority: compare its
     fingerprint with what the operator reads out. To renew certificates, install a newer kit.
 
     \b
@@ -103,7 +129,7 @@ def preflight(
     node: Annotated[Path | None, typer.Option(help="The Flower node's folder.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what will fail on this machine before it fails, and how to mend it. Changes nothing.
+    """Say what will fail on this machine before it fails, and how to fix it. Changes nothing.
 
     It looks at versions, permissions, the node's group, certificates, disk, ports or proxy, the
     server's door and both clocks. Run it as root: no single user may read both folders.

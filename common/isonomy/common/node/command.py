@@ -23,7 +23,7 @@ def node_request(
     A key that is there already stays, and the request renews its certificate. If the key was lost
     or stolen, remove tls.key first; the operator registers the new one with --replace.
 
-    \\b
+    \b
     Examples:
     isonomy-company node-request --folder /srv/node --name company
     isonomy-regulator node-request --folder /srv/node --name regulator
@@ -47,11 +47,11 @@ def node(
     It hands tickets to the party's process, and listens on no port. It runs no code that comes with
     a Flower run.
 
-    \\b
+    \b
     Examples:
-    isonomy-regulator node --server server.example.org:9093 --folder /srv/node \\\\
+    isonomy-regulator node --server server.example.org:9093 --folder /srv/node \\
         --socket /srv/regulator/run/daemon.sock
-    isonomy-company node --server server.example.org:9093 --folder /srv/node \\\\
+    isonomy-company node --server server.example.org:9093 --folder /srv/node \\
         --socket /srv/company/run/company.sock
     """
     from isonomy.common.node._supernode import SuperNode  # seconds of imports
