@@ -18,6 +18,7 @@ import pytest
 from machine_kit import HOST, Machine, Machines, machines, until
 
 from isonomy.common.keys import certificates
+from isonomy.common.keys.certificates import spoken_authority
 from isonomy.common.kits.request import KitRequest
 
 DATA = "isonomy-data"
@@ -85,9 +86,11 @@ def make_federation(three: Machines) -> int:
 def install(three: Machines, party: Machine) -> None:
     """Hand a kit over and install it."""
     three.hand_over(three.server, party, f"kits/{party.name}.kit.zip")
+    authority = spoken_authority((three.server.desk / "authority/ca.pem").read_bytes())
+    authority = authority.replace(" ", "")  # as the operator reads it out
     party.run(
-        f"isonomy-{party.name} install {party.name}.kit.zip --start --yes "
-        f"--home /srv/{party.name} --node /srv/node"
+        f"isonomy-{party.name} install {party.name}.kit.zip --start "
+        f"--home /srv/{party.name} --node /srv/node --authority {authority}"
     )
 
 

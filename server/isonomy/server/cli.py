@@ -21,6 +21,7 @@ from isonomy.common.keys.certificates import (
     sign_request,
 )
 from isonomy.common.keys.certificates import renew as renew_certificate
+from isonomy.common.kits.accounts import acting_as_owner
 from isonomy.common.kits.install import UNITS, start_units
 from isonomy.common.kits.request import KitRequest
 from isonomy.server.config import ServerConfig
@@ -117,9 +118,10 @@ def kit(
     passphrase = _passphrase(passphrase_file, new=is_new)
     signer = (Authority.create if is_new else Authority.open)(authority, passphrase)
     if (home / "server.toml").exists():
-        renew_certificate(signer, home / "tls")  # as a kit renews those of a party
+        with acting_as_owner(home):
+            renew_certificate(signer, home / "tls")  # as a kit renews those of a party
     else:
-        make_home(home, signer, Address(name, advertise=name), ip or [])
+        make_home(home, signer, Address(name, advertise=name), ip or [], give=True)
     config = ServerConfig.load(home / "server.toml")
     if config.name != name:
         raise ConfigError(f"the server in {home} is {config.name!r}, not {name!r}")

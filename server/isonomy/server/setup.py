@@ -28,8 +28,13 @@ class Address:
     advertise: str = ""
 
 
-def make_home(home: Path, authority: Authority, address: Address, ips: Sequence[str]) -> None:
-    """Make a server's home: its certificate, the token key and server.toml."""
+def make_home(
+    home: Path, authority: Authority, address: Address, ips: Sequence[str], *, give: bool = False
+) -> None:
+    """Make a server's home: its certificate, the token key and server.toml.
+
+    `give`: as root, make the server's user and give the home to it.
+    """
     private_folder(home, home=True)
     issue(authority, home / "tls", address.name, SERVER, [address.name], ips)
     Identity.generate().save(home / "token.key")
@@ -40,6 +45,9 @@ def make_home(home: Path, authority: Authority, address: Address, ips: Sequence[
     )
     write_whole(home / "server.toml", text.encode())
     ServerConfig.load(home / "server.toml")
+    if give and accounts.is_root():
+        accounts.make_accounts(accounts.SERVER)
+        accounts.give_folder(home, accounts.SERVER)
 
 
 def make_kits(
@@ -52,27 +60,26 @@ def make_kits(
 ) -> list[Path]:
     """Write a kit for each request and let its node in; returns the kits' paths.
 
-    The server's own unit and compose file are put below its home. As root, the home is given to
-    the server's user.
+    The server's own unit and compose file are put below its home.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    door = f"{config.relay.advertise}:{config.door.port}"
     paths = []
     for request in requests:
         others = [each for each in requests if each is not request]
-        door = f"{config.relay.advertise}:{config.door.port}"
         path = write_kit(authority, request, others, server=config.name, door=door, folder=folder)
-        node = private_folder(config.home / "kit") / f"{request.card.name}-node.pem"
-        write_whole(node, Kit.load(path).files["node.pem"])
-        config.register(node, replace=replace)
         paths.append(path)
-    for name, text in server_units(config.home).items():
-        write_whole(config.home / "kit" / name, text.encode())
-    if accounts.is_root():
-        accounts.make_accounts(accounts.SERVER)
-        accounts.give_folder(config.home, accounts.SERVER)
-    owner = config.home.stat()
-    compose = server_compose(str(config.home), owner.st_uid, owner.st_gid)
-    write_whole(config.home / "kit" / "compose.yaml", compose.encode())
+    with accounts.acting_as_owner(config.home):
+        kit_folder = private_folder(config.home / "kit")
+        for request, path in zip(requests, paths, strict=True):
+            node = kit_folder / f"{request.card.name}-node.pem"
+            write_whole(node, Kit.load(path).files["node.pem"])
+            config.register(node, replace=replace)
+        for name, text in server_units(config.home).items():
+            write_whole(kit_folder / name, text.encode())
+        owner = config.home.stat()
+        compose = server_compose(str(config.home), owner.st_uid, owner.st_gid)
+        write_whole(kit_folder / "compose.yaml", compose.encode())
     return paths
 
 

@@ -8,19 +8,22 @@ import shutil
 import subprocess
 import zipfile
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from isonomy.common.base.errors import ConfigError, IsonomyError, VerificationError
-from isonomy.common.keys.certificates import Authority
+from isonomy.common.keys.certificates import Authority, spoken_authority
 from isonomy.common.keys.party import PartyKeys
-from isonomy.common.kits import accounts
+from isonomy.common.kits import accounts, command
 from isonomy.common.kits.install import install_kit, installed_cards, installed_facts, start_units
 from isonomy.common.kits.kit import Kit, write_kit
 from isonomy.common.kits.preflight import examine
 from isonomy.common.kits.request import KitRequest, make_request_file
-from isonomy.common.kits.services import server_compose, server_unit
+from isonomy.common.kits.services import Places, server_compose, server_unit, units
+from isonomy.company.cli.company import app
 
 PASSPHRASE = "a long passphrase"  # noqa: S105
 
@@ -152,19 +155,78 @@ def test_a_node_inside_the_home_is_refused(tmp_path: Path) -> None:
         make_request_file(keys, tmp_path / "home", tmp_path / "home" / "node", tmp_path / "r")
 
 
+def test_a_kit_chooses_neither_what_root_runs_nor_where_it_writes(
+    kit: Path, tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even the authority cannot: services are written from this machine's own paths."""
+
+    def evil(files: dict[str, bytes]) -> None:
+        files["units/../../evil.service"] = b"[Service]\nUser=root\nExecStart=/bin/evil\n"
+        files["units/isonomy-node.service"] = b"[Service]\nUser=root\nExecStart=/bin/evil\n"
+        names = sorted(name for name in files if name not in ("SHA256SUMS", "kit.sig"))
+        lines = [f"{sha256(files[name]).hexdigest()}  {name}\n" for name in names]
+        files["SHA256SUMS"] = "".join(lines).encode()
+        files["kit.sig"] = authority.sign(files["SHA256SUMS"])
+
+    change(kit, evil)
+    written: dict[str, str] = {}
+    monkeypatch.setattr(command, "start_units", lambda units, _: written.update(units) or "done")
+    options = ["--home", str(tmp_path / "company"), "--node", str(tmp_path / "company-node")]
+    spoken = spoken_authority(authority.ca)
+    whole = ["install", str(kit), *options, "--start", "--authority", spoken]
+    assert CliRunner().invoke(app, whole).exit_code == 0
+    assert list(written) == ["isonomy-node.service"]
+    assert "evil" not in written["isonomy-node.service"]
+    assert "User=isonomy-node" in written["isonomy-node.service"]
+    assert not list(tmp_path.rglob("*evil*"))
+
+
+def test_another_authority_than_the_operators_is_refused(kit: Path, tmp_path: Path) -> None:
+    options = ["--home", str(tmp_path / "company"), "--node", str(tmp_path / "company-node")]
+    command_line = ["install", str(kit), *options, "--authority", "0000 " * 8]
+    assert isinstance(CliRunner().invoke(app, command_line).exception, VerificationError)
+    assert not list(tmp_path.rglob("company*/tls.pem"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_root_follows_no_link_of_a_folders_owner(
+    kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounts, "is_root", lambda: True)
+    victim, home, node = tmp_path / "victim", tmp_path / "company", tmp_path / "company-node"
+    victim.mkdir()
+    (victim / "shadow").write_text("root's")
+    for folder in (home, node):
+        (folder / "link").symlink_to(victim)
+        accounts.give_folder(folder, "nobody")
+    assert {path.stat().st_uid for path in (victim, victim / "shadow")} == {0}
+    for path in (tmp_path, *tmp_path.parents):  # so that nobody gets to the home
+        if path.stat().st_mode & 0o777 == 0o700:
+            path.chmod(0o755)
+    shutil.rmtree(home / "run")
+    (home / "kit").symlink_to(victim)  # root would write the cards there
+    with pytest.raises(OSError, match="Permission denied"):
+        install_kit(Kit.load(kit), home, node)
+    assert sorted(path.name for path in victim.iterdir()) == ["shadow"]
+    (home / "run").symlink_to(victim)
+    with pytest.raises(OSError, match=r"Not a directory|symbolic"):
+        accounts.give_home(home, "nobody")
+    assert victim.stat().st_uid == 0
+
+
 def test_only_root_starts_services(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="root"):
         start_units({"isonomy-node.service": ""}, tmp_path)
 
 
-def units(kit: Path) -> dict[str, str]:
-    text = server_unit("/srv/isonomy", "/usr/bin")
-    return {**Kit.load(kit).units(), **text}
+def all_units() -> dict[str, str]:
+    places = Places("regulator", "regulator", "/srv/regulator", "/srv/node", "/usr/bin")
+    return {**units(places, "server.example.org:9093"), **server_unit("/srv/isonomy", "/usr/bin")}
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
-def test_systemd_takes_the_units_and_finds_them_safe(kit: Path, tmp_path: Path) -> None:
-    for name, text in units(kit).items():
+def test_systemd_takes_the_units_and_finds_them_safe(tmp_path: Path) -> None:
+    for name, text in all_units().items():
         # The analysis wants programs that exist.
         lines = [
             "ExecStart=/usr/bin/true" if line.startswith("ExecStart=") else line

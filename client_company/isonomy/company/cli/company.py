@@ -144,7 +144,9 @@ def plan(
     strategy: Annotated[
         str, typer.Option(help=f"How the model is made fair: {', '.join(STRATEGIES)}.")
     ] = "tilt",
-    tolerance: Annotated[str, typer.Option(help="Largest difference between groups that is accepted.")] = "0.01",
+    tolerance: Annotated[
+        str, typer.Option(help="Largest difference between groups that is accepted.")
+    ] = "0.01",
     name: Annotated[str, typer.Option(help="A title for people.")] = "plan",
     other: Annotated[
         list[str] | None,

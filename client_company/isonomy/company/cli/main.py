@@ -20,8 +20,8 @@ from isonomy.company.cli.simulate import simulate
 app = CommandLine(
     help="Train a fair model on sensitive attributes that its owner may never see. "
     "This command rehearses, demonstrates and measures on one machine; `isonomy-company`, "
-    "`isonomy-regulator` and `isonomy-server` are the three parties of a real federation, and `kit` "
-    "and `preflight` help to set up their machines.",
+    "`isonomy-regulator` and `isonomy-server` are the three parties of a real federation, and "
+    "`kit` and `preflight` help to set up their machines.",
 )
 app.add_typer(bench.app, name="bench")
 app.add_typer(few_shot.app, name="few-shot")
@@ -47,7 +47,10 @@ def _print_version(value: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     """Train a fair model on sensitive attributes that its owner may never see."""

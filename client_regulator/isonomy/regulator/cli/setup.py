@@ -14,7 +14,7 @@ from isonomy.common.base.command_line import prompt
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.keys.certificates import Request
 from isonomy.common.keys.party import PartyKeys
-from isonomy.common.kits.accounts import DATA, GROUP, give_home, is_root
+from isonomy.common.kits.accounts import GROUP, is_root
 from isonomy.common.kits.command import NodeFolder
 from isonomy.common.kits.request import make_request_file
 from isonomy.common.people.cohort import with_not_stated, written_as
@@ -124,6 +124,9 @@ def init(
         f"Next: isonomy-regulator enroll FILE --id COLUMN --attribute COLUMN --home {files.home}",
     ]
     fields = {**asdict(files), "tls_fingerprint": tls}
+    if people is not None:  # if the file is bad, `enroll` is next, then `request`
+        attributes = list(parse_groups(groups or [], complete or []))
+        enroll(people, attributes, id_column=id_column, home=home, unlock_file=unlock_file)
     if node_folder is not None:
         request_file = Path(f"{name}.request")
         keys = PartyKeys.load(files.card.parent)
@@ -134,11 +137,6 @@ def init(
             f"  {request.fingerprint}"
         )
     emit("init", fields, "\n".join(lines), as_json=as_json)
-    if people is not None:  # last: if the file is bad, only `enroll` has to be repeated
-        attributes = list(parse_groups(groups or [], complete or []))
-        enroll(people, attributes, id_column=id_column, home=home, unlock_file=unlock_file)
-        if is_root() and node_folder is not None:
-            give_home(files.home, DATA)
 
 
 def officer_key(

@@ -56,10 +56,8 @@ def seal_key(path: Path, passphrase: str) -> None:
     """Put the sealed form in place of a key file, in one step."""
     if len(passphrase) < MIN_PASSPHRASE_CHARS:
         raise ConfigError(f"a passphrase has at least {MIN_PASSPHRASE_CHARS} characters")
-    key, salt, owner = read_key(path), os.urandom(SALT_BYTES), path.stat()
+    key, salt = read_key(path), os.urandom(SALT_BYTES)
     write_private(path, _MAGIC + salt + _cipher(passphrase, salt).encrypt(_NONCE, key, _MAGIC))
-    if path.stat().st_uid != owner.st_uid:  # root sealed it; it stays its owner's
-        os.chown(path, owner.st_uid, owner.st_gid)
 
 
 def _cipher(passphrase: str, salt: bytes) -> AESGCM:

@@ -13,6 +13,8 @@ import grp
 import os
 import pwd
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from isonomy.common.base.errors import ConfigError
@@ -41,24 +43,53 @@ def make_accounts(*users: str) -> None:
 
 
 def give_home(home: Path, user: str) -> None:
-    """Give a home to its user: others may pass through it to the socket, and read nothing else."""
+    """Give a new home to its user: others may pass through it to the socket, and read nothing."""
     _give(home, user)
-    run = private_folder(home / "run")
-    os.chown(run, pwd.getpwnam(user).pw_uid, grp.getgrnam(GROUP).gr_gid)
-    run.chmod(0o750)
+    run = os.open(private_folder(home / "run"), os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchown(run, pwd.getpwnam(user).pw_uid, grp.getgrnam(GROUP).gr_gid)
+        os.fchmod(run, 0o750)
+    finally:
+        os.close(run)
     home.chmod(0o711)
 
 
 def give_folder(folder: Path, user: str) -> None:
-    """Give a folder to a user, closed to everybody else."""
+    """Give a new folder to a user, closed to everybody else."""
     _give(folder, user)
     folder.chmod(0o700)
 
 
 def _give(folder: Path, user: str) -> None:
+    """Follow no link, at no moment: names are resolved in folders that are open already."""
     owner = pwd.getpwnam(user)
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, owner.pw_uid, owner.pw_gid, follow_symlinks=False)
+    ids = (owner.pw_uid, owner.pw_gid)
+    for _, folders, files, descriptor in os.fwalk(folder):
+        for name in (*folders, *files):
+            os.chown(name, *ids, dir_fd=descriptor, follow_symlinks=False)
+        os.fchown(descriptor, *ids)
+
+
+@contextmanager
+def acting_as_owner(folder: Path) -> Iterator[None]:
+    """Give up root's rights while writing into a folder that belongs to somebody else.
+
+    Its owner could put links there; they must not lead to what only root may write.
+    """
+    owner = folder.stat() if folder.exists() else None
+    if owner is None or not is_root() or owner.st_uid == 0:
+        yield
+        return
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setegid(owner.st_gid)
+    os.seteuid(owner.st_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
 
 
 def user_of(folder: Path) -> str:

@@ -9,15 +9,17 @@ from typing import Annotated
 import typer
 
 from isonomy.common.base.command_line import confirm, prompt
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.errors import ConfigError, VerificationError
 from isonomy.common.base.private_files import read_secret
 from isonomy.common.keys.certificates import spoken_authority
 from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.keys.sealed_keys import read_key, seal_key
-from isonomy.common.kits.install import UNITS, install_kit, start_units
+from isonomy.common.kits.accounts import acting_as_owner
+from isonomy.common.kits.install import UNITS, check_places, install_kit, start_units
 from isonomy.common.kits.kit import Kit
 from isonomy.common.kits.preflight import examine
 from isonomy.common.kits.request import make_request_file
+from isonomy.common.kits.services import units as service_units
 
 NodeFolder = Annotated[
     Path | None,
@@ -61,13 +63,17 @@ def install_command(
         bool, typer.Option("--start", help="Install the services and start them, as root.")
     ] = False,
     units: Annotated[Path, typer.Option(help="Where systemd looks for units.")] = UNITS,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    authority: Annotated[
+        str, typer.Option(help="The authority's fingerprint, as the operator read it out.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Install the kit that the server's operator made for this party.
 
     The kit's signature is checked, and everything in it depends on the authority: compare its
-    fingerprint with what the operator reads out. To renew certificates, install a newer kit.
+    fingerprint with what the operator reads out, or give that as --authority. A newer kit of the
+    same authority, for a renewal, is taken without a question. Services are written here, from
+    these folders and the server's address; the kit's own are for reading.
 
     \b
     Examples:
@@ -78,14 +84,22 @@ def install_command(
     typer.echo(f"kit of {kit.facts.name} for the server {kit.facts.server}", err=True)
     for card in kit.cards():
         typer.echo(f"  {card.name} ({card.role}): {fingerprint(card)}", err=True)
-    authority = spoken_authority(kit.files["ca.pem"])
-    confirm(f"Is the authority {authority}?", yes=yes)
-    install_kit(kit, home.resolve(), node.resolve())
+    home, node = home.resolve(), node.resolve()
+    places = check_places(kit.facts, home, node)
+    spoken = spoken_authority(kit.files["ca.pem"])
+    if authority and "".join(authority.split()) != "".join(spoken.split()):
+        raise VerificationError(f"this kit is of another authority: {spoken}")
+    known = home / "tls" / "ca.pem"
+    same = known.exists() and known.read_bytes() == kit.files["ca.pem"]
+    confirm(f"Is the authority {spoken}?", yes=bool(authority) or same)
+    install_kit(kit, home, node)
     typer.echo(f"installed the certificates of {kit.facts.name} and its node", err=True)
-    services = start_units(kit.units(), units) if start else "no service was started"
+    services = "no service was started"
+    if start:
+        services = start_units(service_units(places, kit.facts.door), units)
     typer.echo(services, err=True)
     if as_json:
-        facts = {"name": kit.facts.name, "server": kit.facts.server, "authority": authority}
+        facts = {"name": kit.facts.name, "server": kit.facts.server, "authority": spoken}
         typer.echo(json.dumps({"schema": "isonomy/install/v1", **facts, "services": services}))
 
 
@@ -108,15 +122,17 @@ def seal_keys(
     isonomy-regulator seal-keys --home /srv/regulator --passphrase-file /root/passphrase
     """
     paths = [home / "keys" / name for name in ("identity.key", "sealing.key")]
-    for path in paths:
-        read_key(path)  # both open, or nothing changes
+    with acting_as_owner(home):
+        for path in paths:
+            read_key(path)  # both open, or nothing changes
     if passphrase_file is not None:
         passphrase = read_secret(passphrase_file)
     else:
         text = "New passphrase of the keys"
         passphrase = prompt(text, hide_input=True, confirmation_prompt=True)
-    for path in paths:
-        seal_key(path, passphrase)
+    with acting_as_owner(home):
+        for path in paths:
+            seal_key(path, passphrase)
     if as_json:
         facts = {"sealed": [str(path) for path in paths]}
         typer.echo(json.dumps({"schema": "isonomy/seal-keys/v1", **facts}))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +15,8 @@ from isonomy.common.keys.certificates import TlsFiles, install, read_issued
 from isonomy.common.keys.party import Card
 from isonomy.common.kits import accounts
 from isonomy.common.kits.kit import Kit, KitFacts
+from isonomy.common.kits.request import PLAIN_PATH
+from isonomy.common.kits.services import Places
 
 UNITS = Path("/etc/systemd/system")
 FOLDER = "kit"  # below the party's home: kit.json and cards/
@@ -36,15 +40,24 @@ def install_kit(kit: Kit, home: Path, node: Path) -> None:
         for name, keys in places.items():
             (Path(folder) / name).write_bytes(kit.files.get(name, b""))
             read_issued(TlsFiles(ca, Path(folder) / name, TlsFiles.of(keys).key))
+        Path(folder).chmod(0o755)  # the owners read it; nothing in it is secret
         for name, keys in places.items():
-            install(keys, Path(folder) / name, ca)
-    target = private_folder(home / FOLDER / "cards").parent
-    kit.facts.save(target / "kit.json")
-    for other in kit.cards():
-        other.save(target / "cards" / f"{other.name}.json")
-    if accounts.is_root():  # what root wrote belongs to those who use it
-        accounts.give_home(home, accounts.user_of(home))
-        accounts.give_folder(node, accounts.user_of(node))
+            with accounts.acting_as_owner(keys):
+                install(keys, Path(folder) / name, ca)
+    with accounts.acting_as_owner(home):
+        target = private_folder(home / FOLDER / "cards").parent
+        kit.facts.save(target / "kit.json")
+        for other in kit.cards():
+            other.save(target / "cards" / f"{other.name}.json")
+
+
+def check_places(facts: KitFacts, home: Path, node: Path) -> Places:
+    """Return where this machine's services run; ConfigError for paths that a unit could misread."""
+    programs = Path(sys.executable).parent
+    for path in (home, node, programs):
+        if not re.fullmatch(PLAIN_PATH, str(path)):
+            raise ConfigError(f"{path} has characters that a service's file could misread")
+    return Places(facts.name, facts.role, str(home), str(node), str(programs))
 
 
 def installed_facts(home: Path) -> KitFacts | None:

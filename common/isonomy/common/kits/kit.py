@@ -29,7 +29,7 @@ from isonomy.common.base.private_files import write_whole
 from isonomy.common.keys.certificates import Authority, certify, verify_by_authority
 from isonomy.common.keys.party import Card, PartyName
 from isonomy.common.kits.request import KitRequest
-from isonomy.common.kits.services import compose_file, readme, units
+from isonomy.common.kits.services import Places, compose_file, readme, units
 
 MAX_KIT_BYTES, MAX_FILES = 1 << 20, 64
 _SUMS, _SIGNATURE = "SHA256SUMS", "kit.sig"
@@ -81,11 +81,6 @@ class Kit:
         names = sorted(name for name in self.files if name.startswith("cards/"))
         return [Card.from_json(self.files[name]) for name in names]
 
-    def units(self) -> dict[str, str]:
-        """The party's units by their names."""
-        names = (name for name in sorted(self.files) if name.startswith("units/"))
-        return {name.removeprefix("units/"): self.files[name].decode() for name in names}
-
     def _file(self, name: str) -> bytes:
         if name not in self.files:
             raise ConfigError(f"this kit is not whole: {name} is missing")
@@ -112,6 +107,7 @@ def write_kit(
         versions={**versions, "server": version("isonomy")},
     )
     party, node = (certify(authority, each) for each in request.requests)
+    services = units(Places.of(request), door)
     files = {
         "kit.json": facts.to_json(),
         "ca.pem": authority.ca,
@@ -120,7 +116,7 @@ def write_kit(
         "README.md": readme(request, [each.card for each in others], server, door).encode(),
         "compose.yaml": compose_file(request, door).encode(),
         **{f"cards/{each.card.name}.json": each.card.to_json() for each in others},
-        **{f"units/{name}": text.encode() for name, text in units(request, door).items()},
+        **{f"units/{name}": text.encode() for name, text in services.items()},
     }
     files[_SUMS] = _sums(files)
     files[_SIGNATURE] = authority.sign(files[_SUMS])

@@ -36,6 +36,7 @@ LEAST_FREE_BYTES = 1 << 30
 SOON = timedelta(days=30)
 CLOCK_S = 60.0
 CONNECT_S = 5.0
+MAX_ANSWER_BYTES = 1 << 16
 _PROXIES = ("https_proxy", "http_proxy", "all_proxy", "grpc_proxy")
 
 
@@ -111,8 +112,11 @@ def _versions(machine: Machine) -> Findings:
 
 def _permissions(machine: Machine) -> Findings:
     fail = partial(Finding, "permissions", "fail")
-    keys = [path for path in machine.home.rglob("*.key") if path.is_file()]
-    keys += list(machine.node.glob("*.key")) if machine.node else []
+    keys = [*machine.home.rglob("*.key"), *(machine.node.glob("*.key") if machine.node else ())]
+    for path in keys:
+        if path.is_symlink():
+            yield fail(f"{path} is a link, and a key never is", f"look who made it: ls -l {path}")
+    keys = [path for path in keys if path.is_file() and not path.is_symlink()]
     for path in keys:
         if path.stat().st_mode & 0o077:
             yield fail(f"{path} is readable by others", f"chmod 600 {path}")
@@ -221,7 +225,7 @@ def _server(machine: Machine) -> Findings:
         with plain, context.wrap_socket(plain, server_hostname=host.strip("[]")) as door:
             door.sendall(b"GET / HTTP/1.1\r\nHost: preflight\r\nConnection: close\r\n\r\n")
             answer = b""
-            while piece := door.recv(4096):
+            while len(answer) < MAX_ANSWER_BYTES and (piece := door.recv(4096)):
                 answer += piece
     except ssl.SSLError as error:
         yield Finding(

@@ -25,7 +25,8 @@ from isonomy.common.kits import accounts
 
 _DOMAIN = "isonomy/kit-request/v1"
 # These stand in units and shell lines, so they are plain.
-PlainPath = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._+-]+)+$", max_length=256)]
+PLAIN_PATH = r"(/[A-Za-z0-9._+-]+)+"
+PlainPath = Annotated[str, Field(pattern=f"^{PLAIN_PATH}$", max_length=256)]
 Number = Annotated[int, Field(ge=0, lt=1 << 32)]
 Pem = Annotated[str, Field(max_length=1 << 14)]
 
@@ -94,12 +95,16 @@ def make_request_file(keys: PartyKeys, home: Path, node: Path, output: Path) -> 
     home, node = home.resolve(), node.resolve()
     if node.is_relative_to(home) or home.is_relative_to(node):
         raise ConfigError("the node's folder and the home must be apart: they have other owners")
-    csr = make_request(home / "tls", keys.name, keys.role)
-    node_csr = make_request(node, keys.name, NODE)
+    with accounts.acting_as_owner(home):
+        csr = make_request(home / "tls", keys.name, keys.role)
+    with accounts.acting_as_owner(node):
+        node_csr = make_request(node, keys.name, NODE)
     if accounts.is_root():
         accounts.make_accounts(accounts.DATA, accounts.NODE)
-        accounts.give_home(home, accounts.DATA)
-        accounts.give_folder(node, accounts.NODE)
+        if home.stat().st_uid == 0:
+            accounts.give_home(home, accounts.DATA)
+        if node.stat().st_uid == 0:
+            accounts.give_folder(node, accounts.NODE)
     facts = {
         "version": version("isonomy"),
         "card": keys.card(),

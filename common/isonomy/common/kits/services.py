@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from isonomy.common.keys.party import Card, fingerprint
@@ -52,6 +53,22 @@ _COMPANY = """\
 """
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where a party's folders and programs are."""
+
+    name: str
+    role: str
+    home: str
+    node: str
+    programs: str
+
+    @classmethod
+    def of(cls, request: KitRequest) -> Places:
+        card = request.card
+        return cls(card.name, card.role, request.home, request.node, request.programs)
+
+
 def readme(request: KitRequest, others: Sequence[Card], server: str, door: str) -> str:
     """Return exactly this party's steps."""
     card = request.card
@@ -62,7 +79,7 @@ def readme(request: KitRequest, others: Sequence[Card], server: str, door: str) 
         "programs": request.programs,
         "home": request.home,
         "node": request.node,
-        "services": " and ".join(units(request, door)),
+        "services": " and ".join(units(Places.of(request), door)),
         "others": " and ".join(other.name for other in others) or "the other party",
         "fingerprints": "\n".join(f"   {other.name}: `{fingerprint(other)}`" for other in others),
         "data": accounts.DATA,
@@ -71,23 +88,23 @@ def readme(request: KitRequest, others: Sequence[Card], server: str, door: str) 
     return (_HEAD + (_COMPANY if card.role == "company" else _REGULATOR)).format(**facts)
 
 
-def units(request: KitRequest, door: str) -> dict[str, str]:
+def units(places: Places, door: str) -> dict[str, str]:
     """Return a party's units: its node, and the regulator's daemon."""
-    role, home, programs = request.card.role, request.home, request.programs
+    role, home, programs = places.role, places.home, places.programs
     result = {
         "isonomy-node.service": unit(
-            f"Isonomy: the Flower node of {request.card.name}",
+            f"Isonomy: the Flower node of {places.name}",
             accounts.NODE,
-            _node_command(request, door),
-            request.node,
+            _node_command(places, door),
+            places.node,
             programs,
         )
     }
     if role == "regulator":
         result["isonomy-regulator.service"] = unit(
-            f"Isonomy: the daemon of {request.card.name}",
+            f"Isonomy: the daemon of {places.name}",
             accounts.DATA,
-            _daemon_command(request),
+            _daemon_command(places),
             home,
             programs,
         )
@@ -109,7 +126,7 @@ def compose_file(request: KitRequest, door: str) -> str:
             "image": image,
             "user": request.node_user,
             "group": request.group,
-            "command": _node_command(request, door),
+            "command": _node_command(Places.of(request), door),
             "folders": f"{request.node} {home}/run",
         }
     }
@@ -118,7 +135,7 @@ def compose_file(request: KitRequest, door: str) -> str:
             "image": image,
             "user": request.data_user,
             "group": request.group,
-            "command": _daemon_command(request),
+            "command": _daemon_command(Places.of(request)),
             "folders": home,
         }
     return compose(services)
@@ -136,16 +153,16 @@ def server_compose(home: str, user: int, group: int) -> str:
     return compose({"server": facts})
 
 
-def _node_command(request: KitRequest, door: str) -> str:
-    role = request.card.role
+def _node_command(places: Places, door: str) -> str:
+    role = places.role
     return (
-        f"isonomy-{role} node --server {door} --folder {request.node} "
-        f"--socket {request.home}/{SOCKETS[role]}"
+        f"isonomy-{role} node --server {door} --folder {places.node} "
+        f"--socket {places.home}/{SOCKETS[role]}"
     )
 
 
-def _daemon_command(request: KitRequest) -> str:
-    return f"isonomy-regulator serve --home {request.home}"
+def _daemon_command(places: Places) -> str:
+    return f"isonomy-regulator serve --home {places.home}"
 
 
 def _server_command(home: str) -> str:
