@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from regulator_kit import COMPANY, GAPS, Outcome, Regulator, run_regulator
 from report_kit import OFFICER
 
 from isonomy.common.agreements.approvals import sign_agreement
-from isonomy.common.base.errors import PolicyRefused
+from isonomy.common.base.errors import ConfigError, PolicyRefused
 from isonomy.common.ledger.entries import read_entries
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.sign_off import SignOff, check_sign_off, sign_off_path, store
@@ -164,6 +165,25 @@ def test_the_daemon_checks_the_signatures(
     done = approve(regulator, files[0], BELA, monkeypatch)
     assert (done.code, "is revoked" in done.stderr) == (51, True)
     assert f"'{BELA}' is revoked" in regulator.run("doctor").stdout
+
+
+@pytest.mark.parametrize("needed", [1, 2])
+def test_another_spelling_is_neither_keyless_nor_a_second_officer(
+    regulator: Regulator, monkeypatch: pytest.MonkeyPatch, needed: int
+) -> None:
+    declare(regulator, ADA, BELA, needed=needed)
+    file, plan = regulator.plan_file(), regulator.plan()[0]
+    for name in (ADA, BELA)[-needed:]:
+        assert approve(regulator, file, name, monkeypatch).code == 0
+    good = check_sign_off(regulator.config, plan)
+    bela = good.officers[-1]
+    spelt = bela.model_copy(update={"name": unicodedata.normalize("NFD", BELA)})
+    assert spelt.name != bela.name
+    keyless = spelt.model_copy(update={"key": "", "signature": ""})
+    for officers in ((keyless,), (spelt,), (bela, spelt)):
+        store(regulator.config, good.model_copy(update={"officers": officers}))
+        with pytest.raises(ConfigError, match="not in canonical form"):
+            check_sign_off(regulator.config, plan)
 
 
 def test_names_and_tables_that_cannot_be(

@@ -32,7 +32,7 @@ from isonomy.common.keys.identity import Identity, verify_signature
 from isonomy.common.keys.rotation import Signature
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultTampered
-from isonomy.regulator.config.officers import acting_officer, check_officer
+from isonomy.regulator.config.officers import OfficerName, acting_officer, check_officer
 from isonomy.regulator.vault.sealed_file import Header, open_sealed, write_sealed
 from isonomy.regulator.vault.unlock import Derivation, Lock, Secret
 
@@ -46,7 +46,7 @@ class Approver(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    name: str
+    name: OfficerName
     key: str = ""
     signature: Signature = ""
 
@@ -171,10 +171,10 @@ def _earlier(config: RegulatorConfig, plan: Agreement) -> tuple[Approver, ...]:
 def _fault(config: RegulatorConfig, plan: Agreement, officer: Approver) -> str | None:
     """Return why an officer's approval of this plan does not count; None if it does."""
     try:
-        check_officer(config.officers, officer.name)
+        name = check_officer(config.officers, officer.name)
     except PolicyRefused as error:
         return str(error)
-    listed = config.officers.get(officer.name)
+    listed = config.officers.get(name)
     expected = listed.key if listed else ""
     if not expected and config.policy.approving_officers > 1:
         return (
