@@ -89,3 +89,25 @@ def test_the_officers_socket_is_no_door_for_the_node(regulator: Regulator) -> No
                 daemon.node({"type": kind, "plan": "00" * 32})
         with pytest.raises(ProtocolError, match="no known type"):
             daemon.officer({"type": "session", "ticket": "{}", "officer": "J. Doe"})
+
+
+def test_a_note_is_no_approval(regulator: Regulator) -> None:
+    """Approvals are noted from checked signatures only; a note has the fields of its kind."""
+    from isonomy.common.base.errors import ProtocolError
+
+    plan = regulator.plan_file()
+    regulator.approve(plan)
+    plan_hash = regulator.plan()[0].hash
+    forged = {"plan": plan_hash.hex(), "key": "00" * 32, "second_officer": "Ada"}
+    with Daemon(regulator.config, regulator.vault, least="error") as daemon:
+        ledger = daemon._office.ledger
+        before = ledger.head, ledger.approval(plan_hash)
+        for kind, event in (
+            ("approval", forged),
+            ("clock", {"last": 0}),
+            ("vault-secret", {"kind": "approval", **forged}),  # `ledger` would show this kind
+            ("rejection", {"plan": plan_hash.hex()}),
+        ):
+            with pytest.raises(ProtocolError, match="no known type"):
+                daemon.officer({"type": "note", "kind": kind, "event": event, "officer": "Bert"})
+        assert (ledger.head, ledger.approval(plan_hash)) == before

@@ -103,7 +103,7 @@ def test_a_company_cannot_vouch_for_an_old_backup(regulator: Regulator) -> None:
 
 
 def test_without_a_witness_open_plans_end_and_count_as_spent(regulator: Regulator) -> None:
-    ask(regulator.config, {"type": "note", "kind": "test", "event": {}})
+    ask(regulator.config, {"type": "note", "kind": "vault-secret", "event": {}})
     file = back_up(regulator)
     lose(regulator)
     done = restore(regulator, file, "--assume-spent")
@@ -252,7 +252,7 @@ class TestWhileTheVaultIsChanged:
         def grow(path: Path) -> bytes:
             raw = read(path)
             if path == regulator.config.ledger_path:  # a daemon answers right after it was read
-                ask(regulator.config, {"type": "note", "kind": "test", "event": {}})
+                ask(regulator.config, {"type": "note", "kind": "vault-secret", "event": {}})
             return raw
 
         monkeypatch.setattr(Path, "read_bytes", grow)

@@ -20,6 +20,18 @@ from isonomy.regulator.serving._sessions import SessionBoard
 from isonomy.regulator.serving.aligning import alignments
 from isonomy.regulator.vault.task_pools import open_pool
 
+_NOTES = {  # kinds of notes that a request may write, and their fields; `reserve` notes approvals
+    "certificate": {"until"},
+    "deletion": {"target", "record_sha256"},
+    "enrolment": {"vault"},
+    "rejection": {"plan", "record_sha256"},
+    "restore": {"backup", "newest"},
+    "rotation": {"old", "new"},
+    "tasks-added": {"tasks"},
+    "tasks-destroyed": {"tasks"},
+    "vault-secret": set[str](),
+}
+
 
 class OfficerRequests:
     """Carries out the officer's requests, one method per kind."""
@@ -45,7 +57,9 @@ class OfficerRequests:
                 self.reserve(_hash(plan))
             case {"type": "close", "plan": str(plan)}:
                 self._close(_hash(plan), officer)
-            case {"type": "note", "kind": str(kind), "event": dict(event)}:
+            case {"type": "note", "kind": str(kind), "event": dict(event)} if (
+                event.keys() == _NOTES.get(kind)
+            ):
                 self._ledger.note(kind, {**event, "officer": officer})
             case {"type": "verdict", "verdict": str(text)}:
                 self._take(Verdict.from_json(text.encode()), officer)
