@@ -22,9 +22,10 @@ from isonomy.regulator.cli import (
 )
 
 app = CommandLine(
-    help="The regulator's side of Isonomy. People's attributes stay on this machine, encrypted. "
-    "Companies get noisy answers only, and the ledger books what each answer costs before it "
-    "leaves. --json prints one object for scripts. docs/exit-codes.md explains the exit codes."
+    help="The regulator's side of Isonomy. Nobody else can read people's attributes: they leave "
+    "this machine encrypted, or not at all. Companies get noisy answers only, and the ledger books "
+    "what each answer costs before it leaves. --json prints one object for scripts. "
+    "docs/exit-codes.md explains the exit codes."
 )
 
 app.command()(setup.init)

@@ -34,7 +34,10 @@ Home = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 UnlockFile = Annotated[
     Path | None,
-    typer.Option("--unlock-file", help="File with the vault's passphrase; else it is asked for."),
+    typer.Option(
+        "--unlock-file",
+        help="The file that opens the vault; else the one in regulator.toml, else you are asked.",
+    ),
 ]
 PassphraseFile = Annotated[
     Path | None,

@@ -65,10 +65,10 @@ def approve(
 ) -> None:
     """Show in plain words what a plan means, and approve it. The daemon then answers for it.
 
-    The company's signature (PLAN.COMPANY.sig) must lie beside the plan. Your policy is checked
-    first. Approving sets the plan's whole budget aside for each of its people, whether the company
-    uses it or not. If your policy wants two officers, the first approval is kept, and nothing is
-    set aside before the second.
+    The company's signature (plan.company.sig for plan.json) must lie beside the plan. Your policy
+    is checked first. Approving sets the plan's whole budget aside for each of its people, whether
+    the company uses it or not. If your policy wants two officers, the first approval is kept, and
+    nothing is set aside before the second.
 
     \b
     Examples:
