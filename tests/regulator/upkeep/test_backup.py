@@ -176,6 +176,40 @@ def test_over_a_home_the_newer_ledger_and_vault_stay(regulator: Regulator) -> No
     assert Path(done.json["before"]).exists()
 
 
+def test_an_old_backup_brings_no_old_officers_back(
+    regulator: Regulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One officer, or a revoked one, would otherwise undo the rule that two must approve."""
+    toml = regulator.home / "regulator.toml"
+    toml.write_text(toml.read_text() + "\n[officers.Ada]\n[officers.Bela]\n")
+    monkeypatch.setenv("ISONOMY_OFFICER", "Ada")
+    file = back_up(regulator)
+    toml.write_text(toml.read_text() + "revoked = true\n[officers.Cleo]\n")
+    regulator.change("approving_officers = 1", "approving_officers = 2")
+    policy, head = toml.read_bytes(), head_of(regulator)
+    monkeypatch.setenv("ISONOMY_OFFICER", "Bela")
+    done = restore(regulator, file)
+    assert (done.code, "'Bela' is revoked" in done.json["error"]["text"]) == (51, True)
+    assert (toml.read_bytes(), head_of(regulator)) == (policy, head)
+    assert not list(regulator.folder.glob(".home.restoring*"))
+    monkeypatch.setenv("ISONOMY_OFFICER", "Cleo")  # in the home's table, not in the backup's
+    done = run_regulator("restore", file, regulator.home)  # opened by regulator.toml's unlock file
+    assert (done.code, "regulator.toml is the one that was there" in done.stderr) == (0, True)
+    assert toml.read_bytes() == policy
+
+
+def test_without_a_ledger_a_home_with_another_policy_is_no_proof(regulator: Regulator) -> None:
+    """`init` makes a home without officers; a backup put over it must not lose its own."""
+    file, ledger = back_up(regulator), regulator.config.ledger_path
+    regulator.change("approving_officers = 1", "approving_officers = 2")
+    ledger.unlink()
+    done = restore(regulator, file, "--assume-spent")
+    assert (done.code, "which of them counts" in done.json["error"]["text"]) == (10, True)
+    assert not ledger.exists()
+    regulator.change("approving_officers = 2", "approving_officers = 1")
+    assert restore(regulator, file).code == 0
+
+
 def test_ledgers_that_went_different_ways_are_refused(regulator: Regulator) -> None:
     file = back_up(regulator)
     regulator.approve(regulator.plan_file(name="second", epsilon="0.3"))

@@ -22,7 +22,7 @@ from isonomy.regulator.cli.output import (
     open_vault,
     say,
 )
-from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.config.config import FILE_NAME, RegulatorConfig
 from isonomy.regulator.config.faults import ProblemsFound
 from isonomy.regulator.serving.officer import ask, daemon_status
 from isonomy.regulator.upkeep.backup import make_backup
@@ -121,19 +121,23 @@ def restore(
     If the home's ledger is left, the newer of the two ledgers counts. If it is lost, a copy of
     witness.json must show that the backup is the newest state. If there is none either, use
     --assume-spent: it ends every open plan and counts its whole budget as spent. A company's --head
-    can only show that a backup is too old.
+    can only show that a backup is too old. If a home is there, its officers say who may restore,
+    and its regulator.toml stays as it is.
 
     \b
     Examples:
     isonomy-regulator restore regulator.backup /srv/regulator --witness /mnt/other/witness.json
     """
     heads = [head_bytes(text) for text in head or []]
+    if unlock_file is None and (home / FILE_NAME).exists():
+        unlock_file = RegulatorConfig.load(home).unlock_file
     secret = read_secret(unlock_file)
     done = restore_home(
         file, home, secret, heads=heads, witnesses=witness or [], assume_spent=assume_spent
     )
     if done.before is not None:
         say(f"What was there before lies in {done.before}; remove it when all is well.")
+        say("regulator.toml is the one that was there; the backup's was left out.")
     if done.plans_spent:
         say(f"{done.plans_spent} open plan(s) were closed; all of their budgets counts as spent.")
     text = (
@@ -145,9 +149,9 @@ def restore(
 
 
 def tls_install(
-    certificate: Annotated[Path, typer.Argument(help="The tls.pem that the server signed.")],
+    certificate: Annotated[Path, typer.Argument(help="The tls.pem that the operator signed.")],
     ca: Annotated[
-        Path | None, typer.Option(help="The server's ca.pem. Default: beside the certificate.")
+        Path | None, typer.Option(help="The authority's ca.pem. Default: beside the certificate.")
     ] = None,
     home: Home = Path(),
     as_json: Json = False,

@@ -1,6 +1,9 @@
 """Restoring a home without rolling anybody's budget back.
 
 Rules, in order:
+    (0) if a home is there, its officers say who may restore, and its regulator.toml stays: nobody
+        undoes a revocation or a second officer with an old backup. A home without a ledger may be
+        anybody's, so its regulator.toml must then say what the backup's says;
     (1) the backup decrypts, and its ledger holds;
     (2) of the home's own ledger (if there is one) and the backup's, the longer one counts, and it
         must contain the shorter: two ledgers that went different ways are refused;
@@ -47,7 +50,6 @@ from isonomy.regulator.upkeep.backup import unpack
 from isonomy.regulator.vault.unlock import Secret
 from isonomy.regulator.vault.vault import Vault
 
-RESTORE = "restore"  # kind of the ledger's note
 _UNPROVED = (
     "there is no ledger or witness of this home to compare with, so nothing shows that this backup "
     "is the newest state; a company's head cannot. Name the copy of witness.json on another disk "
@@ -84,7 +86,8 @@ def restore(
     try:
         file_id = unpack(file, staging, secret)  # (1)
         new = RegulatorConfig.load(staging)
-        officer = acting_officer(new.officers)
+        officer = acting_officer((old or new).officers)  # (0)
+        _check_policies(old, new)
         ledger_from = _choose_ledger(old, new)  # (1), (2)
         trusted = _trusted_witnesses(old, new, home, witnesses)
         chain = _read(new.ledger_path) if new.ledger_path.exists() else _Chain()
@@ -98,13 +101,15 @@ def restore(
         stay_forgotten(old, new, Vault(new.vault_path, secret), newer=ledger_from)  # (5)
         plans_spent = 0 if is_newest else _spend_open_plans(new, officer)  # (3a)
         (new.home / "run").mkdir(exist_ok=True)
+        if old is not None:
+            shutil.copy2(old.home / FILE_NAME, new.home / FILE_NAME)  # (0)
         before = _swap(staging, home)
     finally:
         shred_folder(staging)  # after a failure it still holds keys and lists in plain text
     config = RegulatorConfig.load(home)
     if config.ledger_path.exists() or not is_newest:
         event = {"backup": file_id, "newest": int(is_newest)}
-        ask(config, {"type": "note", "kind": RESTORE, "event": event})
+        ask(config, {"type": "note", "kind": "restore", "event": event})
     return Restored(home, chain.records, ledger_from, vault_from, before, plans_spent)
 
 
@@ -131,6 +136,17 @@ def _present(home: Path) -> RegulatorConfig | None:
     if daemon_status(config) is not None:
         raise ConfigError("the daemon of this home is running; stop it first")
     return config
+
+
+def _check_policies(old: RegulatorConfig | None, new: RegulatorConfig) -> None:
+    """Raise ConfigError if two policies differ and no ledger shows that the home's one counts."""
+    if old is None or old.ledger_path.exists() or old.model_dump() == new.model_dump():
+        return
+    raise ConfigError(
+        f"{old.home} has no ledger, and its {FILE_NAME} says something else than the one in the "
+        "backup, so nothing shows which of them counts (officers, policy). Nothing was restored; "
+        "restore into a new folder, and compare the two files"
+    )
 
 
 def _trusted_witnesses(
