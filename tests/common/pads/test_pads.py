@@ -12,6 +12,7 @@ import pytest
 from federation import PLAN, Federation, federation, labels
 
 from isonomy.common.base.errors import (
+    BudgetExceeded,
     ConfigError,
     IsonomyError,
     ProtocolError,
@@ -21,7 +22,14 @@ from isonomy.common.base.errors import (
 from isonomy.common.pads import company as company_side
 from isonomy.common.pads.key_store import KeyStore, delete_keys, place_of
 from isonomy.common.pads.stream import PART_CELLS, Pads, message_key, part_slices
-from isonomy.common.pads.transfer import WIDTH, KeyReceiver, KeySender
+from isonomy.common.pads.transfer import (
+    CHECK_BYTES,
+    WIDTH,
+    KeyReceiver,
+    KeySender,
+    _expand,
+    _LinearHash,
+)
 from isonomy.common.sums.openings import FolderOpenings, MemoryOpenings, delete_openings
 from isonomy.common.sums.oracle import RepeatedPeopleWarning
 from isonomy.common.sums.question import Noise, Question, prepare
@@ -134,6 +142,71 @@ def test_what_the_company_receives_does_not_depend_on_the_attributes() -> None:
         assert abs(share - 0.5) < 6 * 0.5 / np.sqrt(WIDTH * 4000)
 
 
+def cheat(
+    receiver: KeyReceiver, place: bytes, members: np.ndarray, guess: np.ndarray, columns: int = 32
+) -> bytes:
+    """A frame whose first columns have another bit for person 0, and the check for a guess of s.
+
+    K0 of person 0 would depend on these bits of s and on no others: with a row or a mask that the
+    regulator knows, it could try them all.
+    """
+    stream = _expand(receiver._streams[0], len(members))
+    column = np.concatenate([np.zeros(CHECK_BYTES, np.uint8), np.packbits(members)])
+    indicators = np.tile(column, (WIDTH, 1))
+    indicators[:columns, CHECK_BYTES] ^= 128
+    body = (stream ^ _expand(receiver._streams[1], len(members)) ^ indicators).tobytes()
+    linear = _LinearHash(place, 0, receiver._base, body)
+    x = linear(column[None])
+    hashes = linear(stream) ^ (linear(indicators) ^ x) * guess[:, None]
+    return body + x.tobytes() + hashes.tobytes()
+
+
+@pytest.mark.parametrize("wrong", [None, 0, 31, 32])
+def test_other_indicators_pass_only_with_the_right_guess_of_all_their_bits(
+    wrong: int | None,
+) -> None:
+    place, members = b"p" * 32, np.arange(100) % 3 == 0
+    sender = KeySender(place)
+    receiver, guess = KeyReceiver(place, sender.points), sender._choices.copy()
+    sender.begin(receiver.point)
+    if wrong is not None:
+        guess[wrong] ^= 1
+    frame = cheat(receiver, place, members, guess)
+    if wrong in (None, 32):  # column 32 is as it should be: nothing is guessed about it
+        sender.keys(place, iter([frame]), 100)
+        return
+    with pytest.raises(VerificationError, match="did not follow the key transfer"):
+        sender.keys(place, iter([frame]), 100)
+
+
+def test_a_regulator_that_probes_the_secret_is_refused_before_anything_is_stored(
+    fed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bodies(self: KeyReceiver, place: bytes, members: Any, keys: Any) -> Any:
+        yield cheat(self, place, members, np.zeros(WIDTH, np.uint8))
+
+    monkeypatch.setattr(KeyReceiver, "bodies", bodies)
+    keys = KeyStore(PEOPLE, company=True, folder=tmp_path / "keys", sealing=b"s")
+    with pytest.raises(VerificationError, match="did not follow the key transfer"):
+        fed.company_by_pads(keys=keys).counts(share=0.1, attribute="b")
+    assert not (tmp_path / "keys").exists()
+    assert not fed.port.request_seen
+    assert fed.ledger.answers(PLAN) == 0
+
+
+def test_the_check_of_a_transfer_says_nothing_about_the_attributes() -> None:
+    """Its hash of the indicators is not that of the people alone, and is new each time."""
+    place, members = b"p" * 32, np.ones(8, np.bool_)
+    receiver, seen = KeyReceiver(place, KeySender(place).points), set()
+    for _ in range(2):
+        (body,) = receiver.bodies(place, members, np.empty((8, 2), np.uint64))
+        cut = WIDTH * (CHECK_BYTES + 1)
+        column = np.array([[0] * CHECK_BYTES + [255]], np.uint8)
+        bare = _LinearHash(place, 0, receiver._base, body[:cut])(column)
+        seen.add((np.frombuffer(body[cut : cut + CHECK_BYTES], np.uint8) ^ bare).tobytes())
+    assert len(seen - {bytes(CHECK_BYTES)}) == 2
+
+
 def key_frames(fed: Federation, **changes: Any) -> list[bytes]:
     fields = {
         "plan": PLAN,
@@ -216,6 +289,21 @@ def test_keys_are_sealed_on_disk_and_read_again(fed: Federation, tmp_path: Path)
     assert delete_keys(folders[1])
     assert delete_openings(folders[0])
     assert not list(folders[0].iterdir()) + list(folders[1].iterdir())
+
+
+def test_no_keys_come_back_after_a_plan(fed: Federation, tmp_path: Path) -> None:
+    """Neither by a late request, nor by one whose plan is closed while its parts travel."""
+    folder = tmp_path / "regulator"
+    fed.answer_by_pads(KeyStore(PEOPLE, company=False, folder=folder, sealing=b"v"))
+    points = KeySender(b"p" * 32).points
+    request = encode(KeyRequest(PLAN, fed.table.cohort.root, "b", 0, points))
+    frames = fed.port.asked(request)
+    next(frames)
+    fed.ledger.close_plan(PLAN, officer="x")
+    for refusal in (*frames, *key_frames(fed, attribute="b")):
+        with pytest.raises(BudgetExceeded, match="is closed"):
+            decode(refusal, KeyPart)
+    assert not folder.exists()
 
 
 def test_keys_that_the_regulator_lost_are_transferred_again(fed: Federation) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -444,6 +445,21 @@ def test_an_impossible_open_sum_is_cut_paid_for_and_tells_nothing(
     assert release.receipt is not None
     assert release.receipt.units > 0
     assert abs(release.values[0, 0]) <= 41 + 12 * release.deviation[0]
+
+
+def test_no_shift_of_an_open_sum_moves_two_sums_apart() -> None:
+    """A company can shift a sum next to t/2, where one row more would carry it to the other end."""
+    row, n = P.row_bound, 300
+    shifts = np.array([0, T // 4 - 1, T // 4, T // 2 - 50 * row, T // 2 - 1, T // 2, T - row // 2])
+    query = SimpleNamespace(kind="open", params=P)
+    layout = SimpleNamespace(params=P)
+    authorised: Any = SimpleNamespace(
+        query=query, shapes=SimpleNamespace(layout=layout), codes=[np.zeros(n)]
+    )
+    sums = row * np.arange(-n, n + 1)[:, None]
+    cut = regulator_half.readable_sums(authorised, (sums + shifts) % T)
+    assert np.abs(np.diff(cut, axis=0)).max() == row
+    np.testing.assert_array_equal(cut[:, 0], sums[:, 0])
 
 
 def wrap_of(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> bool:

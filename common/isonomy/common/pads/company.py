@@ -101,8 +101,9 @@ class PadRows:
     ) -> NDArray[np.int64]:
         """(sums, m) released integers; VerificationError if no honest answer can give them.
 
-        A regulator that used another key than its attributes chose, to learn by our reaction
-        whether it guessed the other one, gets sums that are uniform modulo t.
+        Keys that differ from ours make a sum uniform modulo t, and that shows unless it falls into
+        the honest range by chance: per number 12 % for a million people, less for fewer. It finds
+        mistakes. What keeps a regulator from the other keys is the check in the transfer.
         """
         query, shapes = prepared.query, prepared.shapes
         if query.kind == "blind":

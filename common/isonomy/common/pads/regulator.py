@@ -16,7 +16,7 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.base.errors import AttemptLost, ProtocolError
+from isonomy.common.base.errors import AttemptLost, BudgetExceeded, ProtocolError
 from isonomy.common.pads.key_store import KeyColumn, KeyStore, keys_hash, place_of
 from isonomy.common.pads.stream import CELL_BYTES, Pads, Words, message_key, part_slices
 from isonomy.common.pads.transfer import KeyReceiver
@@ -27,6 +27,7 @@ from isonomy.common.wire.messages import (
     KeyHeader,
     KeyPart,
     KeyRequest,
+    Refusal,
     SumHeader,
     decode,
     encode,
@@ -46,6 +47,7 @@ class PadCarrier:
         request = decode(frame, KeyRequest)
         if (request.plan, request.cohort) != self._custodian.terms:
             raise ProtocolError("keys are asked for under another plan, or for other people")
+        self._custodian.check_open()
         members = self._custodian.members(request.attribute)[request.first :]
         if not members:
             raise ProtocolError(f"{request.attribute!r} has no released group {request.first}")
@@ -74,8 +76,26 @@ class PadCarrier:
                 hashes.append(frame_hash(frame))
             # Before the group's last part leaves: who has it may ask at once, also after a power
             # cut here.
-            self._store.save(place, KeyColumn(frames_hash(hashes, hashed=True), keys, members))
+            column = KeyColumn(frames_hash(hashes, hashed=True), keys, members)
+            try:
+                self._save(place, column)
+            except BudgetExceeded as error:
+                yield encode(Refusal.of("", error))
+                return
         yield frame
+
+    def _save(self, place: bytes, column: KeyColumn) -> None:
+        """Store keys unless the plan was closed while the parts travelled.
+
+        Closing writes the ledger, then deletes the files: what was saved after that is seen here.
+        """
+        try:
+            self._custodian.check_open()
+            self._store.save(place, column)
+            self._custodian.check_open()
+        except BudgetExceeded:
+            self._store.drop()
+            raise
 
     def read(
         self, header: SumHeader, frames: Iterator[bytes], check: CheckQuery

@@ -144,6 +144,10 @@ class Custodian:
         """The plan's hash, and the root of its people."""
         return self._plan, self._table.cohort.root
 
+    def check_open(self) -> None:
+        """Raise unless the plan is open: keys must not come back after it."""
+        self._ledger.check(self._plan, self._root, 0)
+
     def members(self, attribute: str) -> list[NDArray[np.bool_]]:
         """(people,) each: who of the whole cohort is in each released group, for a key transfer."""
         try:

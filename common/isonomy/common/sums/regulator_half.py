@@ -393,11 +393,15 @@ def readable_sums(authorised: Authorised, sums: NDArray[np.int64]) -> NDArray[np
 
     Open sums are cut to what honest rows can make them (public n and C only). Cut, not refused:
     whether a refusal comes would depend on the exact sum, and a company could ask that for free.
-    Cutting moves no two sums further apart, so the noise still covers it.
+    Cutting moves no two sums further apart, so the noise still covers it. Nor does the wrap at t/2,
+    next to which a company can shift a sum: what lies beyond t/4 is first reflected there, so that
+    both sides of the wrap meet at 0.
     """
-    sums = centre(sums, authorised.shapes.layout.params.plain_modulus)
+    t = authorised.shapes.layout.params.plain_modulus
+    sums = centre(sums, t)
     if authorised.query.kind == "blind":
         return sums
+    sums = np.where(np.abs(sums) > t // 4, np.sign(sums) * (t // 2) - sums, sums)
     limit = len(authorised.codes[0]) * authorised.query.params.row_bound
     return np.clip(sums, -limit, limit)
 
