@@ -447,7 +447,7 @@ def ledgers_and_reports(scratch: Path) -> Iterator[Target]:
 
     agreed = few_shot_plan()
     agreed = FewShotPlan.of({**agreed.model_dump(), "regulator": run.plan.regulator})
-    rounds = PlanHistory(HASH, HASH, 1, agreed.held_units, 0, (), (), ())
+    rounds = PlanHistory(HASH, HASH, 1, agreed.held_units, 0, (), (), (), ())
     trained = build_few_shot_report(agreed, rounds, created=9, software="test", officer=OFFICER)
     data = trained.to_json()
     few_shot = {"report.json": data, "report.sig": sign_report(data, run.regulator).to_json()}

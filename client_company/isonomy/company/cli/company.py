@@ -101,9 +101,9 @@ def tls_request(home: HomeFolder = HOME) -> None:
 
 @app.command("tls-install")
 def tls_install(
-    certificate: Annotated[Path, typer.Argument(help="The tls.pem that the server signed.")],
+    certificate: Annotated[Path, typer.Argument(help="The tls.pem that the operator signed.")],
     ca: Annotated[
-        Path | None, typer.Option(help="The server's ca.pem; without: beside the certificate.")
+        Path | None, typer.Option(help="The authority's ca.pem; without: beside the certificate.")
     ] = None,
     home: HomeFolder = HOME,
 ) -> None:

@@ -36,9 +36,9 @@ def install_kit(kit: Kit, home: Path, node: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         places = {"tls.pem": home / "tls", "node.pem": node}
         ca = Path(folder) / "ca.pem"
-        ca.write_bytes(kit.files["ca.pem"])
+        write_whole(ca, kit.files["ca.pem"])
         for name, keys in places.items():
-            (Path(folder) / name).write_bytes(kit.files.get(name, b""))
+            write_whole(Path(folder) / name, kit.files.get(name, b""))
             read_issued(TlsFiles(ca, Path(folder) / name, TlsFiles.of(keys).key))
         Path(folder).chmod(0o755)  # the owners read it; nothing in it is secret
         for name, keys in places.items():

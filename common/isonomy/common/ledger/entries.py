@@ -72,7 +72,7 @@ def _entry(sealed: Sealed, state: LedgerState) -> LedgerEntry | None:
         case Inspection(plan, query_id, _, step, officer):
             return LedgerEntry(*at, plan, query_id, event={"step": step, **_by(officer)})
         case Note(kind, event):
-            return LedgerEntry(*at, event={"kind": kind, **event})
+            return LedgerEntry(*at, event={**event, "kind": kind})
     return None
 
 

@@ -28,7 +28,7 @@ from sklearn.base import clone
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.compare.jagielski.game import Auditor
-from isonomy.company.compare.jagielski.postprocess import LABELS_OF, check_share, person_of_row
+from isonomy.company.compare.jagielski.postprocess import check_share, labels_of, person_of_row
 from isonomy.company.rehearsal.base_models import base_model
 from isonomy.company.rehearsal.strategies import Rehearsal, Trained, decider
 
@@ -79,7 +79,7 @@ def train(rehearsal: Rehearsal) -> Trained:
         rows_of(rehearsal.features),
         rehearsal.target,
         person_of_row(rehearsal.oracle, rehearsal.ids),
-        LABELS_OF[rehearsal.notion],
+        labels_of(rehearsal.notion),
     )
     rules = play(rehearsal.oracle, rehearsal.attribute, table, rehearsal.tolerance, recipe)
 

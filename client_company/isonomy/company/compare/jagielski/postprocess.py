@@ -173,7 +173,9 @@ def solve(
 def labels_of(notion: str) -> tuple[int, ...]:
     """The labels whose rates a notion compares."""
     if notion not in LABELS_OF:
-        raise ConfigError(f"postprocessing knows {', '.join(LABELS_OF)}; got {notion!r}")
+        raise ConfigError(
+            f"the rivals by Jagielski and others know {', '.join(LABELS_OF)}; got {notion!r}"
+        )
     return LABELS_OF[notion]
 
 
