@@ -182,7 +182,15 @@ def _read(folder: Path) -> dict[str, Any]:
         return whole
     except OSError as error:
         raise ConfigError(f"no checkpoint in {folder}: {error.strerror}") from None
-    except (LookupError, TypeError, ValueError, AttributeError, SafetensorError) as error:
+    # RecursionError: Python 3.13 parses JSON that is nested more deeply than functions may be.
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        SafetensorError,
+    ) as error:
         raise DataError(f"{folder} holds no readable checkpoint: {error}") from error
 
 
