@@ -64,7 +64,7 @@ _SERVICE = """\
     user: "{user}:{group}"
     command: [{command}]
     read_only: true
-    tmpfs: ["/tmp"]
+    tmpfs: ["/tmp:exec"]
     cap_drop: ["ALL"]
     security_opt: ["no-new-privileges:true"]
     restart: unless-stopped
