@@ -36,27 +36,13 @@ from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.node.bridge import DaemonAbsent, call
 from isonomy.common.report.few_shot import FewShotReport
 from isonomy.company.cli.company import app as company_app
+from isonomy.company.demo.few_shot import ROUNDS, SETTINGS
 from isonomy.company.demo.processes import Processes, Running
 from isonomy.company.few_shot.data import Pools, digits_pools
 from isonomy.company.few_shot.model import FewShotModel
 from isonomy.regulator.cli import app as regulator_app
 
 PARTIES = ("company", "regulator")
-ROUNDS = 8
-SETTINGS = {
-    "model": "mlp",
-    "width": 16,
-    "input_shape": [3, 8, 8],
-    "method": "irdp",
-    "rounds": ROUNDS,
-    "inner_noise": 2_000_000,
-    "query_noise": 2_000_000,
-    "regulator_tasks": 2,
-    "regulator_weight": 300_000,
-    "outer_rate": 40_000,
-    "epsilon": 8_000_000,
-    "delta": "1e-5",
-}
 DAEMON = """
 import sys
 sys.path[:0] = sys.argv[2].split(":")

@@ -21,7 +21,7 @@ on which `{name}.request` was made.
 
 1. Call the operator. Compare the authority's fingerprint with what step 2 shows.
 2. As root: `{programs}/isonomy-{role} install {name}.kit.zip --home {home} --node {node} --start`
-   It checks this kit, puts the certificates to their keys and starts {services}.
+   It checks this kit, stores the certificates beside their keys and starts {services}.
    `{programs}/isonomy preflight {home} --node {node}` says at any time what would fail, and why.
 """
 _REGULATOR = """\
@@ -49,7 +49,8 @@ _COMPANY = """\
            model = FairClassifier(your_model, oracle=oracle, pos_label=good, random_state=0)
            model.fit(X, y, ids=ids)  # keeps a tenth of the plan for the report's audits
            for name, each in (("before", model.base_estimator_), ("after", model)):
-               audit(oracle, each.predict(X), y, ids=ids, name=name, pos_label=good)
+               audit(oracle, each.predict(X), y, ids=ids, name=name, pos_label=good,
+                     whose="trained on")
 """
 
 
