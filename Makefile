@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
-.PHONY: install lock sbom licences docs-pictures demo demo-docker test test-slow test-faults test-machines fuzz matrix check lint types contracts format proto bench build clean help
+.PHONY: install lock sbom licences docs docs-pictures demo demo-docker test test-slow test-faults test-machines fuzz matrix check lint types contracts format proto bench build release clean help
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -79,6 +79,9 @@ bench: $(STAMP)  ## speed and size of the blind group sum, as ratios in one run
 build: $(STAMP) sbom ## wheel, source archive and list of packages into dist/
 	$(BIN)/python -m build --no-isolation
 
+release: $(STAMP) ## build wheel and source archive, try each role's in an empty environment, write checksums
+	.ci/release
+
 sbom: $(STAMP)   ## list every package of this environment in dist/sbom.cdx.json (CycloneDX)
 	mkdir -p dist
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json $(BIN)/python
@@ -86,7 +89,11 @@ sbom: $(STAMP)   ## list every package of this environment in dist/sbom.cdx.json
 licences: $(STAMP) ## write docs/licences.md
 	$(BIN)/python .ci/licences
 
-docs-pictures: $(STAMP) ## draw docs/images/report-*.png anew, with Chromium
+docs: $(STAMP)   ## build the site into dist/site; a broken link ends it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-pictures: $(STAMP) ## draw the pictures of the pages anew; reports with Chromium
+	$(BIN)/python tests/kits/docs_pictures.py
 	$(BIN)/python tests/kits/report_pictures.py
 
 clean:           ## remove what was built, not what was written

@@ -10,7 +10,12 @@ import sys
 import time
 from pathlib import Path
 
+import httpx
+import pytest
+
 from isonomy.common.ledger.ledger import verify_ledger
+from isonomy.company.demo.layout import Layout
+from isonomy.company.demo.look_around import look_around
 from isonomy.regulator.vault.unlock import secret_from_file
 from isonomy.regulator.vault.vault import Vault
 
@@ -69,6 +74,8 @@ def test_a_demonstration_from_keys_to_report(tmp_path: Path) -> None:
     nothing_stays_behind(run)
     homes_are_closed_to_others(run)
     a_used_folder_is_not_touched(run)
+    assert f"isonomy-regulator console --home {run / 'regulator'}" in stderr.replace("\n", " ")
+    its_console_can_be_looked_at(run)
 
 
 def homes_are_closed_to_others(run: Path) -> None:
@@ -134,6 +141,25 @@ def attributes_lie_in_the_regulators_folder_only(run: Path) -> None:
 
 
 def nothing_stays_behind(run: Path) -> None:
+    assert processes_of(run) == []
+
+
+class Seen(Exception):  # noqa: N818  (reads as the event it is)
+    """The console was looked at; whoever runs it may go home."""
+
+
+def its_console_can_be_looked_at(run: Path) -> None:
+    """As `--console` does it: daemon and console run until the reader has seen enough."""
+
+    def look(address: str) -> None:
+        with httpx.Client(trust_env=False, timeout=30) as browser:
+            assert browser.get(address).status_code == 200
+            page = browser.get(address.partition("/login")[0] + "/reports").text
+        assert "demonstration on lending" in page
+        raise Seen
+
+    with pytest.raises(Seen):
+        look_around(Layout(run), look)
     assert processes_of(run) == []
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from docs_pictures import PICTURES
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,8 +34,38 @@ def test_the_first_example_runs(page: str, tmp_path: Path) -> None:
     assert "Privacy: ε" in shown.stdout
 
 
+def test_the_worked_examples_for_contributors_run(tmp_path: Path) -> None:
+    """In order, in one process: a strategy, a channel, a data set, a section of the report."""
+    blocks = python_blocks("docs/contributing.md")
+    assert len(blocks) == 4
+    env = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", "\n".join(blocks)]
+    shown = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert shown.returncode == 0, shown.stderr[-2000:]
+    epsilon, cells, captions = shown.stdout.splitlines()
+    assert 0.9 < float(epsilon) <= 1.0
+    assert (cells, captions) == ("6", "['']")
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_what_its_code_draws(name: str) -> None:
+    assert (ROOT / "docs" / "images" / name).read_text() == PICTURES[name]()
+
+
 def test_every_link_between_pages_leads_somewhere() -> None:
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path)]
+    built = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert built.returncode == 0, built.stderr[-2000:]
+    assert (
+        "isonomy-regulator enroll"
+        in (tmp_path / "commands/isonomy-regulator/index.html").read_text()
+    )
+    sources = re.findall(r'(?:src|href)="(https?://[^"]+)"', (tmp_path / "index.html").read_text())
+    assert not [address for address in sources if not address.startswith("https://squidfunk.")]

@@ -28,12 +28,13 @@ from server_kit import certify, make_server, run, start_node
 
 from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.few_shot_settings import FewShotSettings
-from isonomy.common.few_shot.learning.evaluate import evaluate
+from isonomy.common.few_shot.learning.evaluate import count_decisions, evaluate
 from isonomy.common.few_shot.learning.learners import CompanyLearner
 from isonomy.common.few_shot.learning.memory import run_in_memory
 from isonomy.common.ledger.entries import read_entries
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.node.bridge import DaemonAbsent, call
+from isonomy.common.privacy.task_counts import SCALE
 from isonomy.common.report.few_shot import FewShotReport
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.demo.few_shot import ROUNDS, SETTINGS
@@ -161,7 +162,7 @@ class Town:
     def start_company(self, name: str) -> Running:
         root = self.root
         command = ["few-shot", "run", str(root / "few-shot.json"), "--home", self.company]
-        files = ["--tasks", str(root / "company.npz"), "-o", str(root / "model")]
+        files = ["--tasks", str(root / "company.npz"), "-o", str(root / "model"), "--json"]
         return self.python(name, COMPANY, *command, *files)
 
     def kill(self, running: Running) -> None:
@@ -269,9 +270,9 @@ def check(town: Town, printed: dict[str, Any]) -> None:
     )
     assert printed["bytes_per_round"] >= plan.round_bytes
     ledger = town.root / "regulator" / "ledger.jsonl"
-    assert verify_ledger(ledger).debits == town.rounds
+    assert verify_ledger(ledger).debits == town.rounds + 1
     rounds = [entry.event["round"] for entry in read_entries(ledger) if entry.kind == "debit"]
-    assert rounds == list(range(town.rounds))
+    assert rounds == list(range(town.rounds + 1)), "the last one is the measurement"
     check_report(town)
     files = [file for file in (town.root / "regulator").rglob("*") if file.is_file()]
     assert not [file for file in files if b"image-1" in file.read_bytes()], "an id in the clear"
@@ -293,4 +294,28 @@ def check_report(town: Town) -> None:
     assert report.company is not None
     weights = (root / "model" / "model.safetensors").read_bytes()
     assert report.company.model_sha256 == hashlib.sha256(weights).hexdigest()
-    assert "not measured" in (Path(out) / "report.html").read_text()
+    check_measured(town, report)
+
+
+def check_measured(town: Town, report: FewShotReport) -> None:
+    """The intervals in the signed report hold what the model does on the very same tasks."""
+    measured, saved = report.measured, FewShotModel.load(town.root / "model")
+    assert measured is not None
+    assert (measured.tasks, measured.rounds) == (8, town.rounds)
+    assert saved.notes["measured_parameters"] == measured.theta
+    learner = PerRound(saved.settings, town.pools.regulator)
+    assert learner._measured is not None
+    exact = count_decisions(saved.theta, saved.settings, learner.pool, learner._measured)
+    sigma = report.plan.measure_noise
+    assert (np.abs(np.array(measured.values) - SCALE * exact) < 6 * sigma).all()
+    right, people = exact[4:8], exact[8:] / report.plan.counts.weight
+    page = (town.root / "report" / "report.html").read_text()
+    for group, limits in enumerate(measured.table.rates["accuracy"]):
+        cells = [2 * group, 2 * group + 1]
+        accuracy = 1e6 * right[cells].sum() / people[cells].sum()
+        if limits is None:  # eight tasks: the groups of a draw are near the least that is shown
+            assert people[cells].sum() < 5 * sum(report.plan.counts.halves)
+        else:
+            assert limits[1] < accuracy < limits[2]
+    assert "How accurate and how fair" in page
+    assert "Measured after" in page

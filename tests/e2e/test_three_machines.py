@@ -169,7 +169,7 @@ def test_first_model_on_three_machines(tmp_path: Path, cut_s: int) -> None:
         approval = "isonomy-regulator approve plan.json --people plan.people --yes"
         regulator.run(f"{approval} --home /srv/regulator", user=DATA)
         script = company.start("python train.py", user=DATA, log="script")
-        session = "isonomy-server run plan.public.json -c /srv/isonomy/server.toml"
+        session = "isonomy-server run plan.public.json -c /srv/isonomy/server.toml --json"
         run = server.start(session, user="isonomy-server", log="run")
         commands += 4
         assert commands == 9

@@ -16,6 +16,10 @@ def test_the_wheel_installs_and_imports(tmp_path: Path) -> None:
     target = tmp_path / "site"
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
     subprocess.run([*install, "--target", str(target), str(wheel)], check=True)
+    for name in ("texts.toml", "templates/today.html.j2", "static/console.css"):
+        assert (target / "isonomy" / "regulator" / "console" / name).is_file(), name
+    (htmx,) = (target / "isonomy" / "regulator" / "console" / "static").glob("htmx-*.min.js")
+    assert htmx.with_name("htmx-LICENSE.txt").is_file()
     script = (
         f"import sys; sys.path.insert(0, {str(target)!r})\n"
         "import isonomy.common.sums.oracle, isonomy.wire.v1.sums_pb2, isonomy.company.cli.main\n"

@@ -42,6 +42,7 @@ from isonomy.common.base.errors import IsonomyError
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS, Seeded
 from isonomy.common.crypto.ristretto import random_scalar
 from isonomy.common.few_shot.rounds._messages import (
+    MeasureRequest,
     RoundReceipt,
     RoundRequest,
     parse_receipt,
@@ -59,23 +60,25 @@ from isonomy.common.ledger.ledger import Ledger, write_shared
 from isonomy.common.ledger.records import NO_RECORD, _record_hash
 from isonomy.common.node.bridge import receive_frame
 from isonomy.common.people.cohort import Cohort
-from isonomy.common.pooled._masks import PooledReply
 from isonomy.common.privacy.declarations import Audit, Declaration, DualCounts
 from isonomy.common.privacy.queries import Query
+from isonomy.common.report.build import build_report
 from isonomy.common.report.few_shot import build_few_shot_report, read_report
 from isonomy.common.report.from_ledger import PlanHistory, plan_history
-from isonomy.common.report.report import build_report
 from isonomy.common.report.schema import Statement
 from isonomy.common.report.sign import SIGNED, countersign, sign_report
 from isonomy.common.report.verify import ReportPaths, Verification
 from isonomy.common.session.tickets import TOKEN_DOMAIN, Ticket, read_token, sign_token
 from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.openings import FolderOpenings
+from isonomy.common.sums.pool_masks import PooledReply
 from isonomy.common.sums.sealed_opening import (
     OPENING_DOMAIN,
     SealedOpening,
     _context,
+    _signed_bytes,
     seal_opening,
+    show_columns,
 )
 from isonomy.common.wire import envelopes
 from isonomy.common.wire.messages import (
@@ -502,7 +505,8 @@ def openings(scratch: Path) -> Iterator[Target]:
     columns, auditor = list(store.columns(query_id)), world.regulator_keys
     box_key = auditor.sealing.public_key().public_bytes_raw()
     signer = world.company_keys.identity
-    sealed = seal_opening(box_key, world.plan.hash, query_id, request, columns, signer)
+    shown = show_columns(query_id, request, columns)
+    sealed = seal_opening(box_key, world.plan.hash, query_id, shown, signer)
     sealed.save(scratch / "sealed")
 
     def parse_sealed(raw: bytes) -> None:
@@ -526,7 +530,7 @@ def openings(scratch: Path) -> Iterator[Target]:
         box = seal_to(box_key, place, box)
         header = SealedOpening(parts[1], query, parts[3], box, b"").header()
         try:
-            signed = signer.sign(OPENING_DOMAIN, header.signed_bytes())
+            signed = signer.sign(OPENING_DOMAIN, _signed_bytes(header, parts[4]))
         except (ValueError, TypeError):
             signed = parts[5]
         return dump_chunks([*parts[:5], signed, box])
@@ -554,7 +558,8 @@ def rounds(scratch: Path) -> Iterator[Target]:
     refusal = b"RFSL" + encode(Refusal("", "budget_exceeded", "no"))
     cut = lambda raw: [raw[:4], raw[4:12], raw[12:28], raw[28:36], raw[36:-160], raw[-160:]]  # noqa: E731
     join = lambda tree: b"".join(map(octets, tree)) if isinstance(tree, list) else octets(tree)  # noqa: E731
-    yield Target("round requests", [request], lambda raw: parse_request(raw, params, 40), cut, join)
+    seeds = [request, MeasureRequest(2, theta).dump()]
+    yield Target("round requests", seeds, lambda raw: parse_request(raw, params, 40), cut, join)
     yield Target("round receipts", [receipt.dump(), refusal], parse_receipt, cut, join)
     folder = scratch / "round"
     folder.mkdir()

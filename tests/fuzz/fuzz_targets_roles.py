@@ -88,9 +88,9 @@ from isonomy.regulator.vault.tables import Problems, read_rows
 from isonomy.regulator.vault.unlock import Secret
 from isonomy.regulator.vault.vault import Vault, VaultTable
 from isonomy.server.config import ServerConfig
+from isonomy.server.flower.metrics import ServerMetrics
 from isonomy.server.flower.serve import Desk
-from isonomy.server.relay._state import RelayState
-from isonomy.server.relay._store import RelayStore
+from isonomy.server.relay._state import Checkpoint, RelayState
 
 SECRET = Secret(b"a secret of the fuzzer", strong=True)
 
@@ -394,7 +394,8 @@ def sockets(scratch: Path) -> Iterator[Target]:
     ledger = open_ledger(home.config)
     nothing: Any = SimpleNamespace(
         config=home.config, ledger=ledger, log=SimpleNamespace(info=lambda *a, **k: None),
-        write_witness=lambda: None, drop_people=lambda: None, rows=lambda: [],
+        write_witness=lambda: None, take_acts=lambda: None, drop_people=lambda: None,
+        rows=lambda: [], stop=lambda plan: None, details=lambda plan: {},
         plan=lambda plan: None, half=lambda plan: None, close=lambda *plan: None,
         release_unknowns=lambda plan, share, officer: None, desk=lambda plan: None,
         approvals=Approvals(home.config.plans_folder), vault=home.vault, member_key=HASH,
@@ -410,9 +411,9 @@ def sockets(scratch: Path) -> Iterator[Target]:
     requests += [{"type": "held", "tasks": "digits"}]
     by = {"officer": "J. Doe"}
     yield bridge("officer's socket", officer.handle, [{**each, **by} for each in requests])
-    link = SimpleNamespace(run=lambda work: 0.0)
+    link = SimpleNamespace(run=lambda work: 0.0, online=lambda: ())
     config = ServerConfig(name="s", home=scratch)
-    desk = Desk(config, link, None)  # type: ignore[arg-type]
+    desk = Desk(config, link, ServerMetrics(), None)  # type: ignore[arg-type]
     asked: list[Any] = [{"type": "run", "plan": "00" * 32}, {"type": "stop", "plan": "00" * 32}]
     yield bridge("server's desk", desk.handle, [*asked, {"type": "measure", "legs": 2, "bytes": 5}])
 
@@ -420,21 +421,20 @@ def sockets(scratch: Path) -> Iterator[Target]:
 def relay_checkpoints(scratch: Path) -> Target:
     agreed = plan().public()
     folder = scratch / "relay"
-    fresh = RelayState(agreed, HASH, HASH)
-    saved = fresh.checkpoint()
-    saved |= {
-        "used": ["00" * 16],
-        "sessions": {"company": ["00" * 16, "00" * 32]},
+    folder.mkdir()
+    saved = RelayState(agreed, HASH, HASH).checkpoint()
+    more = {
+        "used": ("00" * 16,),
+        "sessions": {"company": ("00" * 16, "00" * 32)},
         "by_purpose": {"sum": 5},
+        "closed": {"company": "done"},
     }
-    RelayStore(folder).save({**saved, "closed": {"company": "done"}}, sync=False)
+    written(folder / "relay.json", saved.model_copy(update=more).to_json())
 
     def parse(raw: bytes) -> None:
-        written(folder / "relay.json", raw)
-        state, checkpoint = RelayState(agreed, HASH, HASH), RelayStore(folder).load()
-        if checkpoint is not None:
-            state.restore(checkpoint)
-            RelayStore(folder).save(state.checkpoint(), sync=False)
+        state = RelayState(agreed, HASH, HASH)
+        state.restore(Checkpoint.load(written(folder / "relay.json", raw)))
+        state.checkpoint().to_json()
 
     return json_target("relay checkpoints", [(folder / "relay.json").read_bytes()], parse)
 

@@ -23,6 +23,7 @@ PUBLIC = [
     "FilteredOracle",
     "GradientFairClassifier",
     "LocalOracle",
+    "PublicFeatures",
     "RecordPrivacy",
     "TorchClassifier",
     "Trainer",
@@ -38,6 +39,7 @@ PUBLIC = [
     "load_releases",
     "own_lengths",
     "primal_tradeoff",
+    "rehearse_together",
     "save_model",
     "save_releases",
 ]

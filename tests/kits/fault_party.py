@@ -30,15 +30,14 @@ from session_kit import FAST, Federation
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
 from isonomy.common.pads.key_store import KeyStore
 from isonomy.common.people.cohort import Cohort
-from isonomy.common.pooled._masks import company_index, share_slices
 from isonomy.common.pooled.half import PooledHalf
+from isonomy.common.pooled.people import company_index, share_slices
 from isonomy.common.pooled.serving import serve_pooled
 from isonomy.common.remote.exchanges import remote_oracle, serve_queries
 from isonomy.common.session.connection import Mailbox, Session
 from isonomy.common.session.tickets import Ticket
 from isonomy.common.sums.openings import FolderOpenings
 from isonomy.server.relay._state import RelayState
-from isonomy.server.relay._store import RelayStore
 from isonomy.server.relay.relay import RelayServer
 
 SCENARIO_S = 40
@@ -56,7 +55,7 @@ EVENTS = {
         (Ledger, "debit"),
         (KeyStore, "save"),
     ],
-    "relay": [(RelayState, "admit"), (RelayState, "pass_on"), (RelayStore, "save")],
+    "relay": [(RelayState, "admit"), (RelayState, "pass_on"), (RelayServer, "_save")],
 }
 
 

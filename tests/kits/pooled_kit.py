@@ -5,25 +5,28 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from federation import CountedNoise, custodian_with_noise
-from session_kit import FAST, Federation, attributes, split
+from session_kit import FAST, Federation, attributes
 
+from isonomy.common.inspection.desk import InspectionDesk
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
-from isonomy.common.pooled._masks import share_slices
 from isonomy.common.pooled.channel import PooledChannel, pooled_channel
 from isonomy.common.pooled.half import PooledHalf
+from isonomy.common.pooled.people import share_slices
 from isonomy.common.pooled.serving import serve_pooled
 from isonomy.common.pooled.store import PooledStore
+from isonomy.common.privacy.queries import Query, query_id_prefix
 from isonomy.common.session.connection import Session
 from isonomy.common.session.stream import Timing
 from isonomy.common.sums.local import LocalChannel
+from isonomy.common.sums.noise_and_budget import Authorised, Custodian
 from isonomy.common.sums.openings import OpeningStore
 from isonomy.common.sums.oracle import GroupOracle, Release
 from isonomy.server.relay.relay import RelayServer
@@ -41,9 +44,11 @@ class Table:
     relay: RelayServer
     names: tuple[str, ...]
     attributes: AttributeTable | None = None  # None: those of session_kit
+    noise_by_query: bool = False  # noise that does not depend on who asks first
 
     def cohorts(self) -> dict[str, Cohort]:
-        return split(self.federation.cohort, self.names)
+        ids, shares = self.federation.cohort.ids, share_slices(self.federation.plan)
+        return {name: Cohort(ids[s]) for name, s in zip(self.names, shares, strict=True)}
 
     def half(self, folder: Path) -> tuple[PooledHalf, Ledger]:
         path, plan = folder / "joint-ledger.jsonl", self.federation.plan
@@ -60,16 +65,29 @@ class Table:
             member_key=b"k" * 32,
             source=CountedNoise(1),
         )
+        if self.noise_by_query:
+            noise_by_query(custodian)
         custodian.reserve(plan.cap_units)
-        identity = self.federation.keys("regulator").identity
-        return PooledHalf(custodian, identity, plan, PooledStore(folder / "joint")), ledger
+        keys = self.federation.keys("regulator")
+        desks = {}
+        for card in plan.companies if plan.auditor else ():
+            desk = InspectionDesk(plan, custodian, keys, folder / "inspections", company=card)
+            desk.verdict_wait_s = 0.3
+            desks[card.name] = desk
+        store = PooledStore(folder / "joint")
+        return PooledHalf(custodian, keys.identity, plan, store, desks), ledger
 
     @contextmanager
-    def regulator(self, folder: Path, timing: Timing = FAST) -> Iterator[Session]:
-        half, ledger = self.half(folder)
+    def regulator(
+        self, folder: Path, timing: Timing = FAST, half: PooledHalf | None = None
+    ) -> Iterator[Session]:
+        """A regulator that answers in a thread; `half`: of a daemon that goes on after it."""
+        books: Any = nullcontext()
+        if half is None:
+            half, books = self.half(folder)
         failures: list[BaseException] = []
         ticket = self.relay.issue_ticket("regulator", "regulator")
-        with ledger, self.federation.session(ticket, timing=timing) as session:
+        with books, self.federation.session(ticket, timing=timing) as session:
 
             def work() -> None:
                 try:
@@ -99,6 +117,18 @@ class Table:
             return [job.result(60) for job in jobs]
 
 
+def noise_by_query(custodian: Custodian) -> None:
+    """The same noise for a question whenever it comes: companies ask alone in any order."""
+    release = custodian.release
+
+    def named(authorised: Authorised, *rest: Any) -> Any:
+        number = authorised.query.query_id.split("-")[-1]
+        custodian.source = CountedNoise(int(number))
+        return release(authorised, *rest)
+
+    custodian.release = named  # type: ignore[method-assign]
+
+
 def pooled_oracle(
     session: Session, cohort: Cohort, *, openings: OpeningStore | None = None
 ) -> GroupOracle:
@@ -106,8 +136,8 @@ def pooled_oracle(
 
 
 @contextmanager
-def table(folder: Path, *names: str) -> Iterator[Table]:
-    federation = Federation.create(folder, size=SIZE, companies=names)
+def table(folder: Path, *names: str, **changes: object) -> Iterator[Table]:
+    federation = Federation.create(folder, size=SIZE, companies=names, **changes)
     with federation.relay() as relay:
         yield Table(federation, relay, names)
 
@@ -129,6 +159,23 @@ def alone(folder: Path, federation: Federation, script: Script) -> list[Release]
             attribute_table, custodian, plan=plan.hash, cap_units=plan.cap_units, delta=1e-6
         )
         return script(GroupOracle(channel), slice(0, SIZE))
+
+
+def query(federation: Federation, number: int = 0, **changes: Any) -> Query:
+    plan = federation.plan.hash
+    fields: dict[str, Any] = {
+        "query_id": f"{query_id_prefix(plan)}{number:06d}",
+        "plan": plan,
+        "purpose": "",
+        "kind": "blind",
+        "shape": "groups",
+        "attributes": ("sex",),
+        "columns": 2,
+        "mechanism": "gaussian",
+        "noise": 1 << 26,
+        "norm": 1.0,
+    }
+    return Query(**{**fields, **changes})
 
 
 ROWS = np.random.default_rng(3).normal(size=(SIZE, 5))

@@ -14,8 +14,8 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
+from isonomy.common.report.build import build_report
 from isonomy.common.report.from_ledger import plan_history
-from isonomy.common.report.report import build_report
 from isonomy.common.report.schema import OfficerWord, ReportFile
 from isonomy.common.report.sign import sign_report
 from isonomy.common.report.verify import ReportPaths

@@ -26,7 +26,7 @@ SOURCES = {
 }
 CAPTIONS = {
     "company/cli": "isonomy, isonomy-company",
-    "company/bench": "speed and size",
+    "company/speed": "speed and size",
     "company/demo": "all parties on one machine",
     "company/few_shot": "rehearse, take part, adapt",
     "company/compare": "benchmark, baselines, jagielski",
@@ -36,6 +36,7 @@ CAPTIONS = {
     "company/federation": "join, plan, align, audit",
     "regulator/cli": "isonomy-regulator",
     "regulator/upkeep": "backup, restore, keys, forget",
+    "regulator/console": "pages in a browser",
     "regulator/serving": "daemon, sessions",
     "regulator/report": "signed pages",
     "regulator/plans": "rules for approval",

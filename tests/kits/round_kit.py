@@ -25,7 +25,8 @@ from isonomy.common.few_shot.rounds.sides import FRACTION_BITS, Contribution
 from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.privacy.accounting import units_for
-from isonomy.common.privacy.noise import NoiseSource
+from isonomy.common.privacy.noise import NoiseSource, SystemNoise, rounded_gaussian
+from isonomy.common.privacy.task_counts import SCALE, TaskCounts
 from isonomy.common.session.connection import Session
 from isonomy.common.session.stream import Timing
 from isonomy.server.relay.relay import RelayServer
@@ -100,6 +101,12 @@ class Regulator:
         values = np.rint(theta * 2.0**FRACTION_BITS).astype(np.int64) + noise
         state = struct.pack("<Q", len(self.learned)) + self._spent.tobytes()
         return Contribution(self._spoil(values), self._spent.copy(), state)
+
+    def measure(self, theta: np.ndarray, sigma: int) -> np.ndarray:
+        """Twelve counts, as of 20 tasks with 5 ways and 5 queries, and noise."""
+        weighted = TaskCounts(5, 5).weight * 125
+        counts = np.array([30, 60, 10, 80, 80, 75, 90, 105, *[weighted] * 4])
+        return SCALE * counts + rounded_gaussian(sigma, 12, self._source or SystemNoise())
 
     def restore(self, state: bytes) -> None:
         self._spent = np.frombuffer(state[8:], np.int64).copy()
@@ -179,12 +186,15 @@ class Outcome:
     """What the regulator's loop answered and how it ended."""
 
     rounds: list[int] = field(default_factory=list)
+    measured: list[int] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     error: Exception | None = None
 
-    def note(self, number: int, refusal: str) -> None:
+    def note(self, what: str, number: int, refusal: str) -> None:
         if refusal:
             self.refusals.append(refusal)
+        elif what == "measurement":
+            self.measured.append(number)
         else:
             self.rounds.append(number)
 

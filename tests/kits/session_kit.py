@@ -98,6 +98,8 @@ class Federation:
         if len(companies) > 1:
             shares = share_fields(split(cohort, companies))
         parties = {"companies": cards[:-1], "regulator": cards[-1]}
+        if changes.get("auditor") == "regulator":
+            changes["auditor"] = cards[-1].x25519
         fields = {**plan_fields(), **parties, **shares, **changes}
         plan = Plan.of(fields)
         plan.save(folder / "plan.json")

@@ -8,8 +8,7 @@ A cell by homomorphic encryption or by pads runs twice, with the same noise: in 
 through every frame of the exchange. All released integers and all decisions must agree. A refusal
 must come before the ledger has a debit. Anything else is a surprise, and `make matrix` fails.
 
-Two companies meet at a real relay over TLS. Whatever works for them (sums, audits) must release the
-same integers as one company that holds everybody.
+Two companies meet at a real relay over TLS (two_companies.py).
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from __future__ import annotations
 import tempfile
 import types
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,15 +28,15 @@ import numpy as np
 import pandas as pd
 import torch
 from federation import CountedNoise, custodian_with_noise
-from pooled_kit import Table
-from session_kit import Federation
+from session_kit import plan_fields
 from sklearn.linear_model import LogisticRegression
 
-from isonomy.common.agreements.plan import MILLION
+from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.crypto.params import centre
-from isonomy.common.keys.identity import Identity
-from isonomy.common.ledger.ledger import Ledger, verify_ledger
+from isonomy.common.inspection.desk import InspectionDesk
+from isonomy.common.keys.party import Card, PartyKeys
+from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.pads.company import PadRows
 from isonomy.common.pads.key_store import KeyStore
 from isonomy.common.pads.regulator import PadCarrier
@@ -81,6 +79,7 @@ TWO_ATTRIBUTES = (
     ("encrypted", False, True),
 )
 TRAINS = "trains"
+INSPECTED = "inspected"  # pads, and a regulator that looks at a tenth of the people of every query
 
 
 @dataclass(frozen=True, order=True)
@@ -91,7 +90,7 @@ class Cell:
     notion: str
     classes: int
     groups: int
-    carrier: str  # local, encrypted, pads or pooled
+    carrier: str  # local, encrypted, pads, inspected or pooled
     filtered: bool
     records: bool
     attributes: int = 1
@@ -140,6 +139,7 @@ def cells() -> Iterator[Cell]:
                 for filtered in (False, True):
                     for records in (False, True):
                         yield Cell(strategy, notion, classes, groups, carrier, filtered, records)
+            yield Cell(strategy, notion, classes, groups, INSPECTED, filtered=False, records=False)
     for strategy in ("tilt", *GRADIENT):
         for notion in NOTIONS:
             for classes in (2, 4):
@@ -199,16 +199,24 @@ class People:
 
 
 @contextmanager
-def oracle_of(cell: Cell, people: People, trace: Trace) -> Iterator[tuple[GroupOracle, Ledger]]:
-    """The oracle of a cell with one company, and its ledger. The noise is the same in every run."""
+def oracle_of(
+    cell: Cell, people: People, trace: Trace
+) -> Iterator[tuple[GroupOracle, Ledger, bytes]]:
+    """The oracle of a cell with one company, its ledger, and the hash of its plan.
+
+    The noise is the same in every run.
+    """
     table, cap_units = people.table(cell.attributes), units_for(EPSILON, DELTA)
+    parties = PartyKeys.generate("company", "company"), PartyKeys.generate("bureau", "regulator")
+    plan = inspected_plan(table, *(keys.card() for keys in parties))
+    plan_hash = plan.hash if cell.carrier == INSPECTED else PLAN
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         path = Path(folder) / "ledger.jsonl"
         with Ledger.create(path, cap_units=cap_units, delta=DELTA) as ledger:
             custodian = custodian_with_noise(
                 table,
                 ledger,
-                plan=PLAN,
+                plan=plan_hash,
                 member_key=MEMBER_KEY,
                 source=CountedNoise(3),
                 # As the daemon has it from the plan; what asks without a strategy says nothing.
@@ -223,16 +231,41 @@ def oracle_of(cell: Cell, people: People, trace: Trace) -> Iterator[tuple[GroupO
                     table, custodian, plan=PLAN, cap_units=cap_units, delta=DELTA, **settings
                 )
             else:
-                identity, carrier = Identity.generate(), None
-                if cell.carrier == "pads":
-                    carrier = PadCarrier(custodian, KeyStore(PEOPLE, company=False))
+                identity, carrier, desk = parties[1].identity, None, None
+                if cell.carrier == INSPECTED:
+                    desk = InspectionDesk(plan, custodian, parties[1], Path(folder))
+                    settings["auditor"] = bytes.fromhex(plan.auditor)
+                    settings["inspection_millionths"] = plan.inspection_millionths
+                    settings["identity"] = parties[0].identity
+                if cell.carrier in ("pads", INSPECTED):
+                    store, sample = KeyStore(PEOPLE, company=False), desk.sample if desk else None
+                    carrier = PadCarrier(custodian, store, sample)
                     keys = KeyStore(PEOPLE, company=True)
-                    settings["carrier"] = partial(PadRows, store=keys)
-                port = DirectPort(RegulatorHalf(custodian, identity, carrier=carrier))
-                terms = Terms(table.cohort, dict(table.groups), PLAN, cap_units, DELTA)
+                    settings["carrier"] = partial(PadRows, store=keys, tagged=desk is not None)
+                port = DirectPort(RegulatorHalf(custodian, identity, desk, carrier))
+                terms = Terms(table.cohort, dict(table.groups), plan_hash, cap_units, DELTA)
                 channel = EncryptedChannel(port, terms, regulator_key=identity.public, **settings)
             oracle = GroupOracle(Listening(channel, trace))
-            yield (FilteredOracle(oracle, stretch=1.5) if cell.filtered else oracle), ledger
+            filtered = FilteredOracle(oracle, stretch=1.5) if cell.filtered else oracle
+            yield filtered, ledger, plan_hash
+
+
+def inspected_plan(table: AttributeTable, company: Card, regulator: Card) -> Plan:
+    """A plan by pads whose regulator inspects a tenth of the people of every query."""
+    return Plan.of(
+        {
+            **plan_fields(),
+            "companies": [company],
+            "regulator": regulator,
+            "cohort_root": table.cohort.root.hex(),
+            "cohort_size": len(table.cohort),
+            "groups": dict(table.groups),
+            "carrier": "pads",
+            "auditor": regulator.x25519,
+            "inspection_millionths": MILLION // 10,
+            "inspection_deadline": "2100-01-01",
+        }
+    )
 
 
 def run_cell(cell: Cell) -> Outcome:
@@ -242,7 +275,7 @@ def run_cell(cell: Cell) -> Outcome:
         return Outcome(cell, text, surprise=debits > 0 or text.startswith("error"))
     if not debits and cell.strategy not in ("f_ld", *COMPARISONS):
         return Outcome(cell, "error: asked nothing", surprise=True)
-    if cell.carrier in ("encrypted", "pads"):
+    if cell.carrier in ("encrypted", "pads", INSPECTED):
         _, rehearsal, _ = _attempt(replace(cell, carrier="local"))
         if rehearsal != trace:
             return Outcome(cell, "error: other bits than in the rehearsal", surprise=True)
@@ -256,20 +289,23 @@ def _attempt(cell: Cell) -> tuple[str, Trace, int]:
     with (
         warnings.catch_warnings(),
         patch.object(record_privacy, "os", shim),  # the company's own noise, the same in every run
-        oracle_of(cell, people, trace) as (oracle, ledger),
+        oracle_of(cell, people, trace) as (oracle, ledger, plan),
     ):
         warnings.simplefilter("ignore")
         try:
-            trace.decisions = _train(cell, people, oracle)
+            trace.decisions = train(cell, people, oracle)
             text = TRAINS
         except (ConfigError, DataError) as error:
             text = f"{error}"
         except Exception as error:
             text = f"error: {type(error).__name__}: {error}"
-        return text, trace, ledger.answers(PLAN)
+        steps = {each.step for each in ledger.inspections(plan)}
+        if text == TRAINS and steps != ({"passed"} if cell.carrier == INSPECTED else set()):
+            text = "error: queries were not inspected, or not passed"
+        return text, trace, ledger.answers(plan)
 
 
-def _train(cell: Cell, people: People, oracle: GroupOracle) -> bytes:
+def train(cell: Cell, people: People, oracle: GroupOracle) -> bytes:
     """Train, or ask; the decisions as bytes."""
     torch.manual_seed(0)
     if cell.strategy == "tilt":
@@ -342,76 +378,3 @@ def _ask(what: str, people: People, oracle: GroupOracle) -> None:
     oracle.open_sum(rows / 3, norm=1.0, share=0.1)
     groups = len(oracle.labels())
     oracle.weighted_sum(rows, np.linspace(-1.0, 2.0, groups), norm=2.0, share=0.1)
-
-
-# --- Two companies --------------------------------------------------------------------------------
-
-
-def run_pooled(chosen: list[Cell]) -> Iterator[Outcome]:
-    """The cells of two companies, over a relay; one federation per number of groups."""
-    for groups in SIZES:
-        for records in (False, True):
-            some = [c for c in chosen if (c.groups, c.records) == (groups, records)]
-            if some:
-                yield from _pooled(some, groups, records)
-
-
-def _pooled(chosen: list[Cell], groups: int, records: bool) -> Iterator[Outcome]:
-    attributes, names = People.draw(2, groups).table(), ("first", "second")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        federation = Federation.create(
-            folder,
-            size=PEOPLE,
-            companies=names,
-            groups=dict(attributes.groups),
-            epsilon_millionths=1000 * MILLION,  # the most that a plan may say
-            delta=str(DELTA),
-            record_privacy=records,
-        )
-        with federation.relay() as relay:
-            table = Table(federation, relay, names, attributes)
-            with table.regulator(folder), ThreadPoolExecutor(2) as pool:
-                jobs = [pool.submit(table.company, name, _script(chosen)) for name in names]
-                first, second = (job.result(600) for job in jobs)
-        debits = verify_ledger(folder / "joint-ledger.jsonl").debits
-        if debits != sum(len(trace.integers) for _, trace in first):
-            raise AssertionError("the ledger has other debits than the companies have answers")
-    for cell, (text, trace), other in zip(chosen, first, second, strict=True):
-        yield _judged(cell, text, trace, other)
-
-
-def _script(chosen: list[Cell]) -> Callable[[GroupOracle, slice], list[tuple[str, Trace]]]:
-    """What each company runs: every cell in turn, each with an oracle of its own."""
-
-    def run(oracle: GroupOracle, mine: slice) -> list[tuple[str, Trace]]:
-        found, asked = [], 0
-        for cell in chosen:
-            trace = Trace()
-            each = GroupOracle(Listening(oracle.channel, trace), number=asked)
-            text = _tried(cell, People.draw(cell.classes, cell.groups).some(mine), each)
-            asked += len(trace.integers)
-            found.append((text, trace))
-        return found
-
-    return run
-
-
-def _tried(cell: Cell, people: People, oracle: GroupOracle) -> str:
-    try:
-        _train(cell, people, FilteredOracle(oracle) if cell.filtered else oracle)
-    except (ConfigError, DataError) as error:
-        return str(error)
-    except Exception as error:
-        return f"error: {type(error).__name__}: {error}"
-    return TRAINS
-
-
-def _judged(cell: Cell, text: str, trace: Trace, other: tuple[str, Trace]) -> Outcome:
-    if (text, trace) != other:
-        return Outcome(cell, f"error: the companies differ: {text} / {other[0]}", surprise=True)
-    spent = bool(trace.integers)
-    return Outcome(cell, text, surprise=spent != (text == TRAINS) or text.startswith("error"))
-
-
-__all__ = ["Cell", "Outcome", "cells", "run_cell", "run_pooled"]

@@ -15,13 +15,15 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "kits")]
 
-from matrix import COMPARISONS, DIRECT, SIZES, TRAINS, Cell, Outcome, cells, run_cell, run_pooled  # noqa: E402
+from matrix import COMPARISONS, DIRECT, SIZES, TRAINS, Cell, Outcome, cells, run_cell  # noqa: E402
 from rich.progress import track  # noqa: E402
+from two_companies import run_pooled  # noqa: E402
 
 COLUMNS = {
     "rehearsal": ("local", False, False),
     "encrypted": ("encrypted", False, False),
     "pads": ("pads", False, False),
+    "pads, inspected": ("inspected", False, False),
     "individual filter": ("encrypted", True, False),
     "record privacy": ("encrypted", False, True),
     "filter and records": ("encrypted", True, True),
@@ -68,6 +70,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
         f"{sizes} classes, {sizes} groups, channel, individual filter, record privacy, one or two",
         "companies. A cell by encryption or by pads trains only if all released integers and all",
         "decisions are the same as in its rehearsal. A refusal comes by name, with nothing spent.",
+        "Inspected: the regulator looks at a tenth of the people of every query, and all passed.",
         "",
         "A cell lists the numbers of classes that train, with every number of groups; a raised",
         "number is the reason of a refusal, below the tables. Two attributes in one fit, of four",

@@ -21,7 +21,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from isonomy.common.agreements.feature_map import PublicFeatures
     from isonomy.common.agreements.notions import NOTIONS
+    from isonomy.common.pooled.rehearsal import rehearse_together
     from isonomy.common.sums.local import LocalOracle
     from isonomy.common.sums.oracle import FilteredOracle
     from isonomy.company.fair.estimator import FairClassifier
@@ -58,6 +60,7 @@ __all__ = [
     "FilteredOracle",
     "GradientFairClassifier",
     "LocalOracle",
+    "PublicFeatures",
     "RecordPrivacy",
     "TorchClassifier",
     "Trainer",
@@ -73,12 +76,15 @@ __all__ = [
     "load_releases",
     "own_lengths",
     "primal_tradeoff",
+    "rehearse_together",
     "save_model",
     "save_releases",
 ]
 
 _MODULES = {
     "common.agreements.notions": "NOTIONS",
+    "common.agreements.feature_map": "PublicFeatures",
+    "common.pooled.rehearsal": "rehearse_together",
     "common.sums.local": "LocalOracle",
     "company.fair.estimator": "FairClassifier",
     "company.fair.inputs.columns": "ColumnCoder",

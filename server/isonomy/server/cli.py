@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from isonomy.common.agreements.agreement import PlanPublic
-from isonomy.common.base.command_line import CommandLine, confirm, prompt
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.command_line import CommandLine, MetricsPort, confirm, prompt
+from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.base.exit_codes import help_for
+from isonomy.common.base.output import emit
 from isonomy.common.base.private_files import read_secret
+from isonomy.common.base.progress import Wait, waiting
 from isonomy.common.keys.certificates import (
     NODE,
     Authority,
@@ -21,16 +26,19 @@ from isonomy.common.keys.certificates import (
     sign_request,
 )
 from isonomy.common.keys.certificates import renew as renew_certificate
-from isonomy.common.kits.accounts import acting_as_owner
 from isonomy.common.kits.install import UNITS, start_units
 from isonomy.common.kits.request import KitRequest
+from isonomy.common.kits.users import acting_as_owner
 from isonomy.server.config import ServerConfig
-from isonomy.server.flower.operator import ask
+from isonomy.server.flower.operator import ask, running
+from isonomy.server.flower.overview import awaited
+from isonomy.server.flower.sessions import OUTCOME_FILE, find_session, known_sessions
 from isonomy.server.setup import Address, make_home, make_kits, server_units
 
 app = CommandLine(
+    name="isonomy-server",
     help="The server of Isonomy: company and regulator meet here. It sees ciphertexts, sizes and "
-    "timing, and is trusted with no data, key or answer. At worst it can stop the work."
+    "timing, and is trusted with no data, key or answer. At worst it can stop the work.",
 )
 Config = Annotated[
     Path, typer.Option("--config", "-c", help="The server's configuration (made by `init`).")
@@ -70,8 +78,9 @@ def init(
     signer = Authority.create(authority, _passphrase(passphrase_file, new=True))
     address = Address(name, host, door_port, relay_port, advertise or name)
     make_home(home, signer, address, ip or [])
-    typer.echo(f"made {home}/server.toml, and the authority in {authority}")
-    typer.echo(f"authority: {authority_fingerprint(authority / 'ca.pem')}")
+    spoken = authority_fingerprint(authority / "ca.pem")
+    facts = {"config": home / "server.toml", "authority": authority, "fingerprint": spoken}
+    emit(facts, f"Made {home}/server.toml, and the authority in {authority}.\nauthority: {spoken}")
 
 
 @app.command()
@@ -125,11 +134,13 @@ def kit(
     config = ServerConfig.load(home / "server.toml")
     if config.name != name:
         raise ConfigError(f"the server in {home} is {config.name!r}, not {name!r}")
-    for path in make_kits(config, signer, loaded, output, replace=replace):
-        typer.echo(f"made {path}", err=True)
-    typer.echo(f"authority: {authority_fingerprint(authority / 'ca.pem')}", err=True)
+    kits = list(make_kits(config, signer, loaded, output, replace=replace))
+    spoken = authority_fingerprint(authority / "ca.pem")
+    services = "No service was started."
     if start:
-        typer.echo(start_units(server_units(config.home), units), err=True)
+        services = start_units(server_units(config.home), units)
+    lines = [*(f"Made {path}" for path in kits), f"authority: {spoken}", services]
+    emit({"kits": kits, "fingerprint": spoken, "services": services}, "\n".join(lines))
 
 
 @app.command()
@@ -154,11 +165,14 @@ def sign(
     subjects = [f"{each.name} ({each.role}), key {each.fingerprint}" for each in loaded]
     for subject in subjects:  # all questions first: a "no" changes nothing
         confirm(f"Sign a certificate for {subject}?", yes=yes)
-    for request, subject in zip(loaded, subjects, strict=True):
+    signed = []
+    for request in loaded:
         folder = output / request.name / (NODE if request.role == NODE else "")
-        files = sign_request(signer, request, folder)
-        typer.echo(f"signed {files.cert} for {subject}", err=True)
-    typer.echo(f"authority: {authority_fingerprint(authority / 'ca.pem')}", err=True)
+        signed.append(sign_request(signer, request, folder).cert)
+    spoken = authority_fingerprint(authority / "ca.pem")
+    pairs = zip(signed, subjects, strict=True)
+    lines = [*(f"Signed {path} for {subject}" for path, subject in pairs), f"authority: {spoken}"]
+    emit({"signed": signed, "fingerprint": spoken}, "\n".join(lines))
 
 
 @app.command()
@@ -172,11 +186,11 @@ def renew(
     A party's certificate is renewed by signing its request again.
     """
     renew_certificate(Authority.open(authority, _passphrase(passphrase_file)), folder)
-    typer.echo(f"renewed {folder}/tls.pem; copy it to where it is used")
+    emit({"renewed": folder / "tls.pem"}, f"Renewed {folder}/tls.pem; copy it to where it is used.")
 
 
-@app.command()
-def serve(config: Config = _DEFAULT) -> None:
+@app.command(service=True)
+def serve(config: Config = _DEFAULT, metrics_port: MetricsPort = 0) -> None:
     """Start the server, in the foreground: the door for the parties' nodes, and the relay in a run.
 
     The other commands reach it by a socket in its home, as the same user. With -v it logs every
@@ -185,7 +199,7 @@ def serve(config: Config = _DEFAULT) -> None:
     settings = ServerConfig.load(config)
     from isonomy.server.flower.serve import serve  # seconds of imports
 
-    serve(settings)
+    serve(settings, metrics_port)
 
 
 @app.command()
@@ -203,8 +217,8 @@ def register(
     With --replace the party's former node key is refused from now on.
     """
     settings = ServerConfig.load(config)
-    for path in certificates:
-        typer.echo(f"registered {settings.register(path, replace=replace)}", err=True)
+    names = [settings.register(path, replace=replace) for path in certificates]
+    emit({"registered": names}, f"Registered {', '.join(names)}.")
 
 
 @app.command()
@@ -212,39 +226,85 @@ def run(
     plan: Annotated[Path, typer.Argument(help="The plan's public part (….public.json).")],
     config: Config = _DEFAULT,
 ) -> None:
-    """Run a session for a plan and wait for its end; the outcome is JSON on stdout.
+    """Run a session for a plan and wait for its end; prints what passed, and how each side ended.
 
-    The same command resumes a run that broke off: the relay's checkpoints and the parties' records
-    say where to go on. Ctrl-C stops the run; if this command is killed, the run goes on.
+    Meanwhile it says whom it waits for, since when and why. The same command resumes a run that
+    broke off: the relay's checkpoints and the parties' records say where to go on. The session ends
+    with this command: Ctrl-C ends it at once, a kill within some seconds.
     """
     settings = ServerConfig.load(config)
     public = _read_public(plan, settings)
     settings.add_plan(public)
-    typer.echo("waiting for the parties and the end of the session", err=True)
+    name = public.hash.hex()
     try:
-        ask(settings, {"type": "run", "plan": public.hash.hex()})
+        with waiting(partial(_look, settings, name)):
+            ask(settings, {"type": "run", "plan": name})
     except KeyboardInterrupt:
-        ask(settings, {"type": "stop", "plan": public.hash.hex()})
+        ask(settings, {"type": "stop", "plan": name})
         raise
-    outcome = settings.state_folder(public) / "outcome.json"
-    typer.echo(json.dumps(json.loads(outcome.read_text())))
+    result = json.loads((settings.state_folder(public) / OUTCOME_FILE).read_text())
+    emit(result, _in_words(result))
 
 
 @app.command()
 def stop(
-    plan: Annotated[Path, typer.Argument(help="The plan's public part (….public.json).")],
+    session: Annotated[
+        str, typer.Argument(help="The plan's public part, or the beginning of its hash.")
+    ],
     config: Config = _DEFAULT,
 ) -> None:
-    """Stop a plan's run. The parties keep their state, and the next run resumes it."""
+    """Stop a session. The parties keep their state, and the next run of the plan resumes it.
+
+    \b
+    Examples:
+    isonomy-server stop 3f9c21ab -c /srv/isonomy/server.toml
+    """
     settings = ServerConfig.load(config)
-    ask(settings, {"type": "stop", "plan": _read_public(plan, settings).hash.hex()})
+    name = find_session(settings, session)
+    ask(settings, {"type": "stop", "plan": name})
+    emit({"stopped": name}, f"Stopped the session of plan {name[:12]}….")
 
 
 @app.command()
+def status(config: Config = _DEFAULT) -> None:
+    """Show whether the server runs, whose nodes are connected, and what each session waits for.
+
+    \b
+    Examples:
+    isonomy-server status -c /srv/isonomy/server.toml
+    """
+    settings = ServerConfig.load(config)
+    current = running(settings)
+    registered = sorted(path.stem for path in (settings.home / "nodes").glob("*.pem"))
+    fields = {"name": settings.name, "server": current, "registered": registered}
+    emit(fields, _status_in_words(settings, current, registered))
+
+
+@app.command("list")
+def list_sessions(config: Config = _DEFAULT) -> None:
+    """List every plan that this server has run: on, done, or broken off and why.
+
+    \b
+    Examples:
+    isonomy-server list -c /srv/isonomy/server.toml
+    """
+    rows = known_sessions(ServerConfig.load(config))
+    lines = [
+        f"{row['plan'][:12]}…  {row['state']:<10}  {_moment(row['when'])}  "
+        f"{', '.join(row.get('parties', []))}"
+        + (f"  {row['messages']:,} messages, {row['bytes']:,} bytes" if "bytes" in row else "")
+        + (f"\n    {row['reason']}" if row.get("reason") else "")
+        for row in rows
+    ]
+    emit({"sessions": rows}, "\n".join(lines) or "No plan was run here yet.")
+
+
+@app.command(service=True)
 def relay(
     plan: Annotated[Path, typer.Argument(help="The plan's public part (….public.json).")],
     tickets: Annotated[Path, typer.Option(help="Folder for one ticket per party.")],
     config: Config = _DEFAULT,
+    metrics_port: MetricsPort = 0,
 ) -> None:
     """Run a relay without Flower, until stopped: for tests and measurements.
 
@@ -253,7 +313,7 @@ def relay(
     from isonomy.server.relay.stand_alone import serve
 
     settings = ServerConfig.load(config)
-    serve(settings, _read_public(plan, settings), tickets)
+    serve(settings, _read_public(plan, settings), tickets, metrics_port)
 
 
 @app.command()
@@ -262,9 +322,67 @@ def measure(
     legs: Annotated[int, typer.Option(help="How many legs; each takes seconds.")] = 2,
     size: Annotated[int, typer.Option(help="Bytes per message.")] = 2_000_000,
 ) -> None:
-    """Time one leg of a Flower message to a node that is online; JSON on stdout."""
+    """Time one leg of a Flower message to a node that is online."""
     answer = ask(ServerConfig.load(config), {"type": "measure", "legs": legs, "bytes": size})
-    typer.echo(json.dumps({"leg_ms": int(str(answer["leg_us"])) / 1e3, "bytes": size}))
+    leg_ms = int(str(answer["leg_us"])) / 1e3
+    emit({"leg_ms": leg_ms, "bytes": size}, f"{leg_ms:g} ms for a message of {size:,} bytes")
+
+
+def _look(config: ServerConfig, plan: str) -> Wait | None:
+    """Return what this plan's session waits for now; what passes, if it waits for nobody."""
+    try:
+        sessions: Any = ask(config, {"type": "status"})["sessions"]
+    except IsonomyError:
+        return None
+    for row in sessions:
+        if row["plan"] == plan:
+            text, since = awaited(row["parties"])
+            detail = f"{row['messages']:,} messages, {row['bytes']:,} bytes"
+            if text:
+                return Wait(f"Waiting for {text}", since, detail)
+            return Wait("Everybody is connected; the session is on", row["since"], detail)
+    return None
+
+
+def _status_in_words(
+    config: ServerConfig, current: dict[str, Any] | None, registered: list[str]
+) -> str:
+    """Return the status in lines of text."""
+    lines = [f"{config.name}: {len(registered)} nodes registered ({', '.join(registered)})"]
+    if current is None:
+        return "\n".join([*lines, "  server    not running (isonomy-server serve)"])
+    since, nodes = _moment(current["since"]), ", ".join(current["nodes"]) or "none"
+    lines.append(f"  server    process {current['pid']}, port {current['port']}, since {since}")
+    lines.append(f"  connected {nodes}")
+    for row in current["sessions"]:
+        lines.append(
+            f"  session   plan {row['plan'][:12]}…, since {_moment(row['since'])}, "
+            f"{row['messages']:,} messages, {row['bytes']:,} bytes"
+        )
+        lines += [
+            f"    {party['name']:<16} {party['state']}, since {_moment(party['since'])}"
+            + (f": {party['why']}" if party["why"] else "")
+            for party in row["parties"]
+        ]
+    return "\n".join(lines if current["sessions"] else [*lines, "  session   none is on"])
+
+
+def _moment(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _in_words(outcome: dict[str, Any]) -> str:
+    """Return a session's outcome in lines of text."""
+    relay = outcome["relay"]
+    ends = ((name, party["code"]) for name, party in outcome["parties"].items())
+    return "\n".join(
+        [
+            f"The session of plan {relay['plan'][:12]}… ended after {outcome['seconds']:.0f} s; "
+            f"{relay['envelopes']:,} messages and {relay['bytes']:,} bytes passed.",
+            *(f"  {name}: {'done' if not code else help_for(code)}" for name, code in ends),
+            f"  head of the relay's chain: {relay['chain_head']}",
+        ]
+    )
 
 
 def _passphrase(file: Path | None, *, new: bool = False) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from isonomy.common.base.private_files import private_folder, write_whole
 from isonomy.common.keys.certificates import SERVER, Authority, issue
 from isonomy.common.keys.identity import Identity
-from isonomy.common.kits import accounts
+from isonomy.common.kits import users
 from isonomy.common.kits.kit import Kit, write_kit
 from isonomy.common.kits.request import KitRequest
 from isonomy.common.kits.services import server_compose, server_unit
@@ -45,9 +45,9 @@ def make_home(
     )
     write_whole(home / "server.toml", text.encode())
     ServerConfig.load(home / "server.toml")
-    if give and accounts.is_root():
-        accounts.make_accounts(accounts.SERVER)
-        accounts.give_folder(home, accounts.SERVER)
+    if give and users.is_root():
+        users.make_accounts(users.SERVER)
+        users.give_folder(home, users.SERVER)
 
 
 def make_kits(
@@ -69,7 +69,7 @@ def make_kits(
         others = [each for each in requests if each is not request]
         path = write_kit(authority, request, others, server=config.name, door=door, folder=folder)
         paths.append(path)
-    with accounts.acting_as_owner(config.home):
+    with users.acting_as_owner(config.home):
         kit_folder = private_folder(config.home / "kit")
         for request, path in zip(requests, paths, strict=True):
             node = kit_folder / f"{request.card.name}-node.pem"

@@ -61,6 +61,20 @@ def test_nobody_audits_themselves_or_without_keys(changes: dict[str, Any], reaso
             {**OUTSIDE, "inspection_millionths": 10_000, "inspection_waits": False},
             ["1 %", "checked after"],
         ),
+        (
+            {**OWN, "carrier": "pads", "inspection_millionths": 50_000},
+            [
+                "every query",
+                "5 % of its people",
+                "number in the list",
+                "bureau itself",
+                "before it",
+            ],
+        ),
+        (
+            {**OUTSIDE, "carrier": "pads", "inspection_millionths": 1, "inspection_waits": False},
+            ["0.0001 %", AUDITOR.x25519[:16], "checked after it"],
+        ),
     ],
 )
 def test_the_owner_reads_who_sees_what_and_when(changes: dict[str, Any], said: list[str]) -> None:
@@ -68,7 +82,8 @@ def test_the_owner_reads_who_sees_what_and_when(changes: dict[str, Any], said: l
     assert all(part in text for part in said)
 
 
-def test_plans_with_inspection_are_approved_and_joint_ones_are_not(tmp_path: Path) -> None:
+def test_plans_with_inspection_are_approved_and_joint_ones_too(tmp_path: Path) -> None:
+    """But for an individual filter of several companies, whose losses nobody adds up."""
     approvals = Approvals(tmp_path)
     inspected = plan(**OUTSIDE, inspection_millionths=50_000)
     approvals.approve(inspected, PEOPLE, COMPANY)
@@ -77,6 +92,9 @@ def test_plans_with_inspection_are_approved_and_joint_ones_are_not(tmp_path: Pat
     companies = {"companies": [COMPANY.card(), other.card()]}
     shares = share_fields(split(PEOPLE, ["acme", "bolt"]))
     joint = plan(**companies, **shares, **OUTSIDE, inspection_millionths=50_000)
+    approvals.approve(joint, PEOPLE, REGULATOR)
+    assert set(approvals.hashes()) == {inspected.hash, joint.hash}
+    every = {"auditor": REGULATOR.card().x25519, "inspection_millionths": 1_000_000}
+    filtered = plan(**companies, **shares, **every, individual_filter=True)
     with pytest.raises(ConfigError, match="several companies"):
-        approvals.approve(joint, PEOPLE, REGULATOR)
-    assert approvals.hashes() == [inspected.hash]
+        approvals.approve(filtered, PEOPLE, REGULATOR)

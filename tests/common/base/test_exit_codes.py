@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from isonomy.common.base.errors import IsonomyError
-from isonomy.common.base.exit_codes import INTERNAL, INTERRUPTED, code_of, help_for, table
+from isonomy.common.base.exit_codes import (
+    INTERNAL,
+    INTERRUPTED,
+    code_of,
+    help_for,
+    page_for,
+    table,
+)
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs" / "exit-codes.md"
@@ -41,6 +48,12 @@ def test_no_number_is_used_twice() -> None:
 def test_every_number_is_documented(number: int, name: str, line: str) -> None:
     assert f"| {number} | `{name}` |" in DOCS.read_text(encoding="utf-8")
     assert help_for(number) == line
+
+
+def test_the_pages_that_help_exist() -> None:
+    pages = {page_for(number) for number, _, _ in table()} - {""}
+    assert len(pages) > 5
+    assert all((ROOT / page).is_file() for page in pages)
 
 
 def test_subclasses_without_a_number_take_their_parents() -> None:

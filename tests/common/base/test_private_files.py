@@ -25,7 +25,7 @@ from isonomy.common.ledger.ledger import Ledger
 
 ROOT = Path(__file__).parents[3]
 # What a run's own folder holds (demonstration, measurements), and the kernel's files.
-ELSEWHERE = ("company/demo/", "company/bench/")
+ELSEWHERE = ("company/demo/", "company/speed/")
 
 
 @pytest.fixture(autouse=True)

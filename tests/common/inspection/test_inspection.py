@@ -33,8 +33,10 @@ from isonomy.common.sums.oracle import GroupOracle
 from isonomy.common.sums.sealed_opening import (
     OPENING_DOMAIN,
     SealedOpening,
+    _signed_bytes,
     opening_frames,
     seal_opening,
+    show_columns,
 )
 from isonomy.common.wire.messages import (
     MAX_OPENING_BYTES,
@@ -91,7 +93,7 @@ def test_the_coin_falls_at_the_plans_rate(tmp_path: Path) -> None:
     desk._custodian.note_inspection = lambda *place: noted.append(place[0])  # type: ignore
     desk._custodian.inspections = lambda: ()  # type: ignore
     for number in range(4000):
-        desk.draw(f"q{number}", bytes(32))
+        desk.draw(f"q{number}", bytes(32), None)
     assert 1000 - 5 * 27.4 < len(noted) < 1000 + 5 * 27.4  # five standard deviations
 
 
@@ -137,13 +139,13 @@ def once(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, cheat: Any) -> 
     Both run in this process, so the cheat is taken out when the opening leaves.
     """
     monkeypatch.setattr(where, name, cheat)
-    honest = EncryptedChannel._opening
+    honest = EncryptedChannel.opening
 
     def opening(self: EncryptedChannel, *place: Any) -> Any:
         monkeypatch.undo()
         return honest(self, *place)
 
-    monkeypatch.setattr(EncryptedChannel, "_opening", opening)
+    monkeypatch.setattr(EncryptedChannel, "opening", opening)
 
 
 def crafted_ciphertext(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
@@ -163,11 +165,12 @@ def tell_the_company(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     def opening(self: EncryptedChannel, query: Any, request: StoredRequest, demand: Any) -> Any:
         sent = dataclasses.replace(request, frames=tuple(change(list(request.frames))))
         place = (self.terms.plan, query.query_id)
-        columns = self.half.openings.columns(query.query_id)
+        shown = show_columns(query.query_id, sent, self.half.openings.columns(query.query_id))
         assert self._identity is not None
-        return opening_frames(seal_opening(self._auditor, *place, sent, columns, self._identity))
+        sealed = seal_opening(self._auditor, *place, shown, self._identity, encode(demand))
+        return opening_frames(sealed)
 
-    monkeypatch.setattr(EncryptedChannel, "_opening", opening)
+    monkeypatch.setattr(EncryptedChannel, "opening", opening)
 
 
 def row_changed_afterwards(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
@@ -175,12 +178,12 @@ def row_changed_afterwards(monkeypatch: pytest.MonkeyPatch, world: World) -> Non
         rows = request.opening.rows + np.int32(1)
         return dataclasses.replace(request, opening=dataclasses.replace(request.opening, rows=rows))
 
-    real = EncryptedChannel._opening
+    real = EncryptedChannel.opening
 
     def opening(self: EncryptedChannel, query: Any, request: StoredRequest, demand: Any) -> Any:
         return real(self, query, change(request), demand)
 
-    monkeypatch.setattr(EncryptedChannel, "_opening", opening)
+    monkeypatch.setattr(EncryptedChannel, "opening", opening)
 
 
 def another_query_in_the_box(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
@@ -191,13 +194,13 @@ def another_query_in_the_box(monkeypatch: pytest.MonkeyPatch, world: World) -> N
     older_columns = list(world.store.columns(world.last_query()))
 
     def opening(self: EncryptedChannel, query: Any, request: StoredRequest, demand: Any) -> Any:
-        sealed = seal_opening(
-            self._auditor, self.terms.plan, query.query_id, older, older_columns, self._identity
-        )
+        shown = show_columns(query.query_id, older, older_columns)
+        place = (self.terms.plan, query.query_id)
+        sealed = seal_opening(self._auditor, *place, shown, self._identity, encode(demand))
         moved = relabel(world, sealed, older, older_columns, demand)
         return opening_frames(moved)
 
-    monkeypatch.setattr(EncryptedChannel, "_opening", opening)
+    monkeypatch.setattr(EncryptedChannel, "opening", opening)
 
 
 def relabel(
@@ -209,7 +212,7 @@ def relabel(
     place = module._context(world.plan.hash, demand.query_id, demand.request_hash)
     box = module.seal_to(demand.auditor, place, module._pack(shown))
     moved = dataclasses.replace(sealed, request_hash=demand.request_hash, box=box, signature=b"")
-    signed = moved.header().signed_bytes()
+    signed = module._signed_bytes(moved.header(), encode(demand))
     signature = world.company_keys.identity.sign(module.OPENING_DOMAIN, signed)
     return dataclasses.replace(moved, signature=signature)
 
@@ -271,7 +274,7 @@ def refuse(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(EncryptedChannel, "_opening", opening)
+        patch.setattr(EncryptedChannel, "opening", opening)
         with pytest.raises(KeyboardInterrupt):
             ask(world.company())
 
@@ -395,7 +398,8 @@ def test_a_huge_opening_is_refused_before_it_is_read(tmp_path: Path, signed: boo
         size = MAX_OPENING_BYTES
         header = dataclasses.replace(honest, size=size, parts=opening_parts(size))
         if signed:
-            signature = world.company_keys.identity.sign(OPENING_DOMAIN, header.signed_bytes())
+            signed_bytes = _signed_bytes(header, world.port.answer_seen)
+            signature = world.company_keys.identity.sign(OPENING_DOMAIN, signed_bytes)
             header = dataclasses.replace(header, signature=signature)
         yield encode(header)
         for index in range(header.parts):

@@ -20,7 +20,7 @@ from isonomy.common.base.errors import (
 from isonomy.common.inspection.audit import audit
 from isonomy.common.inspection.verdict import Verdict
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
-from isonomy.common.sums.sealed_opening import SealedOpening, seal_opening
+from isonomy.common.sums.sealed_opening import SealedOpening, seal_opening, show_columns
 
 # --- An auditor who is nobody's party ------------------------------------------------------------
 
@@ -222,8 +222,7 @@ def opened_later(world: World) -> SealedOpening:
         bytes.fromhex(world.plan.auditor),
         world.plan.hash,
         query_id,
-        stored,
-        world.store.columns(query_id),
+        show_columns(query_id, stored, world.store.columns(query_id)),
         world.company_keys.identity,
     ).save(path)
     assert path.stat().st_mode & 0o077 == 0
@@ -240,8 +239,7 @@ def test_the_ledgers_word_stands_in_for_a_missing_answer(tmp_path: Path) -> None
         bytes.fromhex(world.plan.auditor),
         world.plan.hash,
         world.last_query(),
-        silent,
-        world.store.columns(world.last_query()),
+        show_columns("", silent, world.store.columns(world.last_query())),
         world.company_keys.identity,
     )
     with pytest.raises(VerificationError, match="neither demanded nor answered"):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from inspection_kit import unclipped_rows
 from session_kit import Federation, serving
 
 from isonomy.common.agreements.plan import MILLION, Plan
@@ -16,7 +16,7 @@ from isonomy.common.inspection.desk import InspectionDesk
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
 from isonomy.common.remote.exchanges import remote_oracle
 from isonomy.common.sums.company_half import EncryptedChannel
-from isonomy.common.sums.openings import FolderOpenings, StoredRequest
+from isonomy.common.sums.openings import FolderOpenings
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.common.sums.regulator_half import RegulatorHalf
 
@@ -25,8 +25,8 @@ class Inspected(Federation):
     """A federation whose regulator inspects every query itself."""
 
     @classmethod
-    def made(cls, folder: Path, size: int = 64) -> Inspected:
-        plain = Federation.create(folder, size=size)
+    def made(cls, folder: Path, size: int = 64, carrier: str = "homomorphic") -> Inspected:
+        plain = Federation.create(folder, size=size, carrier=carrier)
         own = {
             "auditor": plain.plan.regulator.x25519,
             "inspection_millionths": MILLION,
@@ -40,7 +40,9 @@ class Inspected(Federation):
         half, ledger = super().half()
         folder = self.folder / "regulator" / "inspections"
         keys = self.keys("regulator")
-        half._inspector = InspectionDesk(self.plan, half._custodian, keys, folder)
+        desk = half._inspector = InspectionDesk(self.plan, half._custodian, keys, folder)
+        if self.plan.carrier == "pads":
+            half._carrier._sample = desk.sample  # type: ignore
         return half, ledger
 
     def openings(self) -> FolderOpenings:
@@ -55,9 +57,12 @@ def ask(oracle: GroupOracle, rows: np.ndarray) -> Any:
     return oracle.blind_sum(rows, norm=3.0, share=0.05)
 
 
-def test_every_query_of_an_honest_company_is_inspected_and_answered(tmp_path: Path) -> None:
+@pytest.mark.parametrize("carrier", ["homomorphic", "pads"])
+def test_every_query_of_an_honest_company_is_inspected_and_answered(
+    tmp_path: Path, carrier: str
+) -> None:
     """Large enough that an opening is cut into parts, and its parts into chunks."""
-    federation = Inspected.made(tmp_path, size=24_000)
+    federation = Inspected.made(tmp_path, size=24_000, carrier=carrier)
     rows = federation.rows(48)
     with federation.relay() as relay:
         tickets = (
@@ -74,18 +79,12 @@ def test_every_query_of_an_honest_company_is_inspected_and_answered(tmp_path: Pa
     assert np.abs(released[1].values[:, 0] - true).max() < 8 * released[1].deviation.max()
 
 
+@pytest.mark.parametrize("carrier", ["homomorphic", "pads"])
 def test_a_cheat_hears_why_and_the_session_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, carrier: str
 ) -> None:
-    federation = Inspected.made(tmp_path)
-    real = EncryptedChannel._attempt
-
-    def attempt(self: EncryptedChannel, prepared: Any, frame: bytes) -> StoredRequest:
-        larger = prepared.rows.copy()
-        larger[7] *= 64
-        return real(self, dataclasses.replace(prepared, rows=larger), frame)
-
-    monkeypatch.setattr(EncryptedChannel, "_attempt", attempt)
+    federation = Inspected.made(tmp_path, carrier=carrier)
+    unclipped_rows(monkeypatch)
     with federation.relay() as relay:
         mine = relay.issue_ticket("company", "company")
         theirs = relay.issue_ticket("regulator", "regulator")
@@ -116,7 +115,7 @@ def test_a_company_that_died_after_the_demand_comes_back_and_opens(
             first = federation.session(mine).start()
             oracle = remote_oracle(first, federation.cohort, openings=federation.openings())
             with monkeypatch.context() as patch:
-                patch.setattr(EncryptedChannel, "_opening", dies)
+                patch.setattr(EncryptedChannel, "opening", dies)
                 with pytest.raises(KeyboardInterrupt):
                     ask(oracle, federation.rows())
             first._stream.stop()  # as a killed process: no word of farewell

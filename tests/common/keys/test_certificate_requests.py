@@ -138,7 +138,7 @@ def test_by_commands(tmp_path: Path) -> None:
     done(server_app, "init", str(server), "--name", "relay.example", *signer)
     assert not list(server.rglob("ca.key")), "the authority's key is not the server's"
     done(company_app, "keys", "--name", "acme", "--home", str(home))
-    made = json.loads(done(company_app, "tls-request", "--home", str(home)))
+    made = json.loads(done(company_app, "tls-request", "--json", "--home", str(home)))
     out = tmp_path / "out"
     refused = run.invoke(
         server_app, ["sign", made["request"], "-o", str(out), *signer], input="n\n"
@@ -150,7 +150,8 @@ def test_by_commands(tmp_path: Path) -> None:
     done(company_app, "node-request", "--folder", str(node), "--name", "acme")
     requests = (made["request"], str(node / "tls.csr"))
     done(server_app, "sign", *requests, "-o", str(out), *signer, "--yes")
-    answer = done(company_app, "tls-install", str(out / "acme" / "tls.pem"), "--home", str(home))
+    pem = str(out / "acme" / "tls.pem")
+    answer = done(company_app, "tls-install", pem, "--json", "--home", str(home))
     TlsFiles.of(home / "tls").read()
     assert len(json.loads(answer)["authority"].split()) == 8
     done(server_app, "register", str(out / "acme" / "node" / "tls.pem"), "-c", config)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from isonomy.common.base.errors import ConfigError, IsonomyError, VerificationError
 from isonomy.common.keys.certificates import Authority, spoken_authority
 from isonomy.common.keys.party import PartyKeys
-from isonomy.common.kits import accounts, command
+from isonomy.common.kits import command, users
 from isonomy.common.kits.install import install_kit, installed_cards, installed_facts, start_units
 from isonomy.common.kits.kit import Kit, write_kit
 from isonomy.common.kits.preflight import examine
@@ -31,7 +31,7 @@ PASSPHRASE = "a long passphrase"  # noqa: S105
 @pytest.fixture(autouse=True)
 def ordinary_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """No users are made on the machine that runs the tests."""
-    monkeypatch.setattr(accounts, "is_root", lambda: False)
+    monkeypatch.setattr(users, "is_root", lambda: False)
 
 
 @pytest.fixture
@@ -192,13 +192,13 @@ def test_another_authority_than_the_operators_is_refused(kit: Path, tmp_path: Pa
 def test_root_follows_no_link_of_a_folders_owner(
     kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accounts, "is_root", lambda: True)
+    monkeypatch.setattr(users, "is_root", lambda: True)
     victim, home, node = tmp_path / "victim", tmp_path / "company", tmp_path / "company-node"
     victim.mkdir()
     (victim / "shadow").write_text("root's")
     for folder in (home, node):
         (folder / "link").symlink_to(victim)
-        accounts.give_folder(folder, "nobody")
+        users.give_folder(folder, "nobody")
     assert {path.stat().st_uid for path in (victim, victim / "shadow")} == {0}
     for path in (tmp_path, *tmp_path.parents):  # so that nobody gets to the home
         if path.stat().st_mode & 0o777 == 0o700:
@@ -210,7 +210,7 @@ def test_root_follows_no_link_of_a_folders_owner(
     assert sorted(path.name for path in victim.iterdir()) == ["shadow"]
     (home / "run").symlink_to(victim)
     with pytest.raises(OSError, match=r"Not a directory|symbolic"):
-        accounts.give_home(home, "nobody")
+        users.give_home(home, "nobody")
     assert victim.stat().st_uid == 0
 
 

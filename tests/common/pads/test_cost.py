@@ -29,7 +29,7 @@ def test_what_pads_cannot_carry_is_said(tmp_path: Path) -> None:
     card = PartyKeys.create(tmp_path / "keys", "company", "company").card()
     one = [(card, Cohort.of(["a", "b"]))]
     assert choose_carrier(one, GROUPS, "tilt")[0] == "pads"
-    for several, auditor, reason in ((one * 2, "", "one company"), (one, "ab", "inspection")):
+    for several, auditor, reason in ((one * 2, "", "one company"), (one, "ab", "whole queries")):
         carrier, text = choose_carrier(several, GROUPS, "tilt", auditor=auditor)
         assert carrier == "homomorphic"
         assert reason in text

@@ -34,7 +34,7 @@ from isonomy.common.sums.openings import FolderOpenings, MemoryOpenings, delete_
 from isonomy.common.sums.oracle import RepeatedPeopleWarning
 from isonomy.common.sums.question import Noise, Question, prepare
 from isonomy.common.wire.messages import KeyPart, KeyRequest, SumHeader, SumPart, decode, encode
-from isonomy.company.bench._memory import reset_peak_mb, status_mb
+from isonomy.company.speed._memory import reset_peak_mb, status_mb
 
 PEOPLE = 300
 ROWS = np.random.default_rng(0).normal(size=(PEOPLE, 5))
@@ -463,14 +463,14 @@ def test_a_million_people_are_streamed() -> None:
             "blind", rows, np.arange(people), 10.0, ("a",), Noise(share=0.1), "million"
         )
         prepared, ours = prepare(question, oracle.channel.terms, 1), oracle.channel._carrier
-        ours.keys(prepared)
+        ours.keys(prepared.query)
         before, sizes = reset_peak_mb(), []
         request = ours.attempt(prepared, encode(prepared.query))
         frames = iter(ours.frames(prepared, request))
         next(frames)
         counted = (sizes.append(len(frame)) or frame for frame in frames)
-        _, sums = theirs.read(request.header, counted, lambda query, shapes: None)
+        read = theirs.read(request.header, counted, lambda query, shapes: None)
         assert status_mb("VmHWM") - before < 64
     assert 0 < sum(sizes) - people * columns * 6 < 40 * len(sizes)
     expected = prepared.rows[members].sum(axis=0, dtype=np.int64)
-    np.testing.assert_array_equal(ours.unmask(prepared, request, sums)[0], expected)
+    np.testing.assert_array_equal(ours.unmask(prepared, request, read.sums)[0], expected)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from session_kit import Federation, serving
 
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.errors import ConfigError, ProtocolError
 from isonomy.common.pads.key_store import KeyStore
-from isonomy.common.remote.exchanges import remote_oracle
+from isonomy.common.remote.exchanges import packed, remote_oracle, unpacked
 from isonomy.common.sums.openings import FolderOpenings
+from isonomy.common.wire.envelopes import CHUNK_BYTES
 
 
 def keys(federation: Federation) -> KeyStore:
@@ -48,7 +49,7 @@ def test_a_session_by_pads_and_another_one_with_the_same_keys(tmp_path: Path) ->
     ("changes", "reason"),
     [
         ({"companies": ("first", "second")}, "cannot add"),
-        ({"auditor": "a" * 64}, "cannot be opened"),
+        ({"individual_filter": True}, "individual filter"),
         ({"carrier": "pigeon"}, "homomorphic"),
     ],
 )
@@ -64,3 +65,13 @@ def test_a_plan_without_a_carrier_keeps_its_bytes(tmp_path: Path) -> None:
     assert plan.carrier == "homomorphic"
     assert b"carrier" not in plan.to_json()
     assert "homomorphic" in plan.describe()
+
+
+@pytest.mark.parametrize("sizes", [[1], [10, 300, 393_216], [CHUNK_BYTES], [400_000] * 3 + [7]])
+def test_frames_travel_joined_and_come_apart_as_they_were(sizes: list[int]) -> None:
+    frames = [bytes([number]) * size for number, size in enumerate(sizes)]
+    parcels = list(packed(frames))
+    assert [frame for parcel in parcels for frame in unpacked(parcel)] == frames
+    assert len(parcels) == (3 if len(sizes) == 4 else 1)
+    with pytest.raises(ProtocolError, match="cut off"):
+        unpacked(parcels[0][:-1])

@@ -23,14 +23,13 @@ from isonomy.common.base.errors import (
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.pooled._masks import (
     MaskKey,
-    PooledReply,
-    PooledTotals,
     add_masked,
     pair_key,
-    share_slices,
 )
+from isonomy.common.pooled.people import share_slices
 from isonomy.common.sums.openings import MemoryOpenings
 from isonomy.common.sums.oracle import GroupOracle, Release
+from isonomy.common.sums.pool_masks import PooledReply, PooledTotals
 
 
 def script(oracle: GroupOracle, own: slice) -> list[Release]:
@@ -235,17 +234,17 @@ def test_shared_key_is_the_companies_own(tmp_path: Path) -> None:
 def test_masked_totals() -> None:
     key = MaskKey(b"k" * 32, 3)
     totals = [np.array([1, -5, 2**40]), np.array([7, 0, -(2**41)]), np.array([-1, 2, 3])]
-    masked = [key.mask_totals(t, "q", b"a" * 16, j) for j, t in enumerate(totals)]
+    masks, later = key.masks("q", b"a" * 16), key.masks("q", b"b" * 16)
+    masked = [masks.mask_totals(t, j) for j, t in enumerate(totals)]
     assert not any((m.view(np.int64) == t).any() for m, t in zip(masked, totals, strict=True))
-    found = key.unmask_totals(add_masked(masked), "q", b"a" * 16)
-    assert np.array_equal(found, sum(totals))
-    assert not np.array_equal(key.unmask_totals(add_masked(masked), "q", b"b" * 16), sum(totals))
-    seeds = {s for attempt in (b"a" * 16, b"b" * 16) for s in key.seeds("q", attempt)}
+    assert np.array_equal(masks.unmask_totals(add_masked(masked)), sum(totals))
+    assert not np.array_equal(later.unmask_totals(add_masked(masked)), sum(totals))
+    seeds = {*masks.seeds(), *later.seeds()}
     assert len(seeds) == 6, "each company and each attempt has its own mask"
 
 
 def test_wire_forms_are_total() -> None:
-    totals = PooledTotals("q", b"a" * 16, np.array([1, 2], dtype=np.uint64))
+    totals = PooledTotals("q", b"a" * 16, np.array([1, 2], dtype=np.uint64), bytes(32))
     reply = PooledReply((b"h" * 32, b"i" * 32), np.array([3], dtype=np.uint64), 64, b"t" * 32)
     assert PooledTotals.parse(totals.dump()).masked.tolist() == [1, 2]
     assert PooledReply.parse(reply.dump()).request_hash() == reply.request_hash()

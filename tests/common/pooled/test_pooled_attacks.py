@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pooled_kit import ROWS, SHARE, SIZE, Table, channel_of, pooled_oracle, table
+from pooled_kit import ROWS, SHARE, SIZE, Table, channel_of, pooled_oracle, query, table
 from session_kit import FAST, Federation
 
 from isonomy.common.base.errors import (
@@ -29,18 +29,17 @@ from isonomy.common.crypto.params import DEFAULT_PARAMETERS, centre
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.pooled._masks import (
     MaskKey,
-    PooledReply,
-    PooledTotals,
     pair_key,
 )
 from isonomy.common.pooled._requests import Reply
 from isonomy.common.pooled.half import MAX_WAITING
 from isonomy.common.pooled.serving import _Table
 from isonomy.common.pooled.store import PooledStore
-from isonomy.common.privacy.queries import MAX_ANSWERS, Query, query_id_prefix
+from isonomy.common.privacy.queries import MAX_ANSWERS
 from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.sums.openings import MemoryOpenings
 from isonomy.common.sums.oracle import GroupOracle, Release
+from isonomy.common.sums.pool_masks import PooledReply, PooledTotals
 from isonomy.common.wire.envelopes import Data, Envelope, parse
 from isonomy.common.wire.messages import (
     Refusal,
@@ -156,7 +155,7 @@ def test_mask_seeds_do_not_open_the_garbage(
     assert reply is not None
     plan = joint.federation.plan
     masks = MaskKey(pair_key(joint.federation.keys("first"), plan, 1), 2)
-    seeds = masks.seeds(release.receipt.query_id, attempts[0])
+    seeds = masks.masks(release.receipt.query_id, attempts[0]).seeds()
     (coefficients,), t = decrypted, DEFAULT_PARAMETERS.plain_modulus
     opened = coefficients.astype(np.int64)
     for seed in seeds:
@@ -229,23 +228,6 @@ def test_who_is_done_and_comes_back_is_waited_for(tmp_path: Path) -> None:
 # --- Limits --------------------------------------------------------------------------------------
 
 
-def query(federation: Federation, number: int = 0, **changes: Any) -> Query:
-    plan = federation.plan.hash
-    fields: dict[str, Any] = {
-        "query_id": f"{query_id_prefix(plan)}{number:06d}",
-        "plan": plan,
-        "purpose": "",
-        "kind": "blind",
-        "shape": "groups",
-        "attributes": ("sex",),
-        "columns": 2,
-        "mechanism": "gaussian",
-        "noise": 1 << 26,
-        "norm": 1.0,
-    }
-    return Query(**{**fields, **changes})
-
-
 def text_of(reply: Reply) -> str:
     (frame,) = reply.frames
     return decode(frame, Refusal).text
@@ -295,7 +277,7 @@ class StubSession:
 def test_frames_of_a_request(tmp_path: Path) -> None:
     federation = Federation.create(tmp_path, size=SIZE, companies=("first", "second"))
     half, ledger = Table(federation, None, ("first", "second")).half(tmp_path)  # type: ignore[arg-type]
-    loop = _Table(StubSession(federation), half)  # type: ignore[arg-type]
+    loop = _Table(StubSession(federation), half, lambda *event: None)  # type: ignore[arg-type]
 
     def frame(index: int, exchange: int = 1) -> Parcel:
         purpose = "sum" if index else "joint"
@@ -324,7 +306,7 @@ def test_a_request_is_not_collected_without_end(
     """A sealed frame may have 64 MiB and a request 4,098 frames: that would be 256 GiB."""
     federation = Federation.create(tmp_path, size=SIZE, companies=("first", "second"))
     half, ledger = Table(federation, None, ("first", "second")).half(tmp_path)  # type: ignore[arg-type]
-    loop = _Table(StubSession(federation), half)  # type: ignore[arg-type]
+    loop = _Table(StubSession(federation), half, lambda *event: None)  # type: ignore[arg-type]
     with ledger:
         for place, good in enumerate(("joint", "sum")[:index]):
             list(loop._on_frame(Parcel("first", good, "q", 1, place, False, b"")))  # type: ignore[arg-type]
@@ -494,7 +476,8 @@ def test_request_for_an_attempt_that_is_gone(tmp_path: Path) -> None:
         for company in ("first", "second"):
             list(half.on_query(company, 1, encode(asked)))
         zero, attempt = bytes(32), b"o" * 16
-        totals = PooledTotals(asked.query_id, attempt, np.zeros(2, dtype=np.uint64)).dump()
+        masked = np.zeros(2, dtype=np.uint64)
+        totals = PooledTotals(asked.query_id, attempt, masked, zero).dump()
         header = encode(SumHeader(asked.query_id, attempt, zero, zero, zero, zero, 1))
         frames = [
             Parcel("first", "joint", asked.query_id, 2, 0, False, totals),

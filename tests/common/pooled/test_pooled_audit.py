@@ -10,8 +10,8 @@ import pytest
 from pooled_kit import SIZE, alone, table
 from report_kit import OFFICER
 
+from isonomy.common.report.build import build_report
 from isonomy.common.report.from_ledger import plan_history
-from isonomy.common.report.report import build_report
 from isonomy.common.report.schema import millionths
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.federation.auditing import AuditResult, audit

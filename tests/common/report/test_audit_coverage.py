@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from isonomy.common.report._audit_rates import GroupCounts, Rates, findings_of
+from isonomy.common.report._audit_rates import CountRates, GroupCounts, findings_of
 from isonomy.common.report.audit import NoisedCounts, noise_covariance
 from isonomy.common.report.audit_cells import MEASURES, notions_of
 from isonomy.common.report.audit_intervals import Estimate
@@ -68,7 +68,7 @@ def coverage(case: Case, audits: int, seed: int) -> dict[str, float]:
         )
         found = findings_of(given)
         for measure in MEASURES["yd"]:
-            rates, true = Rates(measure, given), truth[measure.name]
+            rates, true = CountRates(measure, given), truth[measure.name]
             for g in range(k):
                 note("rate", found.rates[measure.name][g], true[g])
             for g in range(k - 1):
@@ -115,7 +115,7 @@ def test_leaving_the_noise_out_would_be_caught() -> None:
         given = GroupCounts(
             "yd", counts + np.vstack([noise, -noise]), noise_covariance([(0,), (1,)], 2), 1e-9
         )
-        found = Rates(MEASURES["yd"][0], given).estimates()[0]
+        found = CountRates(MEASURES["yd"][0], given).estimates()[0]
         true = chances[0, [1, 3]].sum()
         covered.append(found is not None and found.low <= true <= found.high)
     assert np.mean(covered) < 0.85
@@ -132,7 +132,7 @@ def test_tables_by_one_attribute_of_a_crossed_release_cover_too() -> None:
         noise = rng.normal(0.0, 9.0, (5, 2))
         counts = np.column_stack([300 - hits, hits]) + np.vstack([noise, -noise.sum(axis=0)])
         for table in NoisedCounts("sex*race", groups, "d", counts, 9.0).tables(1)[:2]:
-            rates, true = Rates(MEASURES["d"][0], table.counts), truth[table.attribute]
+            rates, true = CountRates(MEASURES["d"][0], table.counts), truth[table.attribute]
             for g, own in enumerate(rates.estimates()):
                 assert own is not None
                 tally[f"rate by {table.attribute}"].append(own.low <= true[g] <= own.high)

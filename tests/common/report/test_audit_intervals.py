@@ -12,7 +12,12 @@ from scipy.stats import binomtest
 
 from isonomy.common.base.errors import DataError
 from isonomy.common.people.cohort import group_labels, labels_fault, without_value
-from isonomy.common.report._audit_rates import GroupCounts, Rates, findings_of, largest_difference
+from isonomy.common.report._audit_rates import (
+    CountRates,
+    GroupCounts,
+    findings_of,
+    largest_difference,
+)
 from isonomy.common.report._tables import shown_table
 from isonomy.common.report.audit import NoisedCounts, noise_covariance
 from isonomy.common.report.audit_cells import MEASURES
@@ -170,7 +175,7 @@ def test_a_group_whose_size_noise_drowns_has_no_number_at_all() -> None:
     # 33 people with noise of ± 6: the 33 with label 1 alone would pass, with noise of ± 4.
     counts = np.array([[0.0, 0.0, 25.0, 8.0], [400.0, 300.0, 300.0, 500.0]])
     drowned = GroupCounts("yd", counts, np.array([[1.0, -1.0], [-1.0, 1.0]]), 3.0)
-    assert Rates(MEASURES["yd"][1], drowned).estimates()[0] is not None
+    assert CountRates(MEASURES["yd"][1], drowned).estimates()[0] is not None
     assert all(rates[0] is None for rates in findings_of(drowned).rates.values())
     assert drowned.people() == [None, 1500.0]
     groups = [Group(label=name, members=(n,), counts=tuple(int(1e6 * c) for c in counts[n]))
@@ -185,7 +190,7 @@ def test_the_correlation_is_the_noises() -> None:
     """Two groups share all their noise (one released column): rates move against each other."""
     counts = np.array([[300.0, 200.0], [300.0, 200.0]])
     given = GroupCounts("d", counts, np.array([[1.0, -1.0], [-1.0, 1.0]]), 10.0)
-    rates = Rates(MEASURES["d"][0], given)
+    rates = CountRates(MEASURES["d"][0], given)
     noise = 100.0 * (1 - 2 * 0.4 + 2 * 0.16) / 500**2
     sampling = 0.24 / 500
     assert rates.correlation(0, 1) == pytest.approx(-noise / (noise + sampling))

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from regulator_kit import run_regulator
-from report_kit import OFFICER, sign_files
-from round_kit import MEMBERS, ROUNDS, SAMPLES, SIZE, Federation, Regulator, few_shot_settings
+from report_kit import OFFICER, audited_run, sign_files, write_report
+from round_kit import ROUNDS, SAMPLES, SIZE, Federation, Regulator, few_shot_settings
 from round_kit import make_federation as make_few_shot
 
 from isonomy.common.agreements.few_shot_plan import FewShotPlan
@@ -21,11 +21,22 @@ from isonomy.common.few_shot.rounds.desk import RoundDesk
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.privacy.accounting import epsilon_of
-from isonomy.common.report.few_shot import FewShotReport, build_few_shot_report, read_report
+from isonomy.common.report.build import rounded_epsilon
+from isonomy.common.report.few_shot import (
+    AnyReport,
+    FewShotReport,
+    build_few_shot_report,
+    read_report,
+)
 from isonomy.common.report.from_ledger import plan_history
 from isonomy.common.report.schema import ReportFile, Statement
 from isonomy.common.report.verify import ReportPaths, Verification, require
 from isonomy.regulator.report._page import render
+from isonomy.regulator.report._words import right_guess
+from isonomy.regulator.report.collection import VerifiedReport
+from isonomy.regulator.report.diff import compare, render_diff
+from isonomy.regulator.report.history import history_of, render_history
+from isonomy.regulator.report.spreadsheet import csv_tables
 
 HOSTILE = "<script>alert(1)</script>"
 THETA = np.zeros(SIZE, np.float32)
@@ -60,14 +71,32 @@ class Run:
 
 def answered(folder: Path, rounds: int, **changes: Any) -> Run:
     run = Run(make_few_shot(folder, **changes), folder, rounds)
-    cap = run.plan.held_units
+    cap, samples = run.plan.held_units, run.plan.samples
+    members = [hashlib.sha256(b"sample%d" % n).digest()[:16] for n in range(samples)]
     with Ledger.create(run.ledger, cap_units=cap, delta=run.plan.delta_value) as ledger:
         desk = RoundDesk(
-            run.plan, Regulator, ledger, folder / "desk", members=MEMBERS, member_key_tag=b"t" * 32
+            run.plan,
+            lambda: Regulator(samples=samples),
+            ledger,
+            folder / "desk",
+            members=members,
+            member_key_tag=b"t" * 32,
         )
         for number in range(rounds):
             desk.contribute(number, THETA)
+        if run.plan.settings.measured_tasks:
+            desk.measure(rounds, THETA)
     return run
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that was measured; the kit's counts are those of 20 tasks, 5 ways, 5 queries."""
+    settings = few_shot_settings(
+        inner_noise=20_000_000, query_noise=20_000_000, measured_tasks=20, epsilon=30_000_000
+    )
+    folder = tmp_path_factory.mktemp("few-shot-measured")
+    return answered(folder, 3, settings=settings, samples=1_200)
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +148,99 @@ def test_a_constraint_is_an_aim_and_no_finding(run: Run) -> None:
     assert "not measured" in page
 
 
+def test_a_measured_run_states_rates_by_group_with_intervals(measured: Run) -> None:
+    report, plan = measured.report(), measured.plan
+    found = report.measured
+    assert found is not None
+    assert (found.tasks, found.rounds, found.noise) == (20, 3, plan.measure_noise)
+    for limits in found.table.rates["accuracy"]:
+        assert limits is not None
+        assert limits[1] < limits[0] < limits[2]
+    assert report.training.lost_units == max(3 * plan.round_units, plan.measure_units)
+    page = render(report).decode()
+    guess = right_guess(epsilon_of(plan.measure_units, plan.delta_value))  # more than all rounds
+    for text in ("and the measurement, a guess", f"at most {guess} instead of 50 %",
+                 "Measured after 3 rounds on 20 tasks", "Accuracy, with 95 % intervals: group 0",
+                 "which is in no round", found.theta, "and measured its model once",
+                 "How the model does on other tasks"):  # fmt: skip
+        assert text in page, text
+    for text in ("not measured", "How accurate the model is, in all"):
+        assert text not in page, text
+
+
+def test_a_measured_report_is_recomputed_by_whoever_verifies_it(
+    measured: Run, tmp_path: Path
+) -> None:
+    checks = Verification(measured.files("whole"), ledger=measured.ledger).run()
+    assert {c.number: c.state for c in checks if c.number in (5, 6, 9)} == {
+        5: "ok",
+        6: "ok",
+        9: "ok",
+    }
+    report, keys = measured.report(), measured.federation.keys("regulator")
+    assert report.measured is not None
+    values = (report.measured.values[0] + 2**24, *report.measured.values[1:])
+    better = report.measured.table.model_copy(
+        update={"differences": dict.fromkeys(report.measured.table.differences, (0, 0, 10_000))}
+    )
+    changes: tuple[tuple[dict[str, Any], int], ...] = (
+        ({"values": values}, 5), ({"table": better}, 5), ({"tasks": 40}, 6), ({"noise": 9}, 6),
+        ({"rounds": 2}, 6), ({"theta": "0" * 64}, 9), ({"time": 1}, 9),
+    )  # fmt: skip
+    for change, number in changes:
+        lie = report.model_copy(update={"measured": report.measured.model_copy(update=change)})
+        paths = sign_files(lie, keys, tmp_path / str(change)[:12].strip("{'"))
+        failed = [
+            check.number
+            for check in Verification(paths, ledger=measured.ledger).run()
+            if check.state == "failed"
+        ]
+        assert number in failed, change
+    without = sign_files(report.model_copy(update={"measured": None}), keys, tmp_path / "without")
+    with pytest.raises(VerificationError, match="measured"):
+        require(Verification(without, ledger=measured.ledger).run())
+
+
+def test_a_run_before_its_measurement_says_that_it_waits(measured: Run) -> None:
+    page = render(measured.report().model_copy(update={"measured": None})).decode()
+    assert "not measured yet" in page
+
+
+def test_two_are_compared_and_all_are_listed_beside_reports_of_audits(
+    measured: Run, run: Run, tmp_path: Path
+) -> None:
+    def kept(report: AnyReport, name: str) -> VerifiedReport:
+        return VerifiedReport(Path(name), report)
+
+    first = kept(measured.report(), "first")
+    second = kept(measured.report(created=1_800_000_900), "second")
+    third = kept(run.report(created=1_800_009_000), "third")
+    told = compare(first, second)
+    (table,) = told["tables"]
+    assert table["title"] == "Measured tasks"
+    assert {line["change"] for line in table["rates"]} == {"within the error"}
+    assert {"what": "rounds", "values": ["3 of 4", "3 of 4"]} in told["terms"]
+    assert "Measured tasks, by few-shot group" in render_diff(told).decode()
+    other = compare(first, third)
+    assert not other["tables"]
+    assert "Not both runs were measured: no rate can be compared." in other["cautions"]
+    audited = audited_run(tmp_path / "audited", people=100, groups=1)
+    audited.ledger.close()
+    paths = write_report(audited, tmp_path / "audited" / "report", created=1_799_000_000)
+    audits = kept(read_report(paths.report.read_bytes()), "audits")
+    with pytest.raises(ConfigError, match="no rates in common"):
+        compare(first, audits)
+    lines = history_of([first, third, audits])
+    assert [line["kind"] for line in lines["reports"]] == ["audits", "few-shot", "few-shot"]
+    units = [measured.plan.measure_units, 4 * 3 * measured.plan.round_units]
+    both = max(units) + 4 * 3 * run.plan.round_units
+    assert lines["budget"]["spent_epsilon"] == rounded_epsilon(both, "1e-6")
+    page = render_history(lines).decode()
+    assert "3 few-shot rounds, not measured." in page
+    for report, text in ((first.report, "equalized_odds"), (third.report, "not measured")):
+        assert text in csv_tables(report).decode("utf-8-sig")
+
+
 def test_it_is_verified_by_the_same_checks(run: Run) -> None:
     paths = run.files("verified")
     card, plan = run.plan.regulator, run.plan
@@ -131,10 +253,6 @@ def test_it_is_verified_by_the_same_checks(run: Run) -> None:
     done = run_regulator("verify", paths.report, *given, "--ledger", run.ledger)
     assert done.code == 0, done.stderr
     assert "3 few-shot rounds" in done.stderr
-    for command in (("csv", paths.report), ("history", paths.report.parent)):
-        refused = run_regulator(*command, "--card", run.folder / "card.json", "-o", "never")
-        assert refused.code == 10
-        assert "few-shot report" in refused.stderr
 
 
 @pytest.mark.parametrize(

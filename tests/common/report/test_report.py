@@ -22,8 +22,8 @@ from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.privacy.declarations import CELL_NAMES, Audit, Declaration
 from isonomy.common.report._tables import audit_of
 from isonomy.common.report.audit_unknowns import release_unknowns
+from isonomy.common.report.build import build_report
 from isonomy.common.report.from_ledger import plan_history
-from isonomy.common.report.report import build_report
 from isonomy.common.report.schema import ReportFile, ReportSettings
 from isonomy.common.report.sign import Signatures, countersign, sign_report
 from isonomy.common.report.verify import Check, ReportPaths, Verification, require

@@ -13,6 +13,7 @@ import typer
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.company.cli.company import app as company_app
+from isonomy.company.cli.main import NEXT_STEPS
 from isonomy.company.cli.main import app as isonomy_app
 from isonomy.company.federation.planning import STRATEGIES
 from isonomy.company.gradient.sdk.classifier import GRADIENT_STRATEGIES
@@ -34,6 +35,34 @@ def test_help_suffices(command: str) -> None:
     shown = subprocess.run([BIN / command, "--help"], capture_output=True, text=True, check=True)
     assert "Usage" in shown.stdout
     assert shown.stderr == ""
+
+
+def test_alone_it_says_what_to_do_next() -> None:
+    shown = subprocess.run([BIN / "isonomy"], capture_output=True, text=True, check=True)
+    assert shown.stdout == NEXT_STEPS
+    for line in NEXT_STEPS.splitlines():
+        words = line.split()
+        if words[:1] == ["isonomy"]:
+            known = [command.callback.__name__ for command in isonomy_app.registered_commands]
+            assert words[1] in known
+
+
+def test_an_error_names_the_page_that_helps() -> None:
+    script = (
+        "from isonomy.common.base.command_line import CommandLine\n"
+        "from isonomy.common.base.errors import BudgetExceeded\n"
+        "app = CommandLine()\n"
+        "@app.command()\n"
+        "def spend():\n"
+        "    raise BudgetExceeded('nothing is left')\n"
+        "app([])"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert shown.returncode == 50
+    assert shown.stderr.splitlines() == [
+        "Error 50 (BudgetExceeded): nothing is left",
+        "Read on: docs/design.md",
+    ]
 
 
 def test_version() -> None:

@@ -13,14 +13,16 @@ from opacus.accountants import RDPAccountant
 from sklearn.linear_model import LogisticRegression
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.company.compare.baselines import dp_sgd, zafar
+from isonomy.company.compare.baselines import dp_sgd, linear_post, raco_dp, zafar
 from isonomy.company.compare.baselines._reductions import mixture_weights, reduce
+from isonomy.company.fair.tilt.notions import events_of
+from isonomy.company.fair.tilt.rule import Tilt, decide, margins
 from isonomy.company.rehearsal.datasets.lending import lending
 from isonomy.company.rehearsal.measures import violation
-from isonomy.company.rehearsal.report import _plots, table
 from isonomy.company.rehearsal.settings import Settings
 from isonomy.company.rehearsal.simulate import simulate
 from isonomy.company.rehearsal.strategies import NOTIONS_OF
+from isonomy.company.rehearsal.tables_and_plots import _plots, table
 
 Floats = NDArray[np.float64]
 
@@ -98,7 +100,7 @@ class TestDpSgd:
         accountant = RDPAccountant()
         accountant.history = [(sigma, 0.01, 500), (dp_sgd.COUNT_NOISE, 1.0, 1)]
         assert 0.99 < accountant.get_epsilon(1e-5) <= 1.0
-        with pytest.raises(ConfigError, match="counts alone"):
+        with pytest.raises(ConfigError, match="no noise keeps"):
             dp_sgd.noise_multiplier(0.01, 500, 0.01, 1e-9)
 
     def test_each_person_moves_the_sums_by_at_most_the_clip(self) -> None:
@@ -150,16 +152,104 @@ class TestDpSgd:
             dp_sgd.Recipe(**wrong)
 
 
+class TestLinearPost:
+    @pytest.mark.parametrize("notion", ["demographic_parity", "equalized_odds"])
+    def test_the_rule_is_the_linear_programme_s(self, people, notion: str) -> None:
+        """True groups as predictions: equal rates, and no rule of another λ nearby errs less."""
+        x, y, group = people
+        score = LogisticRegression().fit(x, y).predict_proba(x)
+        events = events_of(notion, (0, 1))
+        strata = 1 if notion == "demographic_parity" else 2
+        cell = group + 2 * y if strata == 2 else group
+        shares = np.bincount(cell, minlength=2 * strata) / len(y)
+        joint = np.eye(2)[group]
+        if strata == 2:
+            joint = (score[:, :, None] * joint[:, None, :]).reshape(len(y), 4)
+        rule = linear_post.Rule(events, shares.reshape(strata, 2))
+        cost = rule.costs(score, joint)
+
+        def outcome(lam: Floats) -> tuple[float, float]:
+            """Expected error, and the largest expected gap beyond the tolerance."""
+            chosen = decide(margins(score, cost, Tilt(lam)))
+            rates = cost.rates(chosen[:, None] / len(y)).reshape(rule.shape)
+            loss = float(np.mean(np.where(chosen == 1, score[:, 0], score[:, 1])))
+            return loss, float(np.ptp(rates, axis=0).max() - 0.02)
+
+        lam = linear_post.solve(score[:, 1], cost, rule.shape, 0.02)
+        error, excess = outcome(lam)
+        assert outcome(np.zeros(rule.shape))[1] > 0.1
+        assert excess < 0.005  # a few people lie on the line, whom the programme splits
+        np.testing.assert_allclose(lam.sum(axis=0), 0, atol=1e-9)
+        for factor in (0.8, 0.9, 1.1, 1.2):
+            other, beyond = outcome(factor * lam)
+            assert other > error - 0.002 or beyond > excess
+
+    def test_a_tolerance_that_is_met_changes_nothing(self, people) -> None:
+        x, y, group = people
+        score = LogisticRegression().fit(x, y).predict_proba(x)
+        rule = linear_post.Rule(
+            events_of("demographic_parity", (0, 1)), np.bincount(group)[None] / len(y)
+        )
+        cost = rule.costs(score, np.eye(2)[group])
+        np.testing.assert_allclose(linear_post.solve(score[:, 1], cost, (2, 1), 0.99), 0)
+
+
+class TestRacoDp:
+    def test_the_budget_is_kept(self) -> None:
+        rows, group = np.ones((50, 1)), np.arange(50) % 3
+        cells = raco_dp.Cells.of(group % 2, group, "equalized_odds")
+        recipe = raco_dp.Recipe(epochs=2, lot=10)
+        theta, spent = raco_dp.fit(
+            rows, group % 2, cells, recipe, tolerance=0.0, epsilon=1.0, delta=1e-3
+        )
+        assert 0.9 < spent <= 1.0
+        assert np.isfinite(theta).all()
+
+    def test_one_person_moves_the_histogram_by_at_most_root_two(self) -> None:
+        cells = raco_dp.Cells.of(np.array([0, 1, 1]), np.array([0, 2, 1]), "equalized_odds")
+        whole = cells.histogram(np.array([0, 1, 2]), np.array([0.2, 1.0, 0.5]))
+        part = cells.histogram(np.array([0, 2]), np.array([0.2, 0.5]))
+        assert whole.shape == (2, 2, 3)
+        assert np.linalg.norm(whole - part) == pytest.approx(np.sqrt(2))
+        assert whole[1].sum() == 3
+
+    @pytest.mark.parametrize("notion", ["demographic_parity", "equalized_odds"])
+    def test_multipliers_narrow_the_gap(self, people, notion: str) -> None:
+        """Without relevant noise."""
+        x, y, group = people
+        rows, gaps = np.column_stack([np.ones(len(x)), x]), {}
+        cells = raco_dp.Cells.of(y, group, notion)
+        for tolerance in (1.0, 0.02):
+            recipe = raco_dp.Recipe(epochs=15, lot=500, clip=5.0)
+            theta, _ = raco_dp.fit(
+                rows, y, cells, recipe, tolerance=tolerance, epsilon=300.0, delta=1e-5
+            )
+            decided = (rows @ theta > 0).astype(np.int64)
+            gaps[tolerance] = violation(notion, y, decided, group, 2)
+            assert np.mean(decided != y) < 0.4
+        assert gaps[0.02] < 0.5 * gaps[1.0]
+
+    @pytest.mark.parametrize("wrong", [{"epochs": 0}, {"histogram_share": 1.0}, {"clip": 0.0}])
+    def test_wrong_settings(self, wrong) -> None:
+        with pytest.raises(ConfigError):
+            raco_dp.Recipe(**wrong)
+
+
 # --- In a rehearsal ------------------------------------------------------------------------------
 
 QUICK = {
     "dp_postprocess": {},
     "dp_oracle": {"rounds": 3},
     "exponentiated_gradient": {"max_iter": 5},
+    "linear_post": {},
+    "threshold_optimizer": {},
     "zafar": {},
     "randomised_response": {"rounds": 4},
     "dp_sgd_penalty": {"epochs": 2},
+    "raco_dp": {"epochs": 2, "lot": 256},
 }
+NOT_PRIVATE = ("exponentiated_gradient", "linear_post", "threshold_optimizer", "zafar")
+NEED_EVERYBODY_S = ("dp_postprocess", "threshold_optimizer")  # attribute, to decide
 
 
 @pytest.mark.parametrize("strategy", QUICK)
@@ -177,8 +267,8 @@ def test_every_competitor_rehearses(strategy: str) -> None:
     assert run.returned == strategy
     assert 0 < run.test_error < 0.5
     shown = result.to_json()
-    assert shown.get("attribute_at_prediction", False) is (strategy == "dp_postprocess")
-    if strategy in ("exponentiated_gradient", "zafar"):
+    assert shown.get("attribute_at_prediction", False) is (strategy in NEED_EVERYBODY_S)
+    if strategy in NOT_PRIVATE:
         assert run.epsilon_spent == float("inf")
         assert shown["runs"][0]["epsilon_spent"] is None
         assert "true attributes" in shown["accounting"]
@@ -186,7 +276,7 @@ def test_every_competitor_rehearses(strategy: str) -> None:
         assert 7.0 < run.epsilon_spent <= 8.0
     if strategy in ("dp_postprocess", "randomised_response"):
         assert "pure ε" in shown["accounting"]
-    elif strategy == "dp_sgd_penalty":
+    elif strategy in ("dp_sgd_penalty", "raco_dp"):
         assert "trusted" in shown["accounting"]
 
 
@@ -197,7 +287,7 @@ def test_other_notions_are_refused_before_anything_is_read(strategy: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "strategy", ["exponentiated_gradient", "zafar", "randomised_response", "dp_sgd_penalty"]
+    "strategy", [*NOT_PRIVATE, "randomised_response", "dp_sgd_penalty", "raco_dp"]
 )
 def test_what_needs_attributes_is_no_protocol(strategy: str) -> None:
     settings = Settings(
@@ -212,6 +302,7 @@ def test_wrong_options_and_base_models() -> None:
     for strategy, base, options, text in (
         ("zafar", "gbdt", {}, "logistic"),
         ("dp_sgd_penalty", "gbdt", {}, "logistic"),
+        ("raco_dp", "gbdt", {}, "logistic"),
         ("zafar", "logistic", {"fraction": 2}, "no option fraction"),
         ("randomised_response", "logistic", {"epochs": 3}, "no option epochs"),
         ("dp_oracle", "logistic", {"bound": "paper"}, "must be a number"),

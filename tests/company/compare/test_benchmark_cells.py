@@ -9,9 +9,8 @@ from benchmark_kit import cell, deadly_work, line, quick_work
 
 from isonomy.common.base.errors import ConfigError, DataError, TransportError
 from isonomy.company.compare.benchmark import cells as cells_module
-from isonomy.company.compare.benchmark._outcome import outcome
 from isonomy.company.compare.benchmark.cells import BUILT_IN, built_in, parse, unfold
-from isonomy.company.compare.benchmark.runner import check_data, run
+from isonomy.company.compare.benchmark.runner import check_data, outcome, run
 from isonomy.company.compare.benchmark.store import FILE, Store, read_records
 
 LIST = """
@@ -167,7 +166,7 @@ def test_a_library_that_fails_costs_its_cell_only(monkeypatch: pytest.MonkeyPatc
     def fails(*_: object) -> None:
         raise ZeroDivisionError("within a library")
 
-    monkeypatch.setattr("isonomy.company.compare.benchmark._outcome.run_seed", fails)
+    monkeypatch.setattr("isonomy.company.compare.benchmark.runner.run_seed", fails)
     line_of_it = outcome(cell(), None)
     assert (line_of_it["status"], line_of_it["reason"]) == (
         "failed",

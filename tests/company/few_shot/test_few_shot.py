@@ -23,7 +23,7 @@ from isonomy.company.few_shot._variants import VARIANTS, settings_for, uses_of
 from isonomy.company.few_shot.data import digits_pools, load
 from isonomy.company.few_shot.experiments import RECIPES, Rehearsals, cells, run_cells
 from isonomy.company.few_shot.model import FewShotModel
-from isonomy.company.few_shot.report import differences, plot, summarise, write
+from isonomy.company.few_shot.summaries import differences, plot, summarise, write
 
 DATA = Path(os.environ.get("ISONOMY_DATA_DIR", Path(__file__).parents[4] / "shared" / "data"))
 QUICK = replace(
@@ -145,7 +145,7 @@ def test_the_command_rehearses_saves_and_adapts(tmp_path: Path) -> None:
          "--out", str(tmp_path / "out"), "--save", str(model), "--json"],
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    record = json.loads(done.stdout.splitlines()[0])[0]
+    record = json.loads(done.stdout.splitlines()[0])["records"][0]
     assert record["cell"]["method"] == "pf_ld"
     assert 0 < record["spent"] <= 1
     assert (tmp_path / "out" / "digits.svg").is_file()
@@ -189,7 +189,7 @@ def test_a_folder_of_your_own_is_rehearsed(tmp_path: Path) -> None:
          "--warm-rounds", "1", "--ways", "4", "--shots", "2", "--queries", "2", "--json"],
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    record = json.loads(done.stdout.splitlines()[0])[0]
+    record = json.loads(done.stdout.splitlines()[0])["records"][0]
     assert record["settings"]["ways"] == 4
     assert record["balanced"] == record["natural"]  # nothing to recolour: one reading
     (tmp_path / "test.npz").unlink()

@@ -33,6 +33,8 @@ PUBLISHED = {
     ("communities", "race"): (1_994, 1_994, 96, 583, {"over 6 % black": 970}),
     ("acs_income", "sex"): (39_133, 39_133, 9, 16_115, {"Male": 20_674, "Female": 18_459}),
     ("acs_income", "race"): (39_133, 39_133, 9, 16_115, {"American Indian": 344}),
+    ("acs_income", "sex*race_code"): (39_133, 39_133, 8, 16_115, {"Male × RAC1P 1": 13_000}),
+    ("compas", "all_races"): (6_172, 6_172, 7, 2_809, {"Hispanic": 509}),
 }
 
 

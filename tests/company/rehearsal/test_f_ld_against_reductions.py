@@ -2,7 +2,7 @@
 
     pytest -m slow -s tests/company/rehearsal/test_f_ld_against_reductions.py
 
-prints the table of docs/gradient.md. Adult sex, demographic parity, logistic regression, nobody
+prints the table of docs/lab/gradient.md. Adult sex, demographic parity, logistic regression, nobody
 private. ExponentiatedGradient gives one point per split (difference bound .01, a random mixture of
 models). F-LD gives a front: its multipliers bounded by 5 (the default) and by .45. Its error is
 read off the line through those two points at ExponentiatedGradient's violation on the same people.

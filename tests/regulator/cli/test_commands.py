@@ -13,7 +13,6 @@ from regulator_kit import Regulator, run_regulator
 
 from isonomy.regulator.cli import app
 
-FOREGROUND = {"serve", "node"}  # they end when they are stopped
 COMMANDS = {
     (own.name or own.callback.__name__).replace("_", "-"): own.callback
     for own in app.registered_commands
@@ -22,11 +21,10 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_json_and_an_example(name: str) -> None:
+def test_every_command_has_an_example(name: str) -> None:
     callback = COMMANDS[name]
     text = inspect.getdoc(callback) or ""
     assert f"isonomy-regulator {name}" in text, "an example that can be copied"
-    assert ("as_json" in inspect.signature(callback).parameters) is (name not in FOREGROUND)
 
 
 def test_the_home_may_come_from_the_environment(

@@ -39,7 +39,7 @@ def test_a_rejection_is_kept_and_listed_after_an_approval(
     kinds = [
         e.event["kind"] for e in read_entries(regulator.config.ledger_path) if e.kind == "note"
     ]
-    assert kinds == ["approval", "rejection"]
+    assert kinds == ["home", "rejection", "approval", "rejection"]
     assert "J. Doe" in regulator.run("ledger").stdout
 
 

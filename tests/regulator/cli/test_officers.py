@@ -50,8 +50,12 @@ def approve(
 
 
 def test_every_act_names_its_officer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    regulator = Regulator.create(tmp_path, groups=GAPS)
     monkeypatch.setenv("ISONOMY_OFFICER", ADA)
+    regulator = Regulator.create(tmp_path, groups=GAPS)
+    secret = tmp_path / "passphrase"
+    secret.write_text("long enough for this")
+    secret.chmod(0o600)
+    monkeypatch.setenv("ISONOMY_KEY_PASSPHRASE_FILE", str(secret))
     people = tmp_path / "more.csv"
     people.write_text("id,sex\nx1,female\n")
     first, second = (regulator.plan_file(name=name, groups=GAPS) for name in "ab")
@@ -64,6 +68,9 @@ def test_every_act_names_its_officer(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("doctor", "--accept-clock"),
         ("backup", tmp_path / "backup"),
         ("rotate", "identity", "--yes"),
+        ("rotate", "certificate"),
+        ("ledger", "--share", tmp_path / "copy.jsonl"),
+        ("seal-keys", "--passphrase-file", secret),
         ("rotate", "vault", "--new-unlock-file", tmp_path / "new"),
     ):
         done = regulator.run(*arguments)
@@ -74,9 +81,13 @@ def test_every_act_names_its_officer(tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert entry.event["officer"] == ADA, entry
     kinds = [each.event["kind"] if each.kind == "note" else each.kind for each in named]
     assert kinds == [
+        "home",  # before there was a ledger
         *("reserve", "approval", "enrolment", "debit", "rejection", "close", "deletion"),
-        *("clock", "rotation", "vault-secret"),
+        *("clock", "rotation"),
+        *("certificate-request", "ledger-shared", "keys-sealed"),  # taken over by the next act
+        "vault-secret",
     ]
+    assert not (regulator.home / "acts.jsonl").exists()
     shown = regulator.run("ledger").stdout
     assert "people whose sex is not recorded" in shown
     assert f", by {ADA}" in shown

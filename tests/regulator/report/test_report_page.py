@@ -11,11 +11,12 @@ import pytest
 from report_kit import OFFICER, audited_run
 
 from isonomy.common.agreements.about import About
+from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.report.audit_unknowns import release_unknowns
+from isonomy.common.report.build import build_report
 from isonomy.common.report.from_ledger import plan_history
-from isonomy.common.report.report import build_report
-from isonomy.common.report.schema import ReportFile, ReportSettings, Statement
+from isonomy.common.report.schema import Inspections, ReportFile, ReportSettings, Statement
 from isonomy.company.federation.auditing import audit, audit_scores
 from isonomy.regulator.report import _svg as svg
 from isonomy.regulator.report._page import render
@@ -54,6 +55,25 @@ def test_the_page_says_what_was_asked_for(report: ReportFile) -> None:
         assert text in page, text
     assert "sex and race" in page  # intersections
     assert "withheld" in page.lower()
+
+
+@pytest.mark.parametrize(
+    ("carrier", "demanded", "said"),
+    [
+        ("homomorphic", 0, "5.0 % of the queries; in this run none"),
+        ("homomorphic", 2, "so it saw the rows of these requests"),
+        ("pads", 0, "5.0 % of the people of every query; in this run nobody"),
+        ("pads", 2, "so it saw those rows"),
+    ],
+)
+def test_the_page_says_what_was_inspected(
+    report: ReportFile, carrier: str, demanded: int, said: str
+) -> None:
+    plan = {**report.plan.model_dump(mode="json"), "carrier": carrier}
+    plan |= {"auditor": report.plan.regulator.x25519, "inspection_millionths": 50_000}
+    counts = Inspections(demanded=demanded, opened=demanded, passed=demanded, failed=0, overdue=0)
+    changed = report.model_copy(update={"plan": Plan.of(plan), "inspections": counts})
+    assert said in render(changed).decode()
 
 
 def test_what_was_not_given_is_listed_and_not_signed_as_a_statement(report: ReportFile) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from report_kit import OFFICER, audited_run
 
+from isonomy.common.report.build import build_report
 from isonomy.common.report.from_ledger import plan_history
-from isonomy.common.report.report import build_report
 from isonomy.common.report.schema import Group, Limits, ReportedAudit, ReportFile, ShownTable
 from isonomy.regulator.report import _words as words
 from isonomy.regulator.report._page import render

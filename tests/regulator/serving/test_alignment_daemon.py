@@ -40,7 +40,7 @@ THEIRS = [f"person-{n}" for n in range(40, 140)]
 def company(*arguments: object) -> Any:
     out = io.StringIO()
     with redirect_stdout(out), pytest.raises(SystemExit) as ended:
-        company_app([str(own) for own in arguments])
+        company_app([*map(str, arguments), "--json"])
     return json.loads(out.getvalue().splitlines()[-1]) if not ended.value.code else ended.value.code
 
 

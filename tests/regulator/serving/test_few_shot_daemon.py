@@ -126,7 +126,9 @@ def test_from_tasks_to_a_trained_model(scene: Scene) -> None:
     assert scene.reply == {"rounds": ROUNDS, "reconnects": 0}  # counts, and nothing else
     ledger = scene.config.ledger_path
     assert verify_ledger(ledger).head.hex() == result.ledger_head
-    shown = CliRunner().invoke(company_app, ["head", str(path), "--home", str(home.folder)])
+    shown = CliRunner().invoke(
+        company_app, ["head", str(path), "--json", "--home", str(home.folder)]
+    )
     assert json.loads(shown.stdout)["head"] == result.ledger_head
     status = scene.run("status", "--json").json
     assert [own["companies"] for own in status["plans"]] == [["company"]]

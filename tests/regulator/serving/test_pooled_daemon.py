@@ -17,8 +17,8 @@ from session_kit import GROUPS, attributes
 from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.node.bridge import DaemonAbsent, Message, call
-from isonomy.common.pooled._masks import share_slices
 from isonomy.common.pooled.half import PooledHalf
+from isonomy.common.pooled.people import share_slices
 from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.oracle import GroupOracle, Release
 from isonomy.company.federation.joining import join

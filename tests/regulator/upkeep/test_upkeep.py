@@ -163,7 +163,7 @@ class TestRotation:
         regulator.approve(regulator.plan_file())
         refused = regulator.run("rotate", "identity", "--yes")
         assert refused.code == 10
-        assert "1 open plans" in refused.stderr
+        assert "open plans name the old identity: 1" in refused.stderr
         assert regulator.run("reject", regulator.plan()[0].hash.hex(), "--yes").code == 0
         old = Card.load(regulator.config.keys_folder / "card.json")
         head = verify_ledger(regulator.config.ledger_path).head

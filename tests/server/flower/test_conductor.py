@@ -28,6 +28,8 @@ with warnings.catch_warnings():
 
     from isonomy.common.node.client_app import OUTCOME, TICKET, pass_on
     from isonomy.server.flower import server_app
+    from isonomy.server.flower.operator import RunFailed
+    from isonomy.server.flower.overview import Overview, awaited
     from isonomy.server.flower.server_app import Conductor
 
 PLAN = PlanPublic(
@@ -80,12 +82,19 @@ class FakeRelay:
     def __init__(self) -> None:
         self.now_closed: dict[str, str] = {}
         self.unattended_s = 0.0
+        self.here: frozenset[str] = frozenset()
 
     def issue_ticket(self, role: SessionRole, party: str) -> Ticket:
         return Ticket("127.0.0.1:1", "localhost", b"t", PLAN.hash, role, party, 1)
 
     def closed(self) -> dict[str, str]:
         return self.now_closed
+
+    def passed(self) -> tuple[int, int]:
+        return 3, 400
+
+    def present(self) -> frozenset[str]:
+        return self.here
 
     def end(self, reason: str) -> None: ...
 
@@ -345,3 +354,55 @@ def test_a_session_that_nobody_attends_ends(clock: Clock) -> None:
     relay.unattended_s = 101.0
     assert not table.step()
     assert [party.code for party in table.failed] == [code_of(PartyTimeout(""))] * 2
+
+
+# --- The operator's eyes -------------------------------------------------------------------------
+
+
+def watched(grid: FakeGrid, clock: Clock, relay: FakeRelay) -> tuple[Conductor, Overview]:
+    overview = Overview(PLAN)
+    rules = {"join_s": 100, "stop": threading.Event(), "log": logger("test"), "clock": clock}
+    return Conductor(grid, relay, PLAN, overview=overview, **rules), overview
+
+
+def stands(overview: Overview, name: str) -> tuple[str, str]:
+    (line,) = [party for party in overview.row()["parties"] if party["name"] == name]  # type: ignore[attr-defined]
+    return line["state"], line["why"]
+
+
+def test_an_operator_sees_whom_a_run_waits_for_and_why(clock: Clock) -> None:
+    relay, grid = FakeRelay(), FakeGrid(BOTH)
+    running, overview = watched(grid, clock, relay)
+    running._look({"company": 7})
+    assert stands(overview, "company") == ("ready", "")
+    state, why = stands(overview, "regulator")
+    assert (state, "registered" in why) == ("no node", True)
+    assert awaited(overview.row()["parties"])[0].startswith("regulator (its node")  # type: ignore[arg-type]
+
+    running.gather()
+    relay.here = frozenset({"company"})
+    running.step()
+    assert stands(overview, "company") == ("connected", "")
+    assert "has not joined" in stands(overview, "regulator")[1]
+    grid.reply(2, 67)  # no daemon
+    running.step()
+    assert "no daemon listens" in stands(overview, "regulator")[1]
+    relay.here = frozenset({"company", "regulator"})
+    running.step()
+    assert awaited(overview.row()["parties"]) == ("", 0)  # type: ignore[arg-type]
+    relay.here = frozenset({"company"})  # it went away: the old reason is not its reason now
+    running.step()
+    assert "has not joined" in stands(overview, "regulator")[1]
+    grid.reply(3, 15)
+    running.step()
+    state, why = stands(overview, "regulator")
+    assert (state, "not approved" in why) == ("ended", True)
+    assert (overview.row()["messages"], overview.row()["bytes"]) == (3, 400)
+
+
+def test_a_run_ends_with_its_command(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = conductor(FakeGrid(BOTH), clock)
+    running.pause()
+    monkeypatch.setattr(server_app, "caller_is_gone", lambda: True)
+    with pytest.raises(RunFailed, match="command is gone"):
+        running.pause()

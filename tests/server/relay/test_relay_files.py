@@ -7,11 +7,11 @@ import stat
 from pathlib import Path
 
 import pytest
+from session_kit import Federation
 
 from isonomy.common.base.errors import StorageError
-from isonomy.common.session._resume import resume_secret
-from isonomy.common.session.tickets import Ticket
-from isonomy.server.relay._store import RelayStore
+from isonomy.common.session.tickets import Ticket, resume_secret
+from isonomy.server.relay._state import Checkpoint
 from isonomy.server.relay.stand_alone import _write_ticket
 
 TICKET = Ticket("127.0.0.1:1", "relay", b"token", b"p" * 32, "company", "acme", 5)
@@ -26,7 +26,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         assert path.exists()
         names.append(path.name)
 
-    monkeypatch.setattr("isonomy.common.session._resume.fsync_folder", fsync_folder)
+    monkeypatch.setattr("isonomy.common.session.tickets.fsync_folder", fsync_folder)
     monkeypatch.setattr("isonomy.common.base.private_files.fsync_folder", fsync_folder)
     return names
 
@@ -34,12 +34,15 @@ def named(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_checkpoint_that_must_last_is_synced_with_its_name(
     tmp_path: Path, named: list[str]
 ) -> None:
-    store = RelayStore(tmp_path)
-    store.save({"used": []}, sync=False)
+    relay = Federation.create(tmp_path).relay()
+    named.clear()
+    relay._save(sync=False)
     assert named == []
-    store.save({"used": ["ab"]}, sync=True)
+    relay._save(sync=True)
     assert named == ["relay.json"]
-    assert store.load() == {"schema": 1, "used": ["ab"]}
+    file = tmp_path / "server" / "state" / "relay.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert Checkpoint.load(file) == relay._state.checkpoint()
 
 
 def test_one_secret_per_plan_and_party_whatever_the_tickets(

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress as Bar
 
 from isonomy.common.agreements.approvals import read_lines
 from isonomy.common.alignment.alignment import AlignmentPlan
+from isonomy.common.base.output import emit, say
 from isonomy.common.base.private_files import write_whole
+from isonomy.common.base.progress import Stages
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.party import Card
 from isonomy.company.cli.options import (
@@ -20,7 +20,6 @@ from isonomy.company.cli.options import (
     GroupOption,
     HomeFolder,
     about_fields,
-    print_json,
 )
 from isonomy.company.federation.align import align_records
 from isonomy.company.federation.home import Home
@@ -57,8 +56,9 @@ def alignment(
     plan.save(output)
     public = output.with_suffix(".public.json")
     write_whole(public, plan.public().to_json())
-    typer.echo(plan.describe(), err=True)
-    print_json(alignment=str(output), public=str(public), hash=plan.hash.hex())
+    say(plan.describe())
+    facts = {"alignment": output, "public": public, "hash": plan.hash.hex()}
+    emit(facts, f"Wrote {output} and {public}.\nhash: {plan.hash.hex()}")
 
 
 def align(
@@ -74,14 +74,10 @@ def align(
     Prints where the common people were written: hand that file to `isonomy-company plan --people`.
     """
     plan = AlignmentPlan.load(alignment_file)
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("waiting for the session", total=None)
-
-        def show(stage: str, done: int, total: int) -> None:
-            bar.update(task, description=stage, completed=done, total=total)
-
+    with Stages() as stages:
         common = align_records(
-            plan, read_lines(ids), home=home, group=group, wait_s=wait_s, progress=show
+            plan, read_lines(ids), home=home, group=group, wait_s=wait_s, progress=stages.show
         )
     path = Home(home).alignments.people(plan.hash)
-    print_json(people=str(path), common=len(common), root=common.root.hex())
+    facts = {"people": path, "common": len(common), "root": common.root.hex()}
+    emit(facts, f"{len(common):,} people are common to both sides; their ids are in {path}")

@@ -8,14 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from isonomy.common.agreements.plan import Plan
+from isonomy.common.base.output import emit, say
 from isonomy.company.cli.options import (
     HOME,
     GroupOption,
     HomeFolder,
-    JsonOption,
     YesOption,
     confirm,
-    print_json,
 )
 from isonomy.company.federation.home import Home
 
@@ -38,6 +37,9 @@ def audit(
         str, typer.Option(help="People the model was 'trained on', 'held out', or 'live'.")
     ] = "",
     smallest_group: Annotated[int, typer.Option(help="Smaller groups are not shown.")] = 50,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Of several companies: only this one's decisions.")
+    ] = False,
     statement: Annotated[
         Path | None, typer.Option(help="Write (or add to) the statement for the regulator.")
     ] = None,
@@ -49,7 +51,6 @@ def audit(
     home: HomeFolder = HOME,
     group: GroupOption = None,
     yes: YesOption = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Have decisions audited by the regulator's attributes, in the session of an approved plan.
 
@@ -78,11 +79,11 @@ def audit(
             people=len(set(rows.ids)),
             labelled=rows.labels is not None,
         )
-        typer.echo(str(cost), err=True)
+        say(str(cost))
         confirm("Spend it?", yes)
         options: dict[str, Any] = {
             **{"ids": rows.ids, "name": name, "attribute": crossed, "share": share},
-            **{"whose": whose, "smallest_group": smallest_group},
+            **{"whose": whose, "smallest_group": smallest_group, "alone": alone},
         }
         if rows.scored:
             result = audit_scores(oracle, numbers(rows.decisions), **options)
@@ -93,9 +94,7 @@ def audit(
         add_to_statement(
             statement, plan, company, [result], model=model, file=model_file, reason=reason
         )
-    typer.echo(str(result), err=as_json)
-    if as_json:
-        print_json(schema="isonomy-company/audit/v1", **result.fields())
+    emit(result.fields(), str(result))
 
 
 def countersign(
@@ -131,13 +130,13 @@ def countersign(
     require(Verification(paths, card=plan.regulator, plan=plan).run())
     keys = company.keys()
     plan.card(keys.name)  # a party of this plan
-    typer.echo(
+    say(
         f"Report of {plan.regulator.name} on plan {plan.name!r} ({plan.hash.hex()[:16]}…)\n"
         f"  {content}\n  page: {paths.html}\n"
-        "Your signature says: we have seen it, and its totals and statement are ours.",
-        err=True,
+        "Your signature says: we have seen it, and its totals and statement are ours."
     )
     confirm(f"Countersign as {keys.name}?", yes)
     old = Signatures.load(paths.signatures)
     add_signature(signed.to_json(), old, keys).save(paths.signatures)
-    print_json(countersigned=str(paths.signatures), company=keys.name)
+    facts = {"countersigned": paths.signatures, "company": keys.name}
+    emit(facts, f"Countersigned as {keys.name}: {paths.signatures}")

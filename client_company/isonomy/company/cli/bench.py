@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from isonomy.common.base.command_line import CommandLine
-from isonomy.company.cli.options import JsonOption
+from isonomy.common.base.output import emit
+from isonomy.common.base.progress import Stages
 
 app = CommandLine(help="Measure speed and size on this machine, as ratios within one run.")
 _PEOPLE = typer.Option(help="People of the demonstration that is timed.")
@@ -21,48 +20,45 @@ _BANK = typer.Option(
 
 
 @app.command()
-def sums(as_json: JsonOption = False) -> None:
+def sums() -> None:
     """The blind group sum beside TenSEAL's matmul, and how it grows with people.
 
     Takes two to four minutes. Example: isonomy bench sums --json > sums.json
     """
-    _run("sums", as_json)
+    _run("sums")
 
 
 @app.command()
-def session(as_json: JsonOption = False, people: Annotated[int, _PEOPLE] = 20_000) -> None:
+def session(people: Annotated[int, _PEOPLE] = 20_000) -> None:
     """A leg through the relay beside a Flower message, and a whole run beside a local one.
 
     Starts the demonstration's processes; takes a few minutes. Example: isonomy bench session --json
     """
-    _run("session", as_json, people=people)
+    _run("session", people=people)
 
 
 @app.command()
-def step(as_json: JsonOption = False, data_dir: Annotated[Path | None, _BANK] = None) -> None:
+def step(data_dir: Annotated[Path | None, _BANK] = None) -> None:
     """A private and fair training step beside a plain one and beside Opacus' DP-SGD.
 
     Two and ten hidden layers, three batch sizes, local and encrypted; and the memory of a gradient.
     Takes about three minutes. Example: isonomy bench step --json --data-dir data > step.json
     """
-    _run("step", as_json, data_dir=data_dir)
+    _run("step", data_dir=data_dir)
 
 
 @app.command("few-shot")
-def few_shot(as_json: JsonOption = False) -> None:
+def few_shot() -> None:
     """A few-shot round of Conv-4 through key, encryption, relay and ledger, beside plain addition.
 
     Takes about a minute. Example: isonomy bench few-shot --json > few-shot.json
     """
-    _run("few_shot", as_json)
+    _run("few_shot")
 
 
-def _run(name: str, as_json: bool, **options: Any) -> None:
+def _run(name: str, **options: Any) -> None:
     """Measure with a progress line on stderr; print tables, or one JSON object on stdout."""
-    bench = import_module(f"isonomy.company.bench.{name}")  # torch, TenSEAL: only where needed
-    with Console(stderr=True).status("starting") as status:
-        result = bench.measure(status.update, **options)
-    if as_json:
-        typer.echo(json.dumps(result))
-    else:
-        Console().print(*bench.tables(result), sep="\n")
+    bench = import_module(f"isonomy.company.speed.{name}")  # torch, TenSEAL: only where needed
+    with Stages() as stages:
+        result = bench.measure(stages.show, **options)
+    emit(result, *bench.tables(result))

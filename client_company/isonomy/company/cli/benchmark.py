@@ -9,14 +9,15 @@ import typer
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.exit_codes import code_of
+from isonomy.common.base.output import emit, say
+from isonomy.common.base.progress import progress_bar
 from isonomy.company.cli.options import DataFolder
-from isonomy.company.federation.progress import progress_bar
 
 if TYPE_CHECKING:
     from isonomy.company.compare.benchmark.cells import Cell
     from isonomy.company.compare.benchmark.runner import Tally
 
-_LIST_HELP = "quick, bar, full, or the path of a TOML list of your own."
+_LIST_HELP = "quick, bar, groups, full, or the path of a TOML list of your own."
 
 
 def benchmark(
@@ -58,16 +59,21 @@ def benchmark(
             tally = _run(unfold(listed, seeds), out, data_dir, jobs)
         paths = write(read_records(out), out, data_dir=data_dir, steps=drawn_steps)
     except KeyboardInterrupt as error:
-        typer.echo(f"interrupted; finished cells are in {out}: the same command goes on", err=True)
+        say(f"interrupted; finished cells are in {out}: the same command goes on")
         raise typer.Exit(code_of(error)) from None
     for path in paths:
-        typer.echo(f"wrote {path}", err=True)
-    if tally is not None:
-        typer.echo(f"{tally.ran} cells run, {tally.finished} found, {len(tally.failed)} failed")
-        for cell, reason in tally.failed:
-            typer.echo(f"failed: {cell}: {reason}", err=True)
-        if tally.failed:
-            raise typer.Exit(1)
+        say(f"wrote {path}")
+    if tally is None:
+        emit({"files": paths}, f"drew {len(paths)} files")
+        return
+    failed = [{"cell": str(cell), "reason": reason} for cell, reason in tally.failed]
+    counts = {"ran": tally.ran, "found": tally.finished, "failed": failed}
+    text = f"{tally.ran} cells run, {tally.finished} found, {len(failed)} failed"
+    emit({**counts, "files": paths}, text)
+    for cell, reason in tally.failed:
+        say(f"failed: {cell}: {reason}")
+    if failed:
+        raise typer.Exit(1)
 
 
 def _run(cells: list[Cell], out: Path, data_dir: Path | None, jobs: int) -> Tally:

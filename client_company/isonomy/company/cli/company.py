@@ -9,11 +9,14 @@ import typer
 
 from isonomy.common.agreements.agreement import kind_of
 from isonomy.common.agreements.approvals import read_people, sign_agreement
+from isonomy.common.agreements.feature_map import PublicFeatures
 from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.command_line import CommandLine
+from isonomy.common.base.documents import kind_of_content, read_bounded
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.output import emit, say
 from isonomy.common.base.private_files import private_folder
 from isonomy.common.keys.certificates import Request, authority_fingerprint, install, make_request
 from isonomy.common.keys.party import Card, PartyKeys, fingerprint
@@ -21,11 +24,10 @@ from isonomy.common.kits.command import NodeFolder, install_command, request_aga
 from isonomy.common.kits.install import installed_cards, installed_facts
 from isonomy.common.kits.request import make_request_file
 from isonomy.common.node.command import node, node_request
-from isonomy.company.cli import audits
+from isonomy.company.cli import audits, operating
 from isonomy.company.cli.align import align, alignment
 from isonomy.company.cli.few_shot_plan import few_shot_plan
-from isonomy.company.cli.head import head
-from isonomy.company.cli.inspection import auditor_keys, open_query, tidy
+from isonomy.company.cli.inspection import auditor_keys, head, open_query, tidy
 from isonomy.company.cli.options import (
     HOME,
     AboutOption,
@@ -33,8 +35,8 @@ from isonomy.company.cli.options import (
     YesOption,
     about_fields,
     confirm,
-    print_json,
 )
+from isonomy.company.federation.feature_maps import read_description
 from isonomy.company.federation.home import Home
 from isonomy.company.federation.planning import (
     STRATEGIES,
@@ -46,9 +48,10 @@ from isonomy.company.federation.planning import (
 )
 
 app = CommandLine(
+    name="isonomy-company",
     help="The company's side of Isonomy. Features, labels and model stay here; what leaves is "
     "encrypted, or hidden by one-time pads. The regulator's attributes never arrive: "
-    "only sums with noise, within the budget of an approved plan."
+    "only sums with noise, within the budget of an approved plan.",
 )
 _KINDS: dict[str, type[Plan | AlignmentPlan | FewShotPlan]] = {
     "few-shot": FewShotPlan,
@@ -60,6 +63,9 @@ app.command("few-shot-plan")(few_shot_plan)
 app.command()(open_query)
 app.command()(tidy)
 app.command()(head)
+app.command()(operating.status)
+app.command()(operating.runs)
+app.command()(operating.doctor)
 
 
 @app.command()
@@ -80,12 +86,19 @@ def keys(
     private_folder(home, home=True)
     party = PartyKeys.create(company.keys_folder, name, "company")
     card = company.keys_folder / "card.json"
-    facts = {"card": str(card), "fingerprint": fingerprint(party.card())}
+    facts: dict[str, object] = {"card": card, "fingerprint": fingerprint(party.card())}
+    lines = [
+        f"Made the keys of {name} in {company.keys_folder}.",
+        f"  card             {card}   (for the other parties)",
+        f"  fingerprint      {facts['fingerprint']}   (read it out by telephone)",
+    ]
     if node_folder is not None:
         path = Path(f"{name}.request")
         request = make_request_file(party, home, node_folder, path)
-        facts |= {"request": str(path), "request_fingerprint": request.fingerprint}
-    print_json(**facts)
+        facts |= {"request": path, "request_fingerprint": request.fingerprint}
+        lines.append(f"  request          {path}   (for the server's operator)")
+        lines.append(f"  its fingerprint  {request.fingerprint}   (read it to the operator)")
+    emit(facts, "\n".join(lines))
 
 
 @app.command("tls-request")
@@ -96,7 +109,8 @@ def tls_request(home: HomeFolder = HOME) -> None:
     operator by telephone.
     """
     request = make_request(Home(home).tls.key.parent, Home(home).keys().name, "company")
-    print_json(request=str(request), fingerprint=Request.load(request).fingerprint)
+    spoken = Request.load(request).fingerprint
+    emit({"request": request, "fingerprint": spoken}, f"Made {request}; fingerprint {spoken}")
 
 
 @app.command("tls-install")
@@ -110,7 +124,9 @@ def tls_install(
     """Put the signed certificate to its key. Compare the authority's fingerprint by telephone."""
     authority = ca or certificate.with_name("ca.pem")
     files = install(Home(home).tls.key.parent, certificate, authority)
-    print_json(installed=str(files.cert), authority=authority_fingerprint(files.ca))
+    spoken = authority_fingerprint(files.ca)
+    text = f"Installed {files.cert}.\nThe authority, to compare by telephone: {spoken}"
+    emit({"installed": files.cert, "authority": spoken}, text)
 
 
 @app.command("fingerprint")
@@ -119,7 +135,9 @@ def show_fingerprint(
 ) -> None:
     """Show a card's fingerprint, to compare with what its owner reads out."""
     loaded = Card.load(card)
-    typer.echo(f"{loaded.name} ({loaded.role}): {fingerprint(loaded)}")
+    spoken = fingerprint(loaded)
+    facts = {"name": loaded.name, "role": loaded.role, "fingerprint": spoken}
+    emit(facts, f"{loaded.name} ({loaded.role}): {spoken}")
 
 
 @app.command()
@@ -155,7 +173,10 @@ def plan(
     auditor: Annotated[
         str, typer.Option(help="Who sees inspected queries: a card.json, or 'regulator'.")
     ] = "",
-    inspection_rate: Annotated[str, typer.Option(help="Part of the queries inspected.")] = "0",
+    inspection_rate: Annotated[
+        str,
+        typer.Option(help="Part of the queries inspected; by pads, of the people of each query."),
+    ] = "0",
     answer_first: Annotated[
         bool, typer.Option("--answer-first", help="Inspected queries do not wait for a verdict.")
     ] = False,
@@ -178,8 +199,16 @@ def plan(
         bool, typer.Option("--approve", help="Also approve it for this company.")
     ] = False,
     yes: YesOption = False,
+    features: Annotated[
+        Path | None,
+        typer.Option(
+            "--feature-map",
+            help="Of several companies that train: from `isonomy-company feature-map`.",
+        ),
+    ] = None,
     carrier: Annotated[
-        str, typer.Option(help="homomorphic or pads; auto takes the quicker one.")
+        str,
+        typer.Option(help="homomorphic or pads; auto takes the quicker one, if nobody inspects."),
     ] = "auto",
     megabits: Annotated[
         float | None, typer.Option(help="The link's speed in Mbit/s, for --carrier auto.")
@@ -206,7 +235,7 @@ def plan(
         carrier, reason = choose_carrier(
             companies, groups, strategy, auditor=auditor, megabits=megabits
         )
-        typer.echo(reason, err=True)
+        say(reason)
     agreement, cohort = make_plan(
         name=name,
         companies=companies,
@@ -227,13 +256,62 @@ def plan(
         record_privacy=record_privacy,
         about=about_fields(about),
         carrier=carrier,
+        feature_map=PublicFeatures.load(features) if features else None,
     )
     files = write_plan(agreement, cohort, output)
-    typer.echo(agreement.describe(), err=True)
-    paths = {name: str(path) for name, path in vars(files).items()}
+    say(agreement.describe())
+    paths = dict(vars(files))
     if approve:
-        paths["signature"] = str(_approve(agreement, output, files.people, home, yes))
-    print_json(**paths, hash=agreement.hash.hex())
+        paths["signature"] = _approve(agreement, output, files.people, home, yes)
+    lines = [f"  {name:<10} {path}" for name, path in paths.items()]
+    text = "\n".join(["Wrote", *lines, f"  hash       {agreement.hash.hex()}"])
+    emit({**paths, "hash": agreement.hash.hex()}, text)
+
+
+@app.command("feature-map")
+def feature_map(
+    file: Annotated[
+        Path, typer.Argument(help="A description (.csv) to make the map of; or a map, or a plan.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the map here, for a plan.")
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option(help="A table (.csv or .parquet) that must fit the map.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Draws the random features; without: the map's own hash.")
+    ] = None,
+) -> None:
+    """Make the feature map of lenders who train together, and check a table against it.
+
+    The description is public: a line per column that every lender has, with its name and either
+    low and high (and perhaps typical and spread) or levels, separated by |, the most common first.
+    Every lender checks its own table before the plan is approved. Nothing leaves this machine.
+
+    \b
+    isonomy-company feature-map columns.csv -o feature-map.json
+    isonomy-company feature-map plan.json --check customers.csv
+    """
+    if file.suffix.lower() == ".csv":
+        features: PublicFeatures | None = read_description(file, seed)
+    elif kind_of_content(read_bounded(file, PublicFeatures.max_bytes)) == "plan":
+        features = Plan.load(file).feature_map
+    else:
+        features = PublicFeatures.load(file)
+    if features is None:
+        raise ConfigError(f"{file} is a plan without a feature map")
+    if out is not None:
+        features.save(out)
+    remarks = list[str]()
+    if check is not None:
+        from isonomy.company.fair.inputs.public_map import check_table, read_table
+
+        remarks = check_table(features, read_table(check))
+    facts = {"columns": len(features.columns), "seed": features.seed, "remarks": remarks}
+    text = f"{len(features.columns)} columns" + (f", written to {out}" if out else "")
+    fits = [] if check is None else [f"{check} fits the map", *remarks]
+    emit({**facts, "map": out or ""}, "\n".join([text, *fits]))
 
 
 def _regulator_of_kit(home: Path) -> Card:
@@ -257,17 +335,18 @@ def approve(
     A signature of it is written beside the file; send both to the regulator.
     """
     loaded = _KINDS.get(kind_of(plan_file), Plan).load(plan_file)
-    typer.echo(loaded.describe(), err=True)
+    say(loaded.describe())
     people = people or PlanFiles.beside(plan_file).people
     signature = _approve(loaded, plan_file, people, home, yes)
-    print_json(approved=loaded.hash.hex(), signature=str(signature))
+    text = f"Approved {loaded.hash.hex()}.\nSend {plan_file} and {signature} to the regulator."
+    emit({"approved": loaded.hash.hex(), "signature": signature}, text)
 
 
 def _approve(
     loaded: Plan | AlignmentPlan | FewShotPlan, plan_file: Path, people: Path, home: Path, yes: bool
 ) -> Path:
     """Ask, approve and sign; returns the signature's path."""
-    typer.echo(f"  {loaded.regulator.name}: {fingerprint(loaded.regulator)}", err=True)
+    say(f"  {loaded.regulator.name}: {fingerprint(loaded.regulator)}")
     confirm(f"Approve this {loaded.word}?", yes)
     company = Home(home)
     if isinstance(loaded, FewShotPlan):
@@ -282,7 +361,7 @@ def _approve(
 app.command("install")(install_command)
 app.command("request")(request_again)
 app.command("seal-keys")(seal_keys)
-app.command()(node)
+app.command(service=True)(node)
 app.command("node-request")(node_request)
 app.command()(audits.audit)
 app.command()(audits.countersign)

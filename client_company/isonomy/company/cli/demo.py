@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from isonomy.common.base.output import emit, say
 from isonomy.company.cli.options import DataFolder
 
 
@@ -24,6 +25,9 @@ def demo(
     notion: Annotated[str, typer.Option(help="Fairness notion.")] = "demographic_parity",
     base: Annotated[str, typer.Option(help="logistic, gbdt or mlp.")] = "logistic",
     seed: Annotated[int, typer.Option(help="Fixes people and split; never the noise.")] = 0,
+    console: Annotated[
+        bool, typer.Option("--console", help="Then run the regulator's console, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Run a whole federation on this machine and train a fair model through it.
 
@@ -34,10 +38,11 @@ def demo(
     # Here, not above: `isonomy --help` need not wait for scikit-learn.
     from isonomy.company.demo.display import Display
     from isonomy.company.demo.layout import DemoSettings, Layout
-    from isonomy.company.demo.report import table, write_report
+    from isonomy.company.demo.look_around import look_around
+    from isonomy.company.demo.results import table, write_report
     from isonomy.company.demo.run import run_demo
 
-    console = Console(stderr=True)
+    screen = Console(stderr=True)
     settings = DemoSettings(
         dataset=dataset,
         data_dir=data_dir,
@@ -48,9 +53,19 @@ def demo(
         seed=seed,
     )
     layout = Layout.make(out)
-    console.print(f"run folder: {layout.root}", highlight=False, soft_wrap=True)
-    with Display(console, epsilon) as display:
+    screen.print(f"run folder: {layout.root}", highlight=False, soft_wrap=True)
+    with Display(screen, epsilon) as display:
         result = run_demo(layout, settings, display)
         write_report(layout.root, result, layout)
-    Console().print(table(result))
-    typer.echo(f"report: {layout.root / 'report.html'}")
+    page = layout.root / "report.html"
+    emit(
+        {"folder": layout.root, "report": page, **result.summary}, table(result), f"report: {page}"
+    )
+    proof = f"To act there, paste the content of {layout.regulator_unlock}."
+    if not console:
+        say(
+            "To look around as the regulator's officer: isonomy-regulator console --home "
+            f"{layout.regulator}\n{proof}"
+        )
+        return
+    look_around(layout, lambda address: say(f"{address}\n{proof} Ctrl-C ends the console."))

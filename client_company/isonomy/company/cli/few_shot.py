@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from isonomy.common.base.command_line import CommandLine
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.exit_codes import code_of
+from isonomy.common.base.output import emit, say
 from isonomy.common.base.private_files import new_file, write_whole
+from isonomy.common.base.progress import progress_bar
 from isonomy.company.cli import few_shot_run
-from isonomy.company.federation.progress import progress_bar
 
 app = CommandLine(help="Few-shot collaboration: both parties hold tasks and meta-train one model.")
 
@@ -60,13 +60,12 @@ def rehearse(
     out: Annotated[
         Path | None, typer.Option(help="Folder for results.json, results.csv, tables, figures.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")] = False,
 ) -> None:
     """Train both sides in one process, before a real budget is spent.
 
     Example: isonomy few-shot rehearse --method dp_sgd,pf_ld --epsilon 2,8 --seeds 3
     """
-    from isonomy.company.few_shot import report
+    from isonomy.company.few_shot import summaries
     from isonomy.company.few_shot.experiments import Rehearsals, cells, recipe_for
     from isonomy.company.few_shot.model import FewShotModel
 
@@ -89,19 +88,16 @@ def rehearse(
             records.append(outcome.to_json())
             progress.advance(bar)
     if out is not None:
-        files = report.write(records, out)
+        files = summaries.write(records, out)
         write_whole(out / "results.json", f"{json.dumps(records, ensure_ascii=False)}\n".encode())
         files.append(out / "results.json")
     if save is not None:
         notes = {"data set": dataset, "method": outcome.cell.method, "seed": outcome.cell.seed}
         files.append(FewShotModel(outcome.settings, outcome.theta, notes).save(save))
-    if as_json:
-        typer.echo(json.dumps(records, ensure_ascii=False))
-    else:
-        title = f"{dataset}, {report.reading_of(dataset)}"
-        Console().print(report.rich_table(report.summarise(records), title))
+    title = f"{dataset}, {summaries.reading_of(dataset)}"
+    emit({"records": records}, summaries.rich_table(summaries.summarise(records), title))
     for path in files:
-        typer.echo(f"wrote {path}", err=True)
+        say(f"wrote {path}")
 
 
 @app.command()
@@ -135,9 +131,13 @@ def adapt(
         answers = {"classes": classifier.classes, "predictions": predictions}
         with new_file(out, 0o666) as file:
             np.savez(file, probabilities=probabilities, **answers)
-        typer.echo(f"wrote {out}", err=True)
-    for number, (label, row) in enumerate(zip(predictions, probabilities, strict=True)):
-        typer.echo(f"{number}\t{label}\t{row.max():.4f}")
+        say(f"wrote {out}")
+    chances = probabilities.max(axis=1)
+    lines = [
+        f"{n}\t{p}\t{c:.4f}" for n, (p, c) in enumerate(zip(predictions, chances, strict=True))
+    ]
+    facts = {"predictions": predictions.tolist(), "probabilities": chances.tolist()}
+    emit(facts, "\n".join(lines))
 
 
 @app.command()
@@ -158,7 +158,7 @@ def experiment(
     Example: isonomy few-shot experiment table --data-dir data --out few-shot-table
     """
     from isonomy.company.compare.benchmark.store import read_records
-    from isonomy.company.few_shot import report
+    from isonomy.company.few_shot import summaries
     from isonomy.company.few_shot.experiments import EPSILONS, RECIPES, Rehearsals, run_cells
     from isonomy.company.few_shot.experiments import experiment as cells_of
 
@@ -176,16 +176,18 @@ def experiment(
                     lambda cell: progress.update(bar, advance=1, description=cell.key),
                 )
             except KeyboardInterrupt as error:
-                typer.echo(f"interrupted; the same command goes on in {out}", err=True)
+                say(f"interrupted; the same command goes on in {out}")
                 raise typer.Exit(code_of(error)) from None
-        typer.echo(f"{run} cells run, {stored} were there already, {len(failed)} failed")
+        say(f"{run} cells run, {stored} were there already, {len(failed)} failed")
     records = read_records(out, f"isonomy few-shot experiment {name}")
-    for path in report.write(records, out):
-        typer.echo(f"wrote {path}", err=True)
+    for path in summaries.write(records, out):
+        say(f"wrote {path}")
     title = f"{name}, query sets in both colours"
-    Console().print(report.rich_table(report.summarise(records), title))
+    reasons = [{"cell": cell.key, "reason": reason} for cell, reason in failed]
+    facts = {"records": records, "failed": reasons}
+    emit(facts, summaries.rich_table(summaries.summarise(records), title))
     for cell, reason in failed:
-        typer.echo(f"failed: {cell.key}: {reason}", err=True)
+        say(f"failed: {cell.key}: {reason}")
     if failed:
         raise typer.Exit(1)
 

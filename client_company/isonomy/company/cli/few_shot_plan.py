@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.few_shot_settings import FewShotSettings
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.output import emit, say
 from isonomy.common.base.private_files import write_whole
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.party import Card
@@ -65,9 +65,9 @@ def few_shot_plan(
     plan.save(output)
     public = output.with_suffix(".public.json")
     write_whole(public, plan.public().to_json())
-    typer.echo(plan.describe(), err=True)
-    files = {"plan": str(output), "public": str(public), "hash": plan.hash.hex()}
-    typer.echo(json.dumps(files))
+    say(plan.describe())
+    facts = {"plan": output, "public": public, "hash": plan.hash.hex()}
+    emit(facts, f"Wrote {output} and {public}.\nhash: {plan.hash.hex()}")
 
 
 def read_settings(path: Path) -> FewShotSettings:

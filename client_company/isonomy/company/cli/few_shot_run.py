@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +10,9 @@ import typer
 
 from isonomy.common.agreements.few_shot_plan import MILLION, FewShotPlan
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.output import emit, say
+from isonomy.common.base.progress import Stages
 from isonomy.common.few_shot.learning.pool_file import load_pool
-from isonomy.company.federation.progress import progress_bar
 
 if TYPE_CHECKING:
     from isonomy.common.few_shot.rounds.session import RoundSummary
@@ -48,7 +48,7 @@ def run(
     plan = result.plan
     typical = sorted(sizes)[len(sizes) // 2] if sizes else plan.round_bytes
     summary = {
-        "model": str(output),
+        "model": output,
         "rounds": result.rounds,
         "complete": result.complete,
         "parameters": plan.size,
@@ -59,12 +59,12 @@ def run(
         "ledger_head": result.ledger_head,
     }
     if not result.complete:
-        typer.echo(
+        say(
             f"The regulator's samples had no budget left after {result.rounds} of "
-            f"{plan.settings.rounds} rounds; the model is the result of those.",
-            err=True,
+            f"{plan.settings.rounds} rounds; the model is the result of those."
         )
-    typer.echo(json.dumps(summary))
+    text = f"Trained {result.rounds} rounds, {typical:,} bytes each; the model is in {output}"
+    emit(summary, text)
 
 
 def _train(
@@ -79,14 +79,13 @@ def _train(
     first = None if start is None else FewShotModel.load(start).theta
     side = CompanyLearner(plan.settings, pool, start=first)
     sizes: list[int] = []
-    with progress_bar() as bar:
-        task = bar.add_task("waiting for the session", total=plan.settings.rounds)
+    with Stages() as stages:
 
         def show(summary: RoundSummary) -> None:
             sizes.append(summary.wire_bytes)
             each = summary.wire_bytes / plan.size
             text = f"round: {summary.wire_bytes:,} bytes, {each:.1f} per parameter"
-            bar.update(task, description=text, completed=summary.number)
+            stages.show(text, summary.number, plan.settings.rounds)
 
         result = federated(plan, side, home=home, group=group, wait_s=wait_s, on_round=show)
         return result, sizes
@@ -99,6 +98,8 @@ def _save(result: Federated, output: Path) -> None:
 
     notes = {"plan": result.plan.hash.hex(), "rounds": result.rounds}
     notes |= {"regulator": result.plan.regulator.name, "ledger_head": result.ledger_head}
+    if result.measured:
+        notes["measured_parameters"] = result.measured
     FewShotModel(result.plan.settings, result.theta, notes).save(output)
     Statement(
         plan=result.plan.hash.hex(),

@@ -1,8 +1,7 @@
-"""What the commands share: options, JSON on stdout, questions."""
+"""What the commands share: options and questions."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +27,6 @@ GroupOption = Annotated[
         help="A Unix group that the Flower node's user shares, if it is another user.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 AboutOption = Annotated[
     list[str] | None,
@@ -49,11 +47,6 @@ def about_fields(texts: list[str] | None) -> dict[str, str] | None:
             raise ConfigError(f"--about takes FIELD=TEXT, each field once: {', '.join(TITLES)}")
         fields[name] = words
     return fields or None
-
-
-def print_json(**fields: object) -> None:
-    """One object on stdout, for people and scripts alike."""
-    typer.echo(json.dumps(fields))
 
 
 def confirm(question: str, yes: bool) -> None:

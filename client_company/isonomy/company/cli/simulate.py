@@ -1,17 +1,16 @@
-"""`isonomy simulate`: rehearse a strategy where both sides are known. JSON alone on stdout."""
+"""`isonomy simulate`: rehearse a strategy where both sides are known."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.company.cli.options import DataFolder, JsonOption
-from isonomy.company.federation.progress import progress_bar
+from isonomy.common.base.output import emit, say
+from isonomy.common.base.progress import progress_bar
+from isonomy.company.cli.options import DataFolder
 
 _EPSILON_HELP = "Privacy budget; several: repeat the option or separate by commas."
 _DATASET_HELP = (
@@ -88,13 +87,12 @@ def simulate(
     out: Annotated[
         Path | None, typer.Option(help="Folder for results.json, results.csv and plots.html.")
     ] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Rehearse a strategy on data where both sides are known, before spending a real budget."""
     # Here, not above: `isonomy --help` need not wait for scikit-learn.
-    from isonomy.company.rehearsal.report import check_folder, table, write_folder
     from isonomy.company.rehearsal.settings import Settings
     from isonomy.company.rehearsal.simulate import simulate as rehearse
+    from isonomy.company.rehearsal.tables_and_plots import check_folder, table, write_folder
 
     settings = Settings(
         attribute=attribute,
@@ -127,12 +125,11 @@ def simulate(
             on_run=lambda _epsilon, _run: progress.advance(bar),
         )
     paths = write_folder(simulation, out) if out is not None else ()
-    if as_json:
-        typer.echo(json.dumps(simulation.to_json()))
-    else:
-        Console().print(table(simulation))
+    fields = simulation.to_json()
+    del fields["schema"]  # that of results.json; what is printed has its own
+    emit(fields, table(simulation))
     for path in paths:
-        typer.echo(f"wrote {path}", err=True)
+        say(f"wrote {path}")
 
 
 def _numbers(texts: list[str]) -> tuple[float, ...]:

@@ -24,7 +24,7 @@ from isonomy.company.demo.layout import COMPANY, REGULATOR, DemoSettings, Layout
 from isonomy.company.demo.population import Population
 from isonomy.company.demo.prepare import prepare
 from isonomy.company.demo.processes import Processes
-from isonomy.company.demo.report import write_report
+from isonomy.company.demo.results import write_report
 from isonomy.company.demo.run import collect
 
 # As in docker-compose.yml: daemons, their nodes, and the group of the sockets between the two.

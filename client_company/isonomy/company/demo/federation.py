@@ -52,7 +52,8 @@ class Federation:
         processes.until(lambda: self._regulator.says('"ready"'), "the regulator's daemon", START_S)
         public = str(PlanFiles.beside(layout.plan).public)
         self._run = processes.start(
-            "server-run", ["isonomy-server", "run", public, "-c", str(layout.server_config)]
+            "server-run",
+            ["isonomy-server", "run", public, "-c", str(layout.server_config), "--json"],
         )
 
     def outcome(self) -> dict[str, Any]:

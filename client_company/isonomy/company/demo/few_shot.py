@@ -15,7 +15,7 @@ import numpy as np
 from isonomy.common.few_shot.learning.tasks import Pool
 from isonomy.company.demo.layout import Layout
 from isonomy.company.demo.processes import Processes
-from isonomy.company.demo.report import OFFICER
+from isonomy.company.demo.results import OFFICER
 from isonomy.company.few_shot.data import digits_pools
 
 TASKS, ROUNDS = "digits", 8
@@ -28,6 +28,7 @@ SETTINGS = {
     "inner_noise": 2_000_000,
     "query_noise": 2_000_000,
     "regulator_tasks": 2,
+    "measured_tasks": 8,  # half of the regulator's 800 images
     "regulator_weight": 300_000,
     "outer_rate": 40_000,
     "epsilon": 8_000_000,

@@ -21,9 +21,17 @@ from isonomy.company.federation.planning import choose_carrier, make_plan, write
 
 
 def prepare(
-    layout: Layout, settings: DemoSettings, processes: Processes, place: Place | None = None
+    layout: Layout,
+    settings: DemoSettings,
+    processes: Processes,
+    place: Place | None = None,
+    *,
+    approved: bool = True,
 ) -> Population:
-    """Make everything that the parties need; returns the people."""
+    """Make everything that the parties need; returns the people.
+
+    Without `approved` the plan still waits for the regulator's officer.
+    """
     place = place or Place.here()
     layout.settings.write_text(settings.model_dump_json())
     create_private(layout.passphrase, secrets.token_hex(16).encode())
@@ -99,18 +107,17 @@ def prepare(
     sign_agreement(plan, files.plan, keys)
     processes.finish(enrolment)
     layout.regulator_file.unlink()  # the vault has them now, encrypted
-    approval = processes.start(
-        "regulator-approve",
-        [
-            *("isonomy-regulator", "approve", str(files.plan), "--people", str(files.people)),
-            *("-c", str(layout.regulator_config), "--yes"),
-        ],
-    )
+    approve = [
+        *("isonomy-regulator", "approve", str(files.plan), "--people", str(files.people)),
+        *("-c", str(layout.regulator_config), "--yes"),
+    ]
+    approval = processes.start("regulator-approve", approve) if approved else None
     processes.finish(certificates)
     for folder, signed in folders.items():
         install(folder, signed / "tls.pem", signed / "ca.pem")
     nodes = [str(layout.signed / name / NODE / "tls.pem") for name in (COMPANY, REGULATOR)]
     config = ("-c", str(layout.server_config))
     processes.run("server-register", ["isonomy-server", "register", *nodes, *config])
-    processes.finish(approval)
+    if approval is not None:
+        processes.finish(approval)
     return population

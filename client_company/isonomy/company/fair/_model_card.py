@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from isonomy.company.fair.tilt.report import Report
+from isonomy.company.fair.tilt.fit_report import Report
 
 
 def card_json(

@@ -39,14 +39,12 @@ from isonomy.company.fair.figures import frontier_figure, groups_figure
 from isonomy.company.fair.inputs import checks
 from isonomy.company.fair.inputs.base import check_base, check_threshold, cut_of, fit_base
 from isonomy.company.fair.inputs.copies import WithoutOracle
-from isonomy.company.fair.inputs.features import fit_features
+from isonomy.company.fair.inputs.features import FeatureMap, fit_features
 from isonomy.company.fair.inputs.people import People
+from isonomy.company.fair.inputs.public_map import public_map
 from isonomy.company.fair.onnx_export import Schema, export
 from isonomy.company.fair.tilt.analysis import Problem, View
-from isonomy.company.fair.tilt.model import TiltedModel
-from isonomy.company.fair.tilt.notions import Event, centred, events_of, tolerances_of
-from isonomy.company.fair.tilt.releases import AUDITS, Prices, Releases
-from isonomy.company.fair.tilt.report import (
+from isonomy.company.fair.tilt.fit_report import (
     Point,
     Seconds,
     Terms,
@@ -55,16 +53,18 @@ from isonomy.company.fair.tilt.report import (
     report_of,
     report_of_exactly_fair,
 )
+from isonomy.company.fair.tilt.model import TiltedModel
+from isonomy.company.fair.tilt.notions import Event, centred, events_of, tolerances_of
+from isonomy.company.fair.tilt.releases import AUDITS, Prices, Releases
 from isonomy.company.fair.tilt.rule import Tilt, base_margins, decide
-from isonomy.company.fair.tilt.search import search
-from isonomy.company.fair.tilt.strategy import Outcome, base_is_fair, reuse, run, settle
+from isonomy.company.fair.tilt.strategy import Outcome, conclude, reuse, run
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _TOLERANCES = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
 
-NEEDS = Needs("FairClassifier", filtered=False)
+NEEDS = Needs("FairClassifier", pooled=True, filtered=False)
 
 
 class ExtremeSelectionWarning(UserWarning):
@@ -95,6 +95,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
     | estimator | the base model; None: HistGradientBoostingClassifier() |
     | notion | one or several of `isonomy.company.NOTIONS` |
     | tolerance | largest accepted difference of two groups' rates; or by notion, or by attribute |
+    | confidence | with which the tolerance must be shown to be kept, e.g. 0.9; None: estimates do |
     | oracle | the handle to the regulator's attributes; copies and pickles have none |
     | epsilon | how much of the plan to spend; None: the rest, but a tenth is kept for audits |
     | attribute | an attribute, an intersection "sex*race", or several; None: the only one |
@@ -119,6 +120,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
         *,
         notion: str | Sequence[str] = "demographic_parity",
         tolerance: float | Mapping[str, float] = 0.01,
+        confidence: float | None = None,
         oracle: GroupOracle | None = None,
         epsilon: float | None = None,
         attribute: str | Sequence[str] | None = None,
@@ -134,6 +136,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
         self.estimator = estimator
         self.notion = notion
         self.tolerance = tolerance
+        self.confidence = confidence
         self.oracle = oracle
         self.epsilon = epsilon
         self.attribute = attribute
@@ -180,12 +183,13 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
             task.tolerance,
             self.keep_selection_rate,
             self.cut_,
+            self.confidence,
         )
 
         started = time.perf_counter()
         if isinstance(task.terms, Releases):
             outcome = reuse(problem, task.X, task.terms, task.terms.features.without_bins())
-        elif _never_differs(problem):
+        elif _never_differs(problem) and not task.oracle.capabilities.pooled:
             return self._keep_base(problem, task, seconds)
         else:
             outcome = self._buy(problem, task, task.terms)
@@ -206,6 +210,8 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
         base = self._checked_base(labels)
         positions = checks.positions_of(oracle, ids, rows)
         checks.warn_of_attributes(oracle, getattr(self, "feature_names_in_", ()))
+        if oracle.capabilities.pooled and self.releases is None:
+            checks.check_pooled(oracle, X)
         # Releases by label must be read by label, also for a notion that would not need it.
         by_label = any(event.by_label for event in events) or (
             self.releases is not None and self.releases.strata > 1
@@ -223,6 +229,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
 
     def _checked_base(self, labels: Ints) -> Any:
         """The unfitted base model; refuses settings that do not fit it or the labels."""
+        checks.check_confidence(self.confidence)
         if self.keep_selection_rate and len(self.classes_) > 2:
             raise ConfigError("keep_selection_rate needs two classes")
         if not (isinstance(self.audits, int) and self.audits >= 1):
@@ -239,7 +246,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
     def _buy(self, problem: Problem, task: _Task, prices: Prices) -> Outcome:
         """Ask the regulator: counts, moments, audits (strategy.py)."""
         score = _score(problem.proba)
-        features = fit_features(task.X, score, _generator(self.random_state))
+        features = self._features(task, score)
         with task.oracle.declared("tilt", self.notion):
             return run(
                 task.oracle,
@@ -252,6 +259,13 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
                 audits=self.audits,
                 retrain=self._retrainer(task.X, task.y, problem) if self.in_training else None,
             )
+
+    def _features(self, task: _Task, score: Floats) -> FeatureMap:
+        """φ: fitted to X, or the plan's own where several lenders learn together."""
+        agreed = task.oracle.terms.feature_map
+        if agreed is not None:
+            return public_map(agreed, score)
+        return fit_features(task.X, score, _generator(self.random_state))
 
     def _retrainer(self, X: Any, y: Any, problem: Problem) -> Any:
         from isonomy.company.fair.tilt.torch_twin import retrain
@@ -284,7 +298,8 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
     def _terms(self) -> Terms:
         names = (self.notion,) if isinstance(self.notion, str) else tuple(self.notion)
         threshold = round(self.cut_, 15) if len(self.classes_) == 2 else None
-        return Terms(" + ".join(names), str(self.pos_label_), threshold, self.releases is not None)
+        reused = self.releases is not None
+        return Terms(" + ".join(names), str(self.pos_label_), threshold, reused, self.confidence)
 
     def _keep_base(self, problem: Problem, task: _Task, seconds: Seconds) -> FairClassifier:
         """Decisions that never differ within an event are exactly fair: nothing to buy."""
@@ -370,12 +385,9 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
         classes = list(self.classes_[self.class_order_])
         values = tolerances_of(self.notion, tolerance, classes, attributes)
         view = replace(outcome.view, land=replace(land, tolerance=values))
-        tilt = Tilt.none(*land.shape) if base_is_fair(view) else search(view.land)
         # Without retraining, the base model is judged by the same view.
         base_view = view if outcome.base_view is outcome.view else outcome.base_view
-        return Outcome(
-            *settle(view, tilt, base_view), view, outcome.proxy, outcome.features, base_view
-        )
+        return conclude(view, base_view, outcome.proxy, outcome.features)
 
     def __sklearn_tags__(self) -> Any:
         return checks.for_any_table(super().__sklearn_tags__())

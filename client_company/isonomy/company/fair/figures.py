@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from isonomy.common.figures.figure import Figure
 from isonomy.common.figures.panels import Level, Panel, Series
 from isonomy.common.figures.style import BLUE, GREY, RED, TOLERATED
-from isonomy.company.fair.tilt.report import AttributeReport, GroupRate, Point, Report
+from isonomy.company.fair.tilt.fit_report import AttributeReport, GroupRate, Point, Report
 
 _TOO_FEW = "too few people for this budget"
 _SAME = "The decisions do not depend on the person, so every group has the same rate."

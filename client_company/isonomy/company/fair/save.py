@@ -37,7 +37,7 @@ from isonomy.company.fair.estimator import FairClassifier
 from isonomy.company.fair.inputs.copies import LeftOut, WithoutOracle
 from isonomy.company.fair.onnx_export import onnx_bytes
 
-SCHEMA = 4
+SCHEMA = 5
 MODEL, ESTIMATOR, ONNX = "model.json", "model.skops", "model.onnx"
 
 # What fitted estimators hold, and skops leaves to its caller.

@@ -44,11 +44,11 @@ class ModuleData:
 
     @classmethod
     def _described(cls, module: nn.Module) -> ModuleData:
-        own = {name: value for name, value in vars(module).items() if name not in _STANDARD}
+        attributes = {name: value for name, value in vars(module).items() if name not in _STANDARD}
         parameters, unsaved = module._parameters, module._non_persistent_buffers_set
         return cls(
             type(module),
-            {**own, "training": module.training},
+            {**attributes, "training": module.training},
             {name: _array(each) for name, each in parameters.items()},
             tuple(name for name, each in parameters.items() if not _is_trained(each)),
             {name: (_array(each), name not in unsaved) for name, each in module._buffers.items()},
@@ -103,12 +103,12 @@ def _is_plain(module: nn.Module) -> bool:
         for name in ("__reduce__", "__reduce_ex__", "__getstate__")
     )
     hooks = any(vars(module)[name] for name in _STANDARD - _PARTS if "hooks" in name)
-    own = [value for name, value in vars(module).items() if name not in _STANDARD]
+    attributes = [value for name, value in vars(module).items() if name not in _STANDARD]
     tensors = (*module._parameters.values(), *module._buffers.values())
     return not (
         pickles
         or hooks
-        or any(_has_tensor(value) for value in own)
+        or any(_has_tensor(value) for value in attributes)
         or any(t is not None and type(t) not in (Tensor, nn.Parameter) for t in tensors)
         or any(t is not None and t.dtype == torch.bfloat16 for t in tensors)  # numpy has none
     )

@@ -135,6 +135,7 @@ def audit(
     pos_label: Any = None,
     whose: Whose = "",
     smallest_group: float = SMALLEST_GROUP,
+    alone: bool = False,
 ) -> AuditResult:
     """Have hard decisions audited; spends `share` of the plan's budget, once. Returns the rates.
 
@@ -147,6 +148,7 @@ def audit(
     | pos_label | the class that counts as selected; None: 1, for 0/1, -1/1 and booleans |
     | whose | people the model was "trained on", "held out", or "live": the report says so |
     | smallest_group | smaller groups (by noised size) are pooled or withheld |
+    | alone | of several companies: only this one's decisions, which need no other company |
     """
     check_needs(Needs("an audit", pooled=True), oracle.capabilities)
     expression = _expression(oracle, attribute)
@@ -167,7 +169,7 @@ def audit(
         labelled=cells == "yd",
     )
     _check_useful(cost, _average(len(persons), oracle.labels(expression)))
-    joint = oracle.capabilities.pooled
+    joint = oracle.capabilities.pooled and not alone
     totals = tuple(float(total) for total in folded.sum(axis=0).round(3))
     # Where several companies ask together, nobody knows the totals before the answer.
     stated = () if joint else tuple(round(1000 * total) for total in totals)
@@ -180,6 +182,7 @@ def audit(
             share=share,
             purpose=f"audit {name!r}",
             declaration=Declaration(Audit(name, cells, stated, selected_class, whose)),
+            alone=alone,
         )
     except ReplayRefused:
         raise ReplayRefused(
@@ -213,10 +216,10 @@ def audit_scores(oracle: GroupOracle, scores: ArrayLike, **options: Any) -> Audi
     These are the scoring rates of New York's Local Law 144. `options` are those of `audit`, but for
     labels and `pos_label`. Returns an audit whose selection rates are these shares.
     """
-    if oracle.capabilities.pooled:
+    if oracle.capabilities.pooled and not options.get("alone"):
         raise ConfigError(
-            "the median of several companies' scores is known to none of them: audit scores under "
-            "a plan of one company. Nothing was asked"
+            "the median of several companies' scores is known to none of them: audit them alone "
+            "(alone=True). Nothing was asked"
         )
     values = np.asarray(scores)
     if values.ndim != 1 or values.dtype.kind not in "fiu" or not np.isfinite(values).all():

@@ -5,6 +5,7 @@ tls/       from the server's operator               openings/  rows, seeds and p
 node/      the Flower node's key and files                     until the inspection deadline
 run/       the local socket                         state/     how far a session got
 alignments/  approved alignments and the people found    few-shot/  approved few-shot plans
+runs/      what each process did or does
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Home:
         self.folder = folder
         self.keys_folder = folder / "keys"
         self.socket = folder / "run" / "company.sock"
+        self.runs = folder / "runs"
         self.tls = TlsFiles.of(folder / "tls")
         self.approvals = Approvals(folder / "plans")
         self.alignments = Alignments(folder / "alignments")

@@ -13,13 +13,13 @@ questions it asked before, at no cost.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,26 +28,29 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import (
     CertificateError,
     ConfigError,
+    IsonomyError,
     PartyTimeout,
     SessionClosed,
     TokenRefused,
+    TransportError,
     wire_code,
     wire_text,
 )
 from isonomy.common.base.logs import logger
+from isonomy.common.base.progress import Wait, show_waits, waiting
 from isonomy.common.node.attendance import Attendance
 from isonomy.common.node.bridge import Message
 from isonomy.common.node.bridge_server import BridgeServer, Callers
 from isonomy.common.pooled.channel import pooled_channel
 from isonomy.common.remote.exchanges import remote_channel
 from isonomy.common.session.connection import Session
-from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.session.stream import Timing
 from isonomy.common.session.tickets import Ticket
 from isonomy.common.sums.channel import Channel, Wrapper
 from isonomy.common.sums.oracle import Budget, GroupOracle
 from isonomy.common.sums.question import Prepared, Released
 from isonomy.company.federation.home import Home
+from isonomy.company.federation.runs import RunFile
 
 
 @dataclass(frozen=True)
@@ -61,33 +64,18 @@ class Exchange:
     budget: Budget
 
 
-class CountingSession(Session):
-    """A session that counts the bytes of the frames that cross it."""
-
-    bytes = 0
-
-    def send(self, recipient: str, parcel: Parcel, **options: Any) -> None:
-        """Send, and count."""
-        self.bytes += len(parcel.payload)
-        super().send(recipient, parcel, **options)
-
-    def receive(self, sender: str | None = None, **options: Any) -> Parcel:
-        """Receive, and count."""
-        frame = super().receive(sender, **options)
-        self.bytes += len(frame.payload)
-        return frame
-
-
 class Attendee:
     """This process at its local socket: waits for a ticket, holds the session, reports its end."""
 
     def __init__(self, plan: Agreement, home: Home, timing: Timing) -> None:
         self._plan, self._home, self._keys, self._timing = plan, home, home.keys(), timing
         self._opened, self._ended = threading.Event(), threading.Event()
-        self._session: CountingSession | None = None
+        self._session: Session | None = None
         self._failure: Exception | None = None
         self._bridge: BridgeServer | None = None
         self._log = logger("company", least="warning").bind(plan=plan.hash.hex()[:16])
+        self._file: RunFile | None = None
+        self._trouble, self._since = "", time.time()
         self.exchanges = 0
 
     def listen(self, socket: Path, callers: Callers) -> None:
@@ -95,13 +83,18 @@ class Attendee:
         self._home.tls.read()  # wrong files are refused now and not in a session
         socket.parent.mkdir(parents=True, exist_ok=True)
         handler = Attendance(self._open, self._attend).handle
-        self._bridge = BridgeServer(socket, handler, callers=callers)
+        self._bridge = BridgeServer(socket, handler, callers=callers, on_error=self._note_trouble)
         self._bridge.start()
+        plan = self._plan
+        self._file = RunFile.begin(self._home.runs, plan.hash.hex(), plan.name, plan.word)
+        self._since = time.time()
         self._log.info("waiting for a ticket")
 
-    def session(self, wait_s: float) -> CountingSession:
+    def session(self, wait_s: float, *, visible: bool = True) -> Session:
         """Wait for the session; raises what keeps it from coming."""
-        if not self._opened.wait(wait_s):
+        with waiting(self.look, visible=visible and wait_s > 0):
+            opened = self._opened.wait(wait_s)
+        if not opened:
             raise self._failure or PartyTimeout(
                 f"no ticket came within {wait_s:g} s. Is the Flower node up, does it know this "
                 "socket, and was the run started (`isonomy-server run`)?"
@@ -109,6 +102,36 @@ class Attendee:
         if self._session is None:
             raise self._failure or SessionClosed("the session was closed on this side")
         return self._session
+
+    def look(self) -> Wait | None:
+        """Return whom this process waits for, since when and why; None if for nobody."""
+        why = self._missing()
+        stage = "waiting" if why else "in session"
+        if self._file is None or self._ended.is_set():
+            return None
+        size = self._session.bytes if self._session else 0
+        self._file.note(stage, why, exchanges=self.exchanges, size=size)
+        return Wait(f"Waiting for {why}", self._file.run.since) if why else None
+
+    def _missing(self) -> str:
+        """Return who is not there, and what is known about why."""
+        if self._session is None:
+            trouble = self._trouble or "no ticket came from this company's Flower node"
+            return f"the server's run, `isonomy-server run` ({trouble})"
+        present = self._session.present()
+        if present is None:
+            return "the server (its relay is not reached; the connection is tried again)"
+        everybody = {*(card.name for card in self._plan.companies), self._plan.regulator.name}
+        away = sorted(everybody - present - {self._keys.name})
+        return f"{', '.join(away)} (not connected to the session)" if away else ""
+
+    def _note_trouble(self, error: Exception) -> None:
+        """Keep why a call on the socket came to nothing, to say it while waiting.
+
+        Who only looks whether somebody listens hangs up at once: that is no trouble.
+        """
+        if isinstance(error, IsonomyError) and type(error) is not TransportError:
+            self._trouble = f"the last try failed: {error}"
 
     def end(self, error: Exception | None = None) -> None:
         """End the session, tell the others why, free the socket. Harmless when repeated."""
@@ -119,6 +142,9 @@ class Attendee:
                 self._session.close()
             else:
                 self._session.close(wire_code(error), wire_text(error))
+        if self._file is not None and not self._ended.is_set():
+            self.look()  # the last numbers
+            self._file.end(error)
         self._failure = self._failure or error
         self._ended.set()
         if self._bridge is not None:
@@ -131,7 +157,7 @@ class Attendee:
             raise ConfigError("the ticket is for another approved plan than the one joined here")
         state = self._home.state(self._plan)
         tls, keys = self._home.tls, self._keys
-        return CountingSession(ticket, tls, keys, self._plan, state, timing=self._timing)
+        return Session(ticket, tls, keys, self._plan, state, timing=self._timing)
 
     def _attend(self, session: Session) -> Message:
         """Hold one session until it ends; returns what the Flower node reports to the server."""
@@ -150,7 +176,7 @@ class Attendee:
             raise
         self._log.info("session opened")
         self._failure = None
-        self._session = session if isinstance(session, CountingSession) else None
+        self._session = session
         self._opened.set()
         self._ended.wait()
         if self._failure is not None:
@@ -166,7 +192,21 @@ class Joined(Wrapper):
     ) -> None:
         super().__init__(inner)
         self._attendee, self._on_exchange = attendee, on_exchange
+        self._began = time.time()
+        self._hide: Callable[[], None] = lambda: None
         self._spent = np.zeros(len(inner.terms.cohort), dtype=np.int64)
+
+    def show(self) -> None:
+        """Show who is missing; at a terminal also how far the budget is used, until the end."""
+        self._hide = show_waits(self._look)
+
+    def _look(self) -> Wait | None:
+        wait = self._attendee.look()
+        if wait is not None or not sys.stderr.isatty():
+            return wait
+        spent, cap = int(self._spent.max(initial=0)), self.terms.cap_units
+        detail = f"{self._attendee.exchanges} answers; thousandths of the plan's budget:"
+        return Wait("In session", self._began, detail, 1000 * spent // cap, 1000)
 
     def exchange(self, prepared: Prepared) -> Released:
         """Ask, and tell the progress display about it."""
@@ -174,7 +214,8 @@ class Joined(Wrapper):
         began, before = time.monotonic(), session.bytes
         released = self.inner.exchange(prepared)
         self._attendee.exchanges += 1
-        self._spent[prepared.query.position_array(len(self._spent))] += released.receipt.units
+        self._spent[prepared.people] += released.receipt.units
+        self._attendee.look()  # for `isonomy-company status`
         if self._on_exchange is not None:
             terms = self.terms
             self._on_exchange(
@@ -192,6 +233,7 @@ class Joined(Wrapper):
         """End the session; the others are told the error, if there is one."""
         if error is not None and not isinstance(error, Exception):
             error = SessionClosed("the company's script was interrupted")
+        self._hide()
         self._attendee.end(error)
 
 
@@ -204,6 +246,7 @@ def join(
     wait_s: float = 3600.0,
     absence_s: float = 600.0,
     on_exchange: Callable[[Exchange], None] | None = None,
+    progress: bool = True,
 ) -> GroupOracle:
     """Take part in the next session of an approved plan; returns its oracle once it is open.
 
@@ -215,7 +258,8 @@ def join(
     | group | a group that the Flower node's user shares, if it is another user |
     | wait_s | how long to wait for the session |
     | absence_s | how long regulator or relay may stay away before the session is given up |
-    | on_exchange | called after each answer, for a progress display |
+    | on_exchange | called after each answer, for a progress display of your own |
+    | progress | say on stderr who is missing; at a terminal, show how far the budget is used |
     """
     company = Home(Path(home).resolve())
     today = datetime.now(UTC).date()
@@ -226,8 +270,9 @@ def join(
     attendee = Attendee(approved, company, Timing(absence_s=absence_s))
     try:
         attendee.listen(Path(socket or company.socket), Callers(group))
-        session = attendee.session(wait_s)
-        session.generation(approved.regulator.name)  # waits until the regulator is there too
+        session = attendee.session(wait_s, visible=progress)
+        with waiting(attendee.look, visible=progress):
+            session.generation(approved.regulator.name)  # waits until the regulator is there too
         openings = company.openings(approved)
         if len(approved.companies) == 1:
             keys = company.key_store(approved, session.keys)
@@ -237,4 +282,7 @@ def join(
     except BaseException as error:
         attendee.end(error if isinstance(error, Exception) else SessionClosed("interrupted"))
         raise
-    return GroupOracle(Joined(channel, attendee, on_exchange))
+    joined = Joined(channel, attendee, on_exchange)
+    if progress:
+        joined.show()
+    return GroupOracle(joined)

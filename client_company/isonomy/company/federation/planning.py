@@ -82,7 +82,11 @@ def choose_carrier(
     if len(companies) > 1:
         return "homomorphic", "Carrier: homomorphic. Pads carry the rows of one company only."
     if auditor:
-        return "homomorphic", "Carrier: homomorphic. A query by pads has no inspection yet."
+        # Not a matter of speed: the rate is about queries here, and about people there.
+        return "homomorphic", (
+            "Carrier: homomorphic, which opens whole queries to the auditor; with --carrier pads "
+            "it is some people's rows of every query."
+        )
     if megabits is not None and not 0 < megabits < math.inf:
         raise ConfigError(f"megabits is a link's speed in Mbit/s, above 0; got {megabits:g}")
     released = max(map(len, groups.values())) - 1

@@ -159,14 +159,3 @@ def run_cells(
             if on_cell is not None:
                 on_cell(cell)
     return run, stored, failed
-
-
-__all__ = [
-    "EPSILONS",
-    "RECIPES",
-    "Rehearsals",
-    "cells",
-    "experiment",
-    "recipe_for",
-    "run_cells",
-]

@@ -38,7 +38,10 @@ class Federated:
     plan: FewShotPlan
     theta: NDArray[np.float32] = field(repr=False)  # (d,)
     rounds: int  # finished, over all sessions
-    ledger_head: str  # the regulator's after the last round: proof if its ledger is put back
+    ledger_head: str  # the regulator's after the last record: proof if its ledger is put back
+    measured: str = (
+        ""  # the hash of θ in the regulator's report; empty if the plan measures nothing
+    )
 
     @property
     def complete(self) -> bool:
@@ -89,8 +92,6 @@ def federated(
         raise
     attendee.end()
     receipt = state.receipt(approved)
-    head = receipt.ledger_head.hex() if receipt else ""
-    return Federated(approved, side.theta(), rounds, head)
-
-
-__all__ = ["Federated", "federated"]
+    head, measured = (receipt.ledger_head.hex(), receipt.theta_hash.hex()) if receipt else ("", "")
+    measured = measured if approved.settings.measured_tasks else ""  # then it is the last receipt
+    return Federated(approved, side.theta(), rounds, head, measured)

@@ -147,6 +147,3 @@ def _checked(inputs: NDArray[Any], shape: tuple[int, ...]) -> torch.Tensor:
     if not np.isfinite(images).all():
         raise DataError("some inputs are NaN or infinite; clean them")
     return torch.from_numpy(images)
-
-
-__all__ = ["AdaptedClassifier", "FewShotModel"]

@@ -28,7 +28,7 @@ from isonomy.company.fair.inputs.columns import ColumnCoder
 from isonomy.company.gradient.record.privacy import RecordPrivacy
 from isonomy.company.gradient.run.schedule import Weights
 from isonomy.company.gradient.sdk.classifier import GRADIENT_STRATEGIES, GradientFairClassifier
-from isonomy.company.gradient.sdk.report import GapWarning
+from isonomy.company.gradient.sdk.gradient_report import GapWarning
 from isonomy.company.gradient.training.trainer import EarlyStopping, Trainer
 from isonomy.company.rehearsal.strategies import Rehearsal, Trained, decider, not_private
 

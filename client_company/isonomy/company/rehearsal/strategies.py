@@ -113,10 +113,12 @@ def decider(model: Any) -> Decide:
     return decide
 
 
-def not_private(decide: Decide, base_decide: Decide, name: str) -> Trained:
+def not_private(
+    decide: Decide, base_decide: Decide, name: str, by_group: DecideByGroup | None = None
+) -> Trained:
     """The result of a method that sees the true attributes: a comparison without any ε."""
     accounting = "none: trained on the true attributes"
-    return Trained(decide, base_decide, name, epsilon_spent=math.inf, accounting=accounting)
+    return Trained(decide, base_decide, name, by_group, math.inf, accounting)
 
 
 def tilt(rehearsal: Rehearsal) -> Trained:
@@ -173,9 +175,12 @@ STRATEGIES: dict[str, Strategy] = {
     **_rival("dp_oracle", "jagielski.oracle_learner", private=True),
     "unconstrained": unconstrained,
     **_rival("exponentiated_gradient", "baselines.fairlearn_reductions"),
+    **_rival("linear_post", "baselines.linear_post"),
+    **_rival("threshold_optimizer", "baselines.threshold_optimizer"),
     **_rival("zafar", "baselines.zafar"),
     **_rival("randomised_response", "baselines.randomised"),
     **_rival("dp_sgd_penalty", "baselines.dp_sgd"),
+    **_rival("raco_dp", "baselines.raco_dp"),
 }
 
 _ODDS = ("equalized_odds", "equal_fpr", "equal_opportunity")
@@ -184,9 +189,11 @@ NOTIONS_OF: dict[str, tuple[str, ...]] = {  # strategies that are not listed che
     "dp_postprocess": _ODDS,
     "dp_oracle": _ODDS,
     "exponentiated_gradient": _USUAL,
+    "threshold_optimizer": ("demographic_parity", *_ODDS),
     "zafar": _USUAL,
     "randomised_response": _USUAL,
     "dp_sgd_penalty": _USUAL,
+    "raco_dp": _USUAL,
 }
 
 

@@ -12,6 +12,7 @@ from isonomy.common.node.command import node, node_request
 from isonomy.regulator.cli import (
     books,
     compare,
+    console,
     inspect,
     plans,
     report,
@@ -20,28 +21,31 @@ from isonomy.regulator.cli import (
     tasks,
     upkeep,
 )
+from isonomy.regulator.cli.output import noted
 
 app = CommandLine(
+    name="isonomy-regulator",
     help="The regulator's side of Isonomy. Nobody else can read people's attributes: they leave "
     "this machine encrypted, or not at all. Companies get noisy answers only, and the ledger books "
     "what each answer costs before it leaves. --json prints one object for scripts. "
-    "docs/exit-codes.md explains the exit codes."
+    "docs/exit-codes.md explains the exit codes.",
 )
 
 app.command()(setup.init)
-app.command("install")(install_command)
-app.command("request")(request_again)
-app.command("seal-keys")(seal_keys)
+app.command("install")(noted(install_command, "kit"))
+app.command("request")(noted(request_again, "kit-request"))
+app.command("seal-keys")(noted(seal_keys, "keys-sealed"))
 app.command("tls-install")(upkeep.tls_install)
 app.command()(setup.enroll)
 app.command("officer-key")(setup.officer_key)
 app.add_typer(tasks.app, name="tasks")
 app.command()(plans.approve)
 app.command()(plans.reject)
-app.command()(serving.serve)
-app.command()(node)
+app.command(service=True)(serving.serve)
+app.command(service=True)(node)
 app.command("node-request")(node_request)
 app.command()(serving.status)
+app.command()(console.console)
 app.command()(books.ledger)
 app.command()(report.report)
 app.command()(report.verify)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.output import emit, wants_json
 from isonomy.common.base.private_files import write_whole
 from isonomy.common.keys.party import Card
 from isonomy.common.keys.rotation import Rotation
 from isonomy.common.report.verify import SignerUnknown
-from isonomy.regulator.cli.output import Home, Json, emit
+from isonomy.regulator.cli.output import Home
 from isonomy.regulator.config.config import RegulatorConfig
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ def diff(
     card: Trusted = None,
     rotation: Rotations = None,
     out: Page = None,
-    as_json: Json = False,
 ) -> None:
     """Show two reports of one company beside each other, on a page.
 
@@ -49,12 +49,12 @@ def diff(
     """
     from isonomy.regulator.report.diff import compare, render_diff
 
-    page = _new_file(out, "diff.html", as_json=as_json)
+    page = _new_file(out, "diff.html")
     reports = _verified([one, two], home, card, rotation)
     comparison = compare(*reports)
     if page:
         write_whole(page, render_diff(comparison))
-    emit("diff", {"html": page, **comparison}, str(page), as_json=as_json)
+    emit({"html": page, **comparison}, str(page))
 
 
 def history(
@@ -65,7 +65,6 @@ def history(
     card: Trusted = None,
     rotation: Rotations = None,
     out: Page = None,
-    as_json: Json = False,
 ) -> None:
     """Show all reports of one company on a page: differences over time, verdicts, budget.
 
@@ -79,12 +78,12 @@ def history(
     from isonomy.regulator.report.collection import report_files
     from isonomy.regulator.report.history import history_of, render_history
 
-    page = _new_file(out, "history.html", as_json=as_json)
+    page = _new_file(out, "history.html")
     files = [file for folder in folders for file in report_files(folder)]
     lines = history_of(_verified(files, home, card, rotation))
     if page:
         write_whole(page, render_history(lines))
-    emit("history", {"html": page, **lines}, str(page), as_json=as_json)
+    emit({"html": page, **lines}, str(page))
 
 
 def csv(
@@ -93,7 +92,6 @@ def csv(
     home: Home = Path(),
     card: Trusted = None,
     rotation: Rotations = None,
-    as_json: Json = False,
 ) -> None:
     """Write a report's tables as CSV (UTF-8): a line for each audit, group and measure.
 
@@ -106,36 +104,38 @@ def csv(
     """
     from isonomy.regulator.report.spreadsheet import csv_tables
 
-    file = _new_file(out, "report.csv", as_json=False)
+    file = _new_file(out, "")
     (source,) = _verified([report], home, card, rotation)
     data = csv_tables(source.report)
     write_whole(out, data)
-    emit("csv", {"csv": file, "sha256": source.sha256}, str(file), as_json=as_json)
+    emit({"csv": file, "sha256": source.sha256}, str(file))
 
 
 def _verified(
     paths: list[Path], home: Path, card: Path | None, rotation: list[Path] | None
 ) -> list[VerifiedReport]:
     """Return the reports, each verified against the card that was named, or the home's."""
-    from isonomy.regulator.report.collection import verified
+    from isonomy.regulator.report.collection import home_trust, verified
 
-    records = rotation or []
-    if card is None:
+    rotations: list[Rotation] = []
+    if card is not None:
+        trusted = Card.load(card)
+    else:
         try:
-            keys = RegulatorConfig.load(home).keys_folder
+            trusted, rotations = home_trust(RegulatorConfig.load(home))
         except ConfigError:
             raise SignerUnknown(
                 "whose key? Name the regulator's card (--card), or its home (--home)"
             ) from None
-        card, records = keys / "card.json", records or sorted((keys / "rotations").glob("*.json"))
-    trusted, rotations = Card.load(card), [Rotation.load(path) for path in records]
+    if rotation:
+        rotations = [Rotation.load(path) for path in rotation]
     return [verified(path, trusted, rotations) for path in paths]
 
 
-def _new_file(out: Path | None, default: str, *, as_json: bool) -> Path | None:
+def _new_file(out: Path | None, default: str) -> Path | None:
     """Return where the page goes, if anywhere; ConfigError if something is there already."""
     if out is None:
-        if as_json:
+        if wants_json():
             return None
         out = Path(default)
     if out.exists():

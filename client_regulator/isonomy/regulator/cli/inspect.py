@@ -14,12 +14,13 @@ import typer
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import InspectionFailed
+from isonomy.common.base.output import emit
 from isonomy.common.base.private_files import write_private
 from isonomy.common.inspection.verdict import InspectionFolder, Verdict
 from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.ledger.records import STEPS
-from isonomy.common.sums.sealed_opening import SealedOpening
-from isonomy.regulator.cli.output import Home, Json, emit
+from isonomy.common.sums.joint_opening import JointOpening, load_opening
+from isonomy.regulator.cli.output import Home
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.plan_files import inspections_folder, ledger_state, named_plan
 from isonomy.regulator.serving.officer import ask
@@ -35,6 +36,17 @@ CHECKS = (
     "(4) the rows have the shape that the query declares",
     "(5) no person's rows exceed the bound",
     "(6) the ciphertexts follow from columns, rows and seeds, byte for byte",
+)
+ROW_CHECKS = (  # by pads, of the people drawn
+    *CHECKS[:5],
+    "(4) the rows are those of the people drawn, in the shape that the query declares",
+    "(5) none of these rows exceeds the bound",
+    "(6) the cells that arrived follow from rows and row keys, byte for byte",
+)
+JOINT_CHECKS = (
+    *CHECKS,
+    "(8) each company's masks and totals are those that it had to send",
+    "(9) the server added the ciphertexts of all companies",
 )
 
 
@@ -56,7 +68,6 @@ def inspect(
         Path | None, typer.Option("--verdict", help="Write the signed verdict here.")
     ] = None,
     home: Home = Path(),
-    as_json: Json = False,
 ) -> None:
     """Check whether a company asked what it claims, from the file in which it shows its question.
 
@@ -73,9 +84,9 @@ def inspect(
     from isonomy.common.inspection.audit import audit  # here: `verify` needs no encryption
 
     if not Path(what).is_file():
-        _show_run(RegulatorConfig.load(home), what, query, as_json=as_json)
+        _show_run(RegulatorConfig.load(home), what, query)
         return
-    sealed = SealedOpening.load(Path(what))
+    sealed = load_opening(Path(what))
     if plan is not None and keys is not None:  # an auditor, who has no home
         terms, auditor, books = Plan.load(plan), PartyKeys.load(keys), ledger
     else:
@@ -89,21 +100,25 @@ def inspect(
         _file(config, result)
     if not result.passed:
         raise InspectionFailed(f"query {sealed.query_id!r} failed: {result.reason}")
+    checks: tuple[str, ...] = CHECKS
+    if terms.carrier == "pads" and sealed.demand:
+        checks = ROW_CHECKS
+    elif isinstance(sealed, JointOpening):
+        checks = JOINT_CHECKS
     fields = {
         "passed": True,
         "query": sealed.query_id,
-        "checks": CHECKS,
+        "checks": checks,
         "request": sealed.request_hash.hex(),
         "verdict": out or "",
     }
-    text = "\n".join(f"{check}: yes" for check in CHECKS)
-    emit("inspect", fields, f"{text}\nQuery {sealed.query_id} passed.", as_json=as_json)
+    text = "\n".join(f"{check}: yes" for check in checks)
+    emit(fields, f"{text}\nQuery {sealed.query_id} passed.")
 
 
 def verdict(
     file: Annotated[Path, typer.Argument(help="A verdict that the plan's auditor signed.")],
     home: Home = Path(),
-    as_json: Json = False,
 ) -> None:
     """File an auditor's verdict. If it is "failed", the plan gets no more answers.
 
@@ -118,13 +133,12 @@ def verdict(
     _file(config, signed)
     outcome = "passed" if signed.passed else f"failed: {signed.reason}"
     fields = {"query": signed.query_id, "passed": signed.passed, "reason": signed.reason}
-    emit("verdict", fields, f"Query {signed.query_id} {outcome}.", as_json=as_json)
+    emit(fields, f"Query {signed.query_id} {outcome}.")
 
 
 def auditor_key(
     folder: Annotated[Path, typer.Argument(help="A new folder for the keys.")],
     name: Annotated[str, typer.Option(help="The auditor's name.")] = "auditor",
-    as_json: Json = False,
 ) -> None:
     """Make an auditor's keys, once. Hand card.json to whoever writes the plan.
 
@@ -139,7 +153,7 @@ def auditor_key(
         "auditor_signing": card.ed25519,
     }
     text = f"Card: {fields['card']}\nFingerprint, to compare by telephone: {fields['fingerprint']}"
-    emit("auditor-key", fields, text, as_json=as_json)
+    emit(fields, text)
 
 
 def _file(config: RegulatorConfig, verdict: Verdict) -> None:
@@ -147,7 +161,7 @@ def _file(config: RegulatorConfig, verdict: Verdict) -> None:
     ask(config, {"type": "verdict", "verdict": verdict.to_json().decode()})
 
 
-def _show_run(config: RegulatorConfig, text: str, query: str, *, as_json: bool) -> None:
+def _show_run(config: RegulatorConfig, text: str, query: str) -> None:
     """Print the inspections of a run, and which openings wait for the auditor."""
     plan = named_plan(config, text)
     steps = ledger_state(config.ledger_path).inspections(plan.hash)
@@ -171,7 +185,7 @@ def _show_run(config: RegulatorConfig, text: str, query: str, *, as_json: bool) 
         *(f"  {one.query_id}  {one.step}" for one in inspections),
         *(f"  waits for the auditor: {path}" for path in waiting),
     ]
-    emit("inspect-run", fields, "\n".join(lines), as_json=as_json)
+    emit(fields, "\n".join(lines), schema="isonomy-regulator/inspect-run")
 
 
 def _answered(ledger: Path | None, query_id: str) -> bytes:

@@ -1,23 +1,21 @@
-"""What all commands share: their options, and how they print.
+"""What the regulator's commands share: options and the vault's secret.
 
-A command's result goes to stdout: for people, or with `--json` as one object that begins with its
-schema, `isonomy-regulator/COMMAND/v1`. Everything else (progress, questions, warnings) goes to
-stderr.
+How they print is common to all parties (common/base/output.py).
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.kits.users import acting_as_owner
+from isonomy.regulator.config.acts import remember
 from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.config.officers import acting_officer
 from isonomy.regulator.vault.unlock import read_secret
 from isonomy.regulator.vault.vault import Vault
 
@@ -31,7 +29,6 @@ Home = Annotated[
         help="The home folder that `init` made, or its regulator.toml.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 UnlockFile = Annotated[
     Path | None,
     typer.Option(
@@ -46,35 +43,20 @@ PassphraseFile = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
-def emit(command: str, fields: Mapping[str, Any], text: str, *, as_json: bool) -> None:
-    """Print a command's result, in one of the two ways. Paths become text in JSON."""
-    if as_json:
-        result = {"schema": f"isonomy-regulator/{command}/v1", **fields}
-        typer.echo(json.dumps(result, ensure_ascii=False, default=str))
-    elif text:
-        typer.echo(text)
-
-
-def say(text: str) -> None:
-    """Tell the officer something that is not the result."""
-    typer.echo(text, err=True)
-
-
 def open_vault(config: RegulatorConfig, unlock_file: Path | None) -> Vault:
     """Return the vault with its secret: from the option, the configuration or the prompt."""
     return Vault(config.vault_path, read_secret(unlock_file or config.unlock_file))
 
 
-def moment(seconds: int) -> str:
-    """Return Unix seconds as a date and time in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+def noted(command: Callable[..., None], kind: str) -> Callable[..., None]:
+    """Return a command of both parties that also leaves a record of the acting officer's name."""
 
+    @wraps(command)
+    def run(**options: Any) -> None:
+        config = RegulatorConfig.load(options["home"])
+        acting_officer(config.officers)  # who may not act changes nothing
+        command(**options)
+        with acting_as_owner(config.home):
+            remember(config, kind, {})
 
-def head_bytes(text: str) -> bytes:
-    """Return a ledger head that was given in hexadecimal digits."""
-    if not re.fullmatch("[0-9a-f]{64}", text):
-        raise ConfigError(
-            f"--head {text!r} is no ledger head: 64 hexadecimal digits, as `isonomy-company head` "
-            "prints them"
-        )
-    return bytes.fromhex(text)
+    return run

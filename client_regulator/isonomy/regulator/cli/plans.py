@@ -2,50 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from isonomy.common.agreements.agreement import Agreement
-from isonomy.common.agreements.approvals import (
-    check_people,
-    check_promises,
-    company_signatures,
-)
 from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.command_line import confirm
-from isonomy.common.people.cohort import Cohort
+from isonomy.common.base.output import emit, say
 from isonomy.common.privacy.accounting import epsilon_of
-from isonomy.regulator.cli.output import (
-    Home,
-    Json,
-    PassphraseFile,
-    UnlockFile,
-    Yes,
-    emit,
-    open_vault,
-    say,
-)
+from isonomy.regulator.cli.output import Home, PassphraseFile, UnlockFile, Yes, open_vault
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.officers import acting_officer
 from isonomy.regulator.plans import plan_files
-from isonomy.regulator.plans.approval import check_approvable, describe, share_of_total
-from isonomy.regulator.plans.sign_off import (
-    KEY_LOCK,
-    missing_officers,
-    open_officer_key,
-    sign_off,
-    store,
-)
-from isonomy.regulator.serving import approving
-from isonomy.regulator.serving.aligning import people_of
-from isonomy.regulator.serving.officer import ask
+from isonomy.regulator.plans.approval import describe, share_of_total
+from isonomy.regulator.plans.sign_off import KEY_LOCK, open_officer_key
+from isonomy.regulator.serving import approving, deciding
 from isonomy.regulator.vault.unlock import read_secret
-from isonomy.regulator.vault.vault import Vault
 
 
 def approve(
@@ -61,7 +36,6 @@ def approve(
     home: Home = Path(),
     unlock_file: UnlockFile = None,
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Show in plain words what a plan means, and approve it. The daemon then answers for it.
 
@@ -80,14 +54,12 @@ def approve(
     fields: dict[str, object] = {"approved": loaded.hash.hex(), "kind": loaded.word}
     if approving.is_in_force(config, loaded):
         text = f"This {loaded.word} was approved before; nothing was changed. {loaded.hash.hex()}"
-        emit("approve", {**fields, "changed": False}, text, as_json=as_json)
+        emit({**fields, "changed": False}, text)
         return
-    cohort = people_of(config, loaded, plan, people) if isinstance(loaded, Plan) else None
     vault = cache(lambda: open_vault(config, unlock_file))  # asks for the passphrase once
-    say(describe(config, loaded, _most_spent(config, loaded, cohort, vault)))
-    check_approvable(config, loaded)
-    signatures = company_signatures(loaded, plan)  # a missing or wrong one ends it here
-    for name in signatures:
+    proposal = deciding.lay_open(config, plan, people, vault)
+    say(describe(config, loaded, proposal.spent_units))
+    for name in deciding.signatures_of(config, proposal):  # what is not signed ends here
         say(f"  {name} signed exactly this {loaded.word}.")
     confirm(f"Approve this {loaded.word} as {officer}?", yes=yes)
     key = (
@@ -95,18 +67,16 @@ def approve(
         if officer_key
         else None
     )
-    record = sign_off(config, loaded, signatures, key)
-    fields["officers"] = [each.name for each in record.officers]
-    if missing_officers(config, record):
-        store(config, record)
+    decision = deciding.approve(config, proposal, key, vault)
+    fields["officers"] = list(decision.officers)
+    if decision.waiting:
         text = (
             f"{officer} approved {loaded.hash.hex()}. Another officer must approve it too; before "
             "that, nothing is set aside and nothing is answered."
         )
-        emit("approve", {**fields, "changed": True, "waiting": True}, text, as_json=as_json)
+        emit({**fields, "changed": True, "waiting": True}, text)
         return
-    approving.approve(config, loaded, record, cohort, vault)
-    text = f"Approved {loaded.hash.hex()}, by {' and '.join(e.name for e in record.officers)}."
+    text = f"Approved {loaded.hash.hex()}, by {' and '.join(decision.officers)}."
     if isinstance(loaded, Plan | FewShotPlan):
         budget = _budget(config, loaded)
         subjects = "samples" if isinstance(loaded, FewShotPlan) else "people"
@@ -116,27 +86,10 @@ def approve(
             f"set aside for each of {budget[subjects]:,} {subjects}"
             f"{', for good' if isinstance(loaded, FewShotPlan) else ''}."
         )
-    if cohort is not None:
-        after = plan_files.most_spent(config, cohort)
+    if proposal.cohort is not None:
+        after = plan_files.most_spent(config, proposal.cohort)
         fields["epsilon_set_aside"] = epsilon_of(after, float(config.ledger.delta))
-    emit("approve", {**fields, "changed": True}, text, as_json=as_json)
-
-
-def _most_spent(
-    config: RegulatorConfig, plan: Agreement, cohort: Cohort | None, vault: Callable[[], Vault]
-) -> int:
-    """Return the most units that one of a plan's people or samples has set aside or spent.
-
-    Also checks that the plan is about these people, before the officer reads it.
-    """
-    if isinstance(plan, Plan) and cohort is not None:
-        check_people(plan, cohort, config.name)
-        check_promises(plan)
-        return plan_files.most_spent(config, cohort)
-    if isinstance(plan, FewShotPlan) and config.ledger_path.exists():
-        reply = ask(config, {"type": "held", "tasks": plan.pool}, vault)
-        return int(str(reply["units"]))
-    return 0
+    emit({**fields, "changed": True}, text)
 
 
 def _budget(config: RegulatorConfig, plan: Plan | FewShotPlan) -> dict[str, float]:
@@ -154,7 +107,6 @@ def reject(
     reason: Annotated[str, typer.Option(help="One line for the company.")] = "",
     home: Home = Path(),
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Reject a plan, or withdraw its approval. The company gets a signed record of it.
 
@@ -174,4 +126,4 @@ def reject(
     record = approving.reject(config, loaded, reason)
     fields = {"rejected": loaded.hash.hex(), "kind": loaded.word, "record": record}
     text = f"Rejected {loaded.hash.hex()}.\nThe signed record for the company: {record}"
-    emit("reject", fields, text, as_json=as_json)
+    emit(fields, text)

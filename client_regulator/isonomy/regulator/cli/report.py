@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,20 +12,13 @@ from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import MILLION
 from isonomy.common.base.command_line import prompt
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.output import emit, say
 from isonomy.common.report.command import verify
 from isonomy.common.report.few_shot import AnyReport, FewShotReport
-from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, open_vault, say
-
-if TYPE_CHECKING:
-    from isonomy.common.report.schema import OfficerWord
+from isonomy.common.report.schema import OFFICER_TEXTS
+from isonomy.regulator.cli.output import Home, UnlockFile, open_vault
 
 __all__ = ["report", "verify"]
-_TEXTS = {
-    "reason": "Why the attributes were needed",
-    "alternatives": "Why other data would not do",
-    "access": "Who had access to the attributes",
-    "retention": "When they will be deleted",
-}
 
 
 def report(
@@ -38,10 +31,10 @@ def report(
         Path | None,
         typer.Option(help="The company's statement.json, shown as the company's words."),
     ] = None,
-    reason: Annotated[str, typer.Option(help=_TEXTS["reason"])] = "",
-    alternatives: Annotated[str, typer.Option(help=_TEXTS["alternatives"])] = "",
-    access: Annotated[str, typer.Option(help=_TEXTS["access"])] = "",
-    retention: Annotated[str, typer.Option(help=_TEXTS["retention"])] = "",
+    reason: Annotated[str, typer.Option(help=OFFICER_TEXTS["reason"])] = "",
+    alternatives: Annotated[str, typer.Option(help=OFFICER_TEXTS["alternatives"])] = "",
+    access: Annotated[str, typer.Option(help=OFFICER_TEXTS["access"])] = "",
+    retention: Annotated[str, typer.Option(help=OFFICER_TEXTS["retention"])] = "",
     unknowns: Annotated[
         str,
         typer.Option(help="Share of the budget (e.g. 0.01) to release how many have no value."),
@@ -49,14 +42,19 @@ def report(
     appendix: Annotated[
         Path | None, typer.Option(help="Tables and figures (JSON) to add to the page.")
     ] = None,
+    company: Annotated[
+        str, typer.Option(help="Of several companies: the one that the report is about.")
+    ] = "",
     unlock_file: UnlockFile = None,
-    as_json: Json = False,
 ) -> None:
     """Write a run's report: report.json, report.html and the signature report.sig.
 
     Every number comes from this regulator's ledger; all audits of the run are shown. Groups below
     the policy's smallest size are pooled or withheld. The daemon may go on serving meanwhile.
-    For a few-shot plan it states the rounds and what each sample can have lost, and no rates.
+    Of several companies each gets a report of its own (--company); without, it shows what they had
+    audited together. For a few-shot plan it states the rounds and what each sample can have lost,
+    and no rates.
+
     Four texts for the record of the EU AI Act's Article 10(5) are asked for, unless options say
     them; none may be empty. Where the article does not apply, say that.
 
@@ -66,25 +64,23 @@ def report(
     isonomy-regulator report 3f0c91ab -o reports/spring --statement statement.json --unknowns 0.01
     """
     from isonomy.common.report.schema import Statement
-    from isonomy.common.report.verify import ReportPaths
     from isonomy.regulator.config.config import RegulatorConfig
     from isonomy.regulator.report.appendix import Appendix
-    from isonomy.regulator.report.reporting import Words, find_run, write_report
+    from isonomy.regulator.report.reporting import (
+        Words,
+        check_new_report,
+        find_run,
+        officer_word,
+        write_report,
+    )
 
     config = RegulatorConfig.load(home)
     plan = find_run(config, run)
-    planned = ReportPaths.of(out / "report.json")
-    for path in (planned.report, planned.html, planned.signatures):
-        if path.exists():  # it may be countersigned, or in somebody's hands
-            raise ConfigError(
-                f"{path} exists, and a report is never overwritten. Name a new folder with -o; "
-                "nothing was written or spent"
-            )
+    check_new_report(out)
     if unknowns and isinstance(plan, FewShotPlan):
         raise ConfigError("--unknowns is about people without a value; few-shot plans have none")
-    officer = officer_word(
-        {"reason": reason, "alternatives": alternatives, "access": access, "retention": retention}
-    )
+    texts = {"reason": reason, "alternatives": alternatives}
+    officer = officer_word(_asked_for({**texts, "access": access, "retention": retention}))
     if unknowns:
         from isonomy.regulator.serving.officer import ask
 
@@ -94,6 +90,7 @@ def report(
         officer,
         Statement.load(statement) if statement else None,
         Appendix.load(appendix) if appendix else None,
+        company,
     )
     paths, contents = write_report(config, plan, out, words)
     fields = {
@@ -105,33 +102,21 @@ def report(
         **_outcome(contents),
     }
     text = f"{paths.html}\n{paths.report}\n{paths.signatures}"
-    emit("report", fields, text, as_json=as_json)
+    emit(fields, text)
 
 
-def officer_word(texts: dict[str, str]) -> OfficerWord:
+def _asked_for(texts: dict[str, str]) -> dict[str, str]:
     """Return the officer's texts; those that no option gives are asked for at a terminal."""
-    from isonomy.common.report.schema import OfficerWord
-
     if sys.stdin.isatty():
-        for name, question in _TEXTS.items():
-            texts[name] = texts[name] or prompt(question)
-    texts = {name: text.strip() for name, text in texts.items()}
-    absent = [f"--{name} ({_TEXTS[name]})" for name, text in texts.items() if not text]
-    if absent:
-        raise ConfigError(
-            "the record for Article 10(5) of the EU AI Act lacks "
-            f"{', '.join(absent)}. Where the article does not apply, say that. Nothing was "
-            "written or spent"
-        )
-    if any(len(text) > 4000 for text in texts.values()):
-        raise ConfigError("each of the officer's texts is at most 4,000 characters long")
-    return OfficerWord(**texts)
+        return {name: text or prompt(OFFICER_TEXTS[name]) for name, text in texts.items()}
+    return texts
 
 
 def _outcome(contents: AnyReport) -> dict[str, float]:
     """Return what a report is about, in numbers; says what it cannot state."""
     if isinstance(contents, FewShotReport):
-        say("Accuracy and fairness by group were not measured in this run; the report says so.")
+        if contents.measured is None:
+            say("Accuracy and fairness by group were not measured in this run; the report says so.")
         training = contents.training
         return {"rounds": training.rounds, "epsilon_lost": training.lost_epsilon / MILLION}
     usable = sum(bool(audit.tables) for audit in contents.audits)

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from isonomy.regulator.cli.output import Home, Json, UnlockFile, emit, moment, open_vault
+from isonomy.common.base.command_line import MetricsPort
+from isonomy.common.base.output import emit
+from isonomy.regulator.cli.output import Home, UnlockFile, open_vault
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.serving.status import read_status
+from isonomy.regulator.serving.status import moment, read_status
 
 
 def serve(
@@ -20,6 +22,7 @@ def serve(
         Path | None,
         typer.Option("--log-file", help="Write the log to this file; old parts are kept aside."),
     ] = None,
+    metrics_port: MetricsPort = 0,
 ) -> None:
     """Run the daemon: it answers questions of approved plans until it is stopped.
 
@@ -39,10 +42,10 @@ def serve(
     vault = open_vault(config, unlock_file)
     vault.read()  # a wrong passphrase shows now, not in a session
     with Daemon(config, vault) as daemon:
-        daemon.serve()
+        daemon.serve(metrics_port)
 
 
-def status(home: Home = Path(), as_json: Json = False) -> None:
+def status(home: Home = Path()) -> None:
     """Show whether the daemon runs, all plans and their budgets, and what waits or was rejected.
 
     It needs no passphrase and no running daemon. It names none of the people.
@@ -52,7 +55,7 @@ def status(home: Home = Path(), as_json: Json = False) -> None:
     isonomy-regulator status --home /srv/regulator
     """
     current = read_status(RegulatorConfig.load(home))
-    emit("status", current, _for_people(current), as_json=as_json)
+    emit(current, _for_people(current))
 
 
 def _for_people(status: Mapping[str, Any]) -> str:

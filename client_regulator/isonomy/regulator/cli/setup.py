@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -11,34 +10,26 @@ from typing import Annotated
 import typer
 
 from isonomy.common.base.command_line import prompt
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.output import emit, say, wants_json
+from isonomy.common.base.progress import Stages
 from isonomy.common.keys.certificates import Request
 from isonomy.common.keys.party import PartyKeys
-from isonomy.common.kits.accounts import GROUP, is_root
 from isonomy.common.kits.command import NodeFolder
 from isonomy.common.kits.request import make_request_file
-from isonomy.common.people.cohort import with_not_stated, written_as
-from isonomy.regulator.cli.output import (
-    Home,
-    Json,
-    PassphraseFile,
-    UnlockFile,
-    emit,
-    open_vault,
-    say,
-)
+from isonomy.common.kits.users import GROUP, is_root
+from isonomy.regulator.cli.output import Home, PassphraseFile, UnlockFile, open_vault
 from isonomy.regulator.config.config import DEFAULT_COHORT, RegulatorConfig
-from isonomy.regulator.config.officers import acting_officer, check_officer
+from isonomy.regulator.config.officers import check_officer
 from isonomy.regulator.config.policy_template import toml_text
 from isonomy.regulator.plans.sign_off import KEY_LOCK, make_officer_key
-from isonomy.regulator.serving.officer import daemon_status, note
 from isonomy.regulator.upkeep.home import make_home
-from isonomy.regulator.vault.enrolment import Order, declared_groups, enrol
-from isonomy.regulator.vault.tables import Problems, Row, read_rows
+from isonomy.regulator.upkeep.people import EnrolmentOrder, enroll_people
+from isonomy.regulator.vault.spellings import parse_groups
+from isonomy.regulator.vault.tables import count_rows
 from isonomy.regulator.vault.unlock import new_secret
 from isonomy.regulator.vault.vault import VaultTable
 
-_PROGRESS_ROWS = 250_000
+_PROGRESS_ROWS = 5_000
 Complete = Annotated[
     list[str] | None,
     typer.Option(
@@ -79,7 +70,6 @@ def init(
         Path | None, typer.Option(help="Enroll the people of this file too, as `enroll` does.")
     ] = None,
     id_column: Annotated[str, typer.Option("--id", help="Its column with the ids.")] = "id",
-    as_json: Json = False,
 ) -> None:
     """Make a home folder: keys, TLS request, an empty vault, and the policy with comments.
 
@@ -123,10 +113,13 @@ def init(
         f"  fingerprint      {files.fingerprint}   (read it out by telephone)",
         f"Next: isonomy-regulator enroll FILE --id COLUMN --attribute COLUMN --home {files.home}",
     ]
-    fields = {**asdict(files), "tls_fingerprint": tls}
+    fields: dict[str, object] = {**asdict(files), "tls_fingerprint": tls}
     if people is not None:  # if the file is bad, `enroll` is next, then `request`
         attributes = list(parse_groups(groups or [], complete or []))
-        enroll(people, attributes, id_column=id_column, home=home, unlock_file=unlock_file)
+        order = EnrolmentOrder(people, id_column, attributes)
+        enrolled, text = _enroll(RegulatorConfig.load(home), order, unlock_file)
+        fields["enrolled"] = enrolled
+        lines.insert(0, text)
     if node_folder is not None:
         request_file = Path(f"{name}.request")
         keys = PartyKeys.load(files.card.parent)
@@ -136,14 +129,13 @@ def init(
             f"Next: send {request_file} to the server's operator, and read out its fingerprint:\n"
             f"  {request.fingerprint}"
         )
-    emit("init", fields, "\n".join(lines), as_json=as_json)
+    emit(fields, "\n".join(lines))
 
 
 def officer_key(
     file: Annotated[Path, typer.Argument(help="A new file for the key.")],
     name: Annotated[str, typer.Option(help="The officer's name, as records will have it.")],
     passphrase_file: PassphraseFile = None,
-    as_json: Json = False,
 ) -> None:
     """Make a key with which one officer signs approvals, locked by a passphrase of their own.
 
@@ -160,7 +152,7 @@ def officer_key(
         f"Made {file}. Add these lines to regulator.toml:\n[officers.{toml_text(name)}]\n"
         f'key = "{public}"'
     )
-    emit("officer-key", {"file": file, "name": name, "key": public}, text, as_json=as_json)
+    emit({"file": file, "name": name, "key": public}, text)
 
 
 def enroll(
@@ -184,7 +176,6 @@ def enroll(
     ] = False,
     home: Home = Path(),
     unlock_file: UnlockFile = None,
-    as_json: Json = False,
 ) -> None:
     """Take people and their attributes into the encrypted vault: all of a file, or nobody.
 
@@ -199,92 +190,59 @@ def enroll(
     isonomy-regulator enroll more.parquet --attribute sex --update --map f=female --map m=male
     isonomy-regulator enroll people.csv --attribute sex --groups sex=female,male --cohort north
     """
+    order = EnrolmentOrder(
+        file,
+        id_column,
+        attribute,
+        groups=parse_groups(groups or [], complete or []),
+        spellings=mapping or (),
+        cohort=cohort,
+        update=update,
+        replace=replace,
+        delimiter=delimiter,
+    )
     config = RegulatorConfig.load(home)
-    acting_officer(config.officers)  # who may not act enrolls nobody
-    vault = open_vault(config, unlock_file)
-    with vault.locked():
-        table = vault.read()
-        declared = declared_groups(
-            attribute, parse_groups(groups or [], complete or []), config.groups, table.groups
-        )
-        order = Order(cohort, declared, config.vault.unknown_values, update, replace)
-        problems = Problems(file)
-        rows = _with_progress(read_rows(file, id_column, attribute, problems, delimiter))
-        rows = _translated(rows, translations(mapping or [], declared))
-        table, counts = enrol(table, order, rows, problems)
-        generation = vault.write(table)
-    note(config, "enrolment", {"vault": generation})
-    if counts.replaced and daemon_status(config) is not None:
+    emit(*_enroll(config, order, unlock_file, show_sizes=show_sizes))
+
+
+def _enroll(
+    config: RegulatorConfig,
+    order: EnrolmentOrder,
+    unlock_file: Path | None,
+    *,
+    show_sizes: bool = False,
+) -> tuple[dict[str, object], str]:
+    """Take the people in; returns what was done, as fields and in words."""
+    vault, lines = open_vault(config, unlock_file), count_rows(order.file)
+    with Stages() as stages:
+
+        def on_row(number: int) -> None:
+            if number % _PROGRESS_ROWS == 0:
+                stages.show("reading the file", number, lines)
+
+        done = enroll_people(config, vault, order, on_row=on_row)
+    counts, table = done.counts, done.table
+    if done.old_values_served:
         say("The running daemon keeps the old values for open plans until it is started again.")
-    if not as_json and (show_sizes or sys.stderr.isatty()):
+    if not wants_json() and (show_sizes or sys.stderr.isatty()):
         _show_sizes(table, config.policy.smallest_group)
     fields: dict[str, object] = {
-        "file": file,
-        "cohort": cohort,
-        "attributes": list(declared),
+        "file": order.file,
+        "cohort": order.cohort,
+        "attributes": list(order.attributes),
         **asdict(counts),
         "vault": config.vault_path,
-        "vault_generation": generation,
+        "vault_generation": done.generation,
     }
     if show_sizes:
         fields["sizes"] = {name: table.sizes(name) for name in table.groups}
     text = (
-        f"Enrolled {counts.added} people in cohort {cohort!r} ({counts.unchanged} were enrolled "
-        f"with the same values, {counts.replaced} got new ones); the vault now holds "
-        f"{counts.people}.\n{file} was left as it is: it holds attributes in plain text, so keep "
-        "it safe or remove it."
+        f"Enrolled {counts.added} people in cohort {order.cohort!r} ({counts.unchanged} were "
+        f"enrolled with the same values, {counts.replaced} got new ones); the vault now holds "
+        f"{counts.people}.\n{order.file} was left as it is: it holds attributes in plain text, so "
+        "keep it safe or remove it."
     )
-    emit("enroll", fields, text, as_json=as_json)
-
-
-def parse_groups(texts: Iterable[str], complete: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """["sex=female,male"] to {"sex": ("female", "male", "not stated")}.
-
-    Nothing is added to attributes in `complete`, nor to a group that takes people without a value.
-    """
-    groups: dict[str, tuple[str, ...]] = {}
-    for text in texts:
-        name, equals, labels = text.partition("=")
-        if not equals or not name or name in groups:
-            raise ConfigError(f"--groups {text!r} is not NAME=LABEL,LABEL, or names it twice")
-        names = tuple(label.strip() for label in labels.split(","))
-        groups[name] = names if name in complete else with_not_stated(names)
-    strangers = set(complete) - set(groups)
-    if strangers:
-        raise ConfigError(f"--complete names {sorted(strangers)}, which no --groups declares")
-    return groups
-
-
-def translations(
-    texts: Iterable[str], groups: Mapping[str, Sequence[str]]
-) -> list[dict[str | None, str]]:
-    """["f=female"] to a dictionary for each attribute, for those that have this group."""
-    tables: list[dict[str | None, str]] = [{} for _ in groups]
-    for text in texts:
-        value, equals, label = (part.strip() for part in text.partition("="))
-        spelled = [{*labels, *map(written_as, labels)} for labels in groups.values()]
-        places = [place for place, labels in enumerate(spelled) if label in labels]
-        if not equals or not value or not places:
-            raise ConfigError(f"--map {text!r} is not VALUE=GROUP with a declared group")
-        for place in places:
-            if value in spelled[place] or value in tables[place]:
-                raise ConfigError(f"--map {text!r}: {value!r} is a group itself, or mapped twice")
-            tables[place][value] = label
-    return tables
-
-
-def _translated(rows: Iterator[Row], tables: Sequence[dict[str | None, str]]) -> Iterator[Row]:
-    for row in rows:
-        pairs = zip(row.values, tables, strict=True)
-        values = tuple(table.get(value, value) for value, table in pairs)
-        yield Row(row.where, row.person, values)
-
-
-def _with_progress(rows: Iterator[Row]) -> Iterator[Row]:
-    for number, row in enumerate(rows, start=1):
-        if number % _PROGRESS_ROWS == 0:
-            say(f"{number:,} lines read")
-        yield row
+    return fields, text
 
 
 def _show_sizes(table: VaultTable, smallest: int) -> None:

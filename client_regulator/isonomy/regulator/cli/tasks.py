@@ -10,7 +10,8 @@ import typer
 
 from isonomy.common.base.command_line import CommandLine, confirm
 from isonomy.common.base.errors import ConfigError
-from isonomy.regulator.cli.output import Home, Json, UnlockFile, Yes, emit, open_vault
+from isonomy.common.base.output import emit
+from isonomy.regulator.cli.output import Home, UnlockFile, Yes, open_vault
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.officers import acting_officer
 from isonomy.regulator.plans.plan_files import few_shot_approvals
@@ -27,7 +28,6 @@ def add(
     file: Annotated[Path, typer.Argument(help="An .npz: inputs, labels, ids, groups, positive.")],
     home: Home = Path(),
     unlock_file: UnlockFile = None,
-    as_json: Json = False,
 ) -> None:
     """Take the samples of a file into the home folder, encrypted: all of them, or none.
 
@@ -56,11 +56,11 @@ def add(
         text += (
             " They have no groups or no positive classes: plans with l_d or pf_ld cannot use them."
         )
-    emit("tasks-add", fields, text, as_json=as_json)
+    emit(fields, text)
 
 
 @app.command("list")
-def list_tasks(home: Home = Path(), as_json: Json = False) -> None:
+def list_tasks(home: Home = Path()) -> None:
     """List the tasks: names and sizes. Needs no passphrase.
 
     \b
@@ -74,11 +74,11 @@ def list_tasks(home: Home = Path(), as_json: Json = False) -> None:
         for pool in pools
     ]
     fields = {"tasks": [asdict(pool) for pool in pools]}
-    emit("tasks-list", fields, "\n".join(lines) or "No tasks yet.", as_json=as_json)
+    emit(fields, "\n".join(lines) or "No tasks yet.")
 
 
 @app.command()
-def remove(name: Name, home: Home = Path(), yes: Yes = False, as_json: Json = False) -> None:
+def remove(name: Name, home: Home = Path(), yes: Yes = False) -> None:
     """Destroy tasks. What their samples have spent stays in the ledger.
 
     \b
@@ -96,4 +96,4 @@ def remove(name: Name, home: Home = Path(), yes: Yes = False, as_json: Json = Fa
     acting_officer(config.officers)
     remove_pool(config, name)
     note(config, "tasks-destroyed", {"tasks": name})
-    emit("tasks-remove", {"removed": name}, f"Destroyed {name!r}.", as_json=as_json)
+    emit({"removed": name}, f"Destroyed {name!r}.")

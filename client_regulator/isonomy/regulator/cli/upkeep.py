@@ -9,22 +9,13 @@ from typing import Annotated, Literal
 import typer
 
 from isonomy.common.base.command_line import confirm
-from isonomy.common.base.errors import ConfigError
-from isonomy.common.base.exit_codes import code_of
+from isonomy.common.base.output import emit, say
 from isonomy.common.keys.certificates import Request, authority_fingerprint
-from isonomy.regulator.cli.output import (
-    Home,
-    Json,
-    UnlockFile,
-    Yes,
-    emit,
-    head_bytes,
-    open_vault,
-    say,
-)
+from isonomy.common.kits.preflight import ProblemsFound
+from isonomy.regulator.cli.output import Home, UnlockFile, Yes, open_vault
 from isonomy.regulator.config.config import FILE_NAME, RegulatorConfig
-from isonomy.regulator.config.faults import ProblemsFound
-from isonomy.regulator.serving.officer import ask, daemon_status
+from isonomy.regulator.serving.ledger_story import head_bytes
+from isonomy.regulator.serving.officer import ask
 from isonomy.regulator.upkeep.backup import make_backup
 from isonomy.regulator.upkeep.doctor import examine
 from isonomy.regulator.upkeep.restore import restore as restore_home
@@ -35,7 +26,7 @@ from isonomy.regulator.upkeep.rotation import (
     rotate_identity,
     rotate_vault,
 )
-from isonomy.regulator.vault.unlock import read_secret
+from isonomy.regulator.vault.unlock import new_secret, read_secret
 
 _MARKS = {"ok": "ok  ", "warn": "NOTE", "fail": "FIX "}
 
@@ -48,7 +39,6 @@ def doctor(
             "--accept-clock", help="The clock was wrong then and is right now: go on, by your word."
         ),
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Check the whole set-up, and say how to fix what is wrong.
 
@@ -71,10 +61,7 @@ def doctor(
             lines.append(f"{'':<20} → {finding.fix}")
     bad = sum(finding.level == "fail" for finding in findings)
     fields = {"healthy": bad == 0, "findings": [asdict(finding) for finding in findings]}
-    if bad and as_json:  # one object on stdout: the findings, not the error
-        emit("doctor", fields, "", as_json=True)
-        raise typer.Exit(code_of(ProblemsFound("")))
-    emit("doctor", fields, "\n".join(lines), as_json=as_json)
+    emit(fields, "\n".join(lines))
     if bad:
         raise ProblemsFound(f"{bad} finding(s) must be fixed; see the lines marked FIX")
 
@@ -83,7 +70,6 @@ def backup(
     file: Annotated[Path, typer.Argument(help="A new file.")],
     home: Home = Path(),
     unlock_file: UnlockFile = None,
-    as_json: Json = False,
 ) -> None:
     """Write the whole home folder into one encrypted file. The daemon may go on running.
 
@@ -97,7 +83,7 @@ def backup(
     config = RegulatorConfig.load(home)
     done = make_backup(config, file, read_secret(unlock_file or config.unlock_file))
     text = f"Wrote {done.files} files to {done.backup}; the ledger has {done.records} records."
-    emit("backup", asdict(done), text, as_json=as_json)
+    emit(asdict(done), text)
 
 
 def restore(
@@ -114,7 +100,6 @@ def restore(
         typer.Option("--assume-spent", help="There is no witness: end open plans, as spent."),
     ] = False,
     unlock_file: UnlockFile = None,
-    as_json: Json = False,
 ) -> None:
     """Put a backup in place, unless somebody's spent budget would be forgotten by it.
 
@@ -145,7 +130,7 @@ def restore(
         f"from the {done.vault_from}. The unlock file is not part of a backup.\n"
         f"Next: isonomy-regulator doctor --home {done.home}"
     )
-    emit("restore", asdict(done), text, as_json=as_json)
+    emit(asdict(done), text)
 
 
 def tls_install(
@@ -154,7 +139,6 @@ def tls_install(
         Path | None, typer.Option(help="The authority's ca.pem. Default: beside the certificate.")
     ] = None,
     home: Home = Path(),
-    as_json: Json = False,
 ) -> None:
     """Install the certificate that the server's operator signed.
 
@@ -173,7 +157,7 @@ def tls_install(
         f"Installed {config.tls.cert}, valid until {until}.\nThe authority's fingerprint, to "
         f"compare by telephone: {authority}\nA running daemon reads it when it is started again."
     )
-    emit("tls-install", fields, text, as_json=as_json)
+    emit(fields, text)
 
 
 def rotate(
@@ -186,7 +170,6 @@ def rotate(
         Path | None, typer.Option(help="vault: unlock by this file from now on.")
     ] = None,
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Replace a key or a passphrase. The ledger stays as it is.
 
@@ -225,12 +208,14 @@ def rotate(
             "then: isonomy-regulator tls-install FILE"
         )
     else:
-        if daemon_status(config) is not None:
-            raise ConfigError("the daemon runs with the old passphrase; stop it first")
-        rotate_vault(config, open_vault(config, unlock_file), new_unlock_file)
+        rotate_vault(
+            config,
+            lambda: open_vault(config, unlock_file),
+            lambda: new_secret(new_unlock_file),
+        )
         fields = {"vault": config.vault_path}
         text = (
             "The vault has its new secret. If regulator.toml names an unlock_file, correct it; "
             "backups made before still open with the old one."
         )
-    emit("rotate", {"what": what, **fields}, text, as_json=as_json)
+    emit({"what": what, **fields}, text)

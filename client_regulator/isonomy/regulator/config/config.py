@@ -114,6 +114,9 @@ class RegulatorConfig(_Settings):
     closed_folder = Below("plans", "closed")  # plans that ended: the terms, without the people
     few_shot_folder = Below("few-shot")  # approved few-shot plans
     alignments_folder = Below("alignments")
+    inbox_folder = Below("inbox")  # plans that came in and wait for a decision
+    reports_folder = Below("reports")  # written in the console
+    console_folder = Below("console")  # its socket, and uploads until they are used
     tasks_folder = Below("tasks")
     deletions_folder = Below("deletions")
     state_folder = Below("state")

@@ -3,7 +3,6 @@
 IsonomyError
 ├── ConfigError
 │   ├── VaultLocked          the passphrase or unlock file is wrong or missing
-│   ├── ProblemsFound        `doctor` found something that must be fixed
 │   └── DataError
 │       └── AlreadyEnrolled  people of the file are enrolled, perhaps under another value
 └── VerificationError
@@ -18,10 +17,6 @@ from isonomy.common.base.errors import ConfigError, DataError, VerificationError
 
 class VaultLocked(ConfigError):  # noqa: N818  (they read as the events they are)
     """The vault's passphrase or unlock file is wrong or missing."""
-
-
-class ProblemsFound(ConfigError):  # noqa: N818
-    """The set-up has faults that must be fixed before it can be used."""
 
 
 class AlreadyEnrolled(DataError):  # noqa: N818

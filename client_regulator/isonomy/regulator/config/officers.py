@@ -1,7 +1,8 @@
 """Who acts for the regulator: the name that every record of an act carries.
 
-The name is $ISONOMY_OFFICER, else that of the user account. If regulator.toml has a table of
-officers, it must be one of them who is not revoked. The name alone proves nothing: whoever uses
+The name is $ISONOMY_OFFICER, else that of the user account; the console, where several officers may
+act in one process, names them itself (`acting_as`). If regulator.toml has a table of officers, it
+must be one of them who is not revoked. The name alone proves nothing: whoever uses
 this account can set it. What proves is an officer's signature (plans/sign_off.py).
 """
 
@@ -10,7 +11,9 @@ from __future__ import annotations
 import os
 import pwd
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
@@ -50,9 +53,23 @@ def distinct_officers(officers: dict[str, Officer]) -> dict[str, Officer]:
     return officers
 
 
+# A variable of the context and not of the process: the console serves several requests at a time.
+_acting: ContextVar[str] = ContextVar("acting officer", default="")
+
+
+@contextmanager
+def acting_as(name: str) -> Iterator[None]:
+    """Whatever is done in the block is done by this officer."""
+    token = _acting.set(name)
+    try:
+        yield
+    finally:
+        _acting.reset(token)
+
+
 def acting_officer(officers: Mapping[str, Officer]) -> str:
     """Return who acts, for records; raises if the name cannot be one, or may not act."""
-    name = os.environ.get("ISONOMY_OFFICER", "")
+    name = _acting.get() or os.environ.get("ISONOMY_OFFICER", "")
     if not name:
         try:
             name = pwd.getpwuid(os.getuid()).pw_name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -46,10 +47,15 @@ def check_policy(config: RegulatorConfig, plan: Agreement) -> None:
 
 def check_approvable(config: RegulatorConfig, plan: Agreement) -> None:
     """Raise PolicyRefused as `check_policy` does, and for a plan that could get no answer."""
+    _refuse(obstacles(config, plan))
+
+
+def obstacles(config: RegulatorConfig, plan: Agreement) -> list[str]:
+    """Return every rule that a plan breaks, and why it could get no answer, in words."""
     broken = refusals(config, plan)
     if isinstance(plan, Plan):
         broken += _futile(config.policy, plan)
-    _refuse(broken)
+    return broken
 
 
 def check_plan(
@@ -120,28 +126,50 @@ def share_of_total(config: RegulatorConfig, plan: Plan | FewShotPlan) -> float:
     return round(100 * plan.held_units / config.ledger.cap_units, 1)
 
 
-def _shares(config: RegulatorConfig, plan: Plan | FewShotPlan, spent_units: int) -> str:
+@dataclass(frozen=True)
+class BudgetShares:
+    """A person's whole budget in per cent: taken before a plan, by it, and left after it."""
+
+    before: float
+    plan: float
+    left: float  # below 0: the plan wants more than there is
+
+
+def budget_shares(
+    config: RegulatorConfig, plan: Plan | FewShotPlan, spent_units: int
+) -> BudgetShares:
     """Return the budget before and after a plan, in shares that add up."""
     before, share = (
         round(100 * spent_units / config.ledger.cap_units, 1),
         share_of_total(config, plan),
     )
-    unspent = round(100 - before - share, 1)
-    after = f"{unspent:g} % are left" if unspent >= 0 else "that is more than there is"
+    return BudgetShares(before, share, round(100 - before - share, 1))
+
+
+def guessing_chances(config: RegulatorConfig, plan: Plan | FewShotPlan) -> tuple[str, str]:
+    """Return what ε means for one person, e^ε / (1 + e^ε): for this plan and for the total."""
+    plan_chance, total_chance = (
+        f"{100 / (1 + math.exp(-min(epsilon, 50.0))):.0f} %"
+        for epsilon in (_epsilon(plan), float(config.ledger.epsilon))
+    )
+    return plan_chance, total_chance
+
+
+def _shares(config: RegulatorConfig, plan: Plan | FewShotPlan, spent_units: int) -> str:
+    """Return the budget before and after a plan, in words."""
+    shares = budget_shares(config, plan, spent_units)
+    after = f"{shares.left:g} % are left" if shares.left >= 0 else "that is more than there is"
     whose = "a sample's" if isinstance(plan, FewShotPlan) else "a person's"
     return (
-        f"Of {whose} whole budget (ε = {config.ledger.epsilon}) this plan takes {share:g} %; "
-        f"{before:g} % are set aside or spent already, for whoever has least left; {after}. Shares "
-        "add up, ε does not: it grows more slowly than what is spent."
+        f"Of {whose} whole budget (ε = {config.ledger.epsilon}) this plan takes "
+        f"{shares.plan:g} %; {shares.before:g} % are set aside or spent already, for whoever has "
+        f"least left; {after}. Shares add up, ε does not: it grows more slowly than what is spent."
     )
 
 
 def _meaning(config: RegulatorConfig, plan: Plan | FewShotPlan) -> str:
-    """Return what ε means for one person: e^ε / (1 + e^ε), for this plan and for the total."""
-    chances = [
-        f"{100 / (1 + math.exp(-min(epsilon, 50.0))):.0f} %"
-        for epsilon in (_epsilon(plan), float(config.ledger.epsilon))
-    ]
+    """Return what ε means for one person, in words."""
+    chances = guessing_chances(config, plan)
     return (
         "Whoever knows everything else about a person, and can only toss a coin between two values "
         f"of their attribute, guesses right with {chances[0]} instead of 50 % after all answers of "
@@ -169,7 +197,8 @@ def _plan_refusals(policy: Policy, plan: Plan) -> list[str]:
     if plan.cohort_size < policy.smallest_group:  # every question would be refused
         broken.append(f"{plan.cohort_size} people; at least {policy.smallest_group} are required")
     if plan.inspection_millionths < Decimal(policy.inspection_rate) * MILLION:
-        broken.append(f"the policy wants {policy.inspection_rate} of the queries inspected")
+        what = "people of every query" if plan.carrier == "pads" else "queries"
+        broken.append(f"the policy wants {policy.inspection_rate} of the {what} inspected")
     if policy.auditor and plan.auditor != policy.auditor:
         broken.append("the plan names another auditor than the policy, or none")
     return broken

@@ -33,7 +33,7 @@ from isonomy.common.keys.rotation import Signature
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultTampered
 from isonomy.regulator.config.officers import OfficerName, acting_officer, check_officer
-from isonomy.regulator.vault.sealed_file import Header, open_sealed, write_sealed
+from isonomy.regulator.vault.sealed_file import Header, open_sealed, read_header, write_sealed
 from isonomy.regulator.vault.unlock import Derivation, Lock, Secret
 
 DOMAIN = "isonomy/officer-approval/v1"
@@ -78,6 +78,11 @@ def make_officer_key(path: Path, secret: Secret) -> str:
     header = Header(_WHAT, _SCHEMA, derivation, {"public": public})
     write_sealed(path, private.private_bytes_raw(), header, secret)
     return public
+
+
+def officer_key_public(path: Path) -> str:
+    """Return the public half of an officer's key; no passphrase needed, and nothing proved."""
+    return str(read_header(path, _WHAT, _SCHEMA).public.get("public", ""))
 
 
 def open_officer_key(path: Path, secret: Secret) -> Identity:

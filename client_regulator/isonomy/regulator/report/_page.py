@@ -33,7 +33,7 @@ def render(report: AnyReport, appendix: Appendix | None = None) -> bytes:
     }
     if isinstance(report, FewShotReport):
         lines = few_shot_words.lines(report)
-        return page_of("few_shot.html.j2", report=report, **lines, **added)
+        return page_of("few_shot.html.j2", report=report, notions=NOTIONS, **lines, **added)
     return _run_page(report, added)
 
 
@@ -56,6 +56,7 @@ def _run_page(report: ReportFile, added: dict[str, Any]) -> bytes:
         screening=words.four_fifths(report, last) if last else [],
         law144=[table for audit in (last, *scored[-1:]) if audit for table in _law144(audit)],
         selected=words.selected_words(report, usable),
+        whom=words.company_words(report),
         whose=words.whose_words(usable),
         in_full=words.in_full_words(report),
         carrier=words.CARRIER_WORDS[report.plan.carrier],

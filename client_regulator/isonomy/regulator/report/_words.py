@@ -120,6 +120,23 @@ def headline(report: ReportFile, usable: Sequence[ReportedAudit]) -> list[str]:
     return [*sentences, *_worse(usable), *_intersection(last, notion, report)]
 
 
+def company_words(report: ReportFile) -> list[str]:
+    """Return whose audits a report of several companies shows."""
+    names, company = [card.name for card in report.plan.companies], report.settings.company
+    if len(names) == 1:
+        return []
+    if not company:
+        return [
+            "This report shows what all companies had audited together. What one of them had "
+            "audited alone is in a report of its own."
+        ]
+    return [
+        f"This report is about {company}, one of {len(names)} companies of the plan: first what "
+        f"all had audited together, if anything, then what {company} had audited alone. The ε "
+        f"spent is that of {company}'s people."
+    ]
+
+
 def judged(usable: Sequence[ReportedAudit]) -> ReportedAudit:
     """Return the audit that verdicts are about: the last one of decisions, not of scores."""
     return next((a for a in reversed(usable) if a.selected != SCORED), usable[-1])
@@ -240,7 +257,7 @@ def _attribute_sentence(attribute: str, usable: Sequence[ReportedAudit], notion:
     for audit in usable:
         for table in audit.tables:
             if table.attribute == attribute:
-                gaps = {name: _gap(limits) for name, limits in table.differences.items()}
+                gaps = {name: gap_words(limits) for name, limits in table.differences.items()}
                 of = ", of scores" if audit.selected == SCORED else ""
                 parts.append(f"{gaps.get(notion, 'no labels')} in audit “{audit.name}”{of}")
     return (
@@ -249,7 +266,8 @@ def _attribute_sentence(attribute: str, usable: Sequence[ReportedAudit], notion:
     )
 
 
-def _gap(limits: Limits | None) -> str:
+def gap_words(limits: Limits | None) -> str:
+    """Return a difference with its interval, in points."""
     if limits is None:
         return UNMEASURED
     value, low, high = map(points, limits)
@@ -307,8 +325,8 @@ def _intersection(last: ReportedAudit, notion: str, report: ReportFile) -> list[
     word, _ = target_verdict([table], notion, report.plan.tolerance_millionths)
     low, high = _extremes(table, notion)
     return [
-        f"Worst intersection, by {attribute_words(table.attribute)}: {_gap(limits)}, between {low} "
-        f"and {high}. Measured against the same target: {word}."
+        f"Worst intersection, by {attribute_words(table.attribute)}: {gap_words(limits)}, between "
+        f"{low} and {high}. Measured against the same target: {word}."
     ]
 
 
@@ -422,6 +440,7 @@ def right_guess(epsilon: float) -> str:
 def inspection_words(report: ReportFile) -> str:
     """Return what inspections found, or that there were none."""
     plan, counts = report.plan, report.inspections
+    by_rows = plan.carrier == "pads"
     if counts.demanded == 0:
         if plan.inspection_millionths == 0:
             return (
@@ -429,6 +448,11 @@ def inspection_words(report: ReportFile) -> str:
                 "should have would not have been caught; the counts rest on its honesty."
             )
         rate = percent(plan.inspection_millionths)
+        if by_rows:
+            return (
+                f"The plan inspects at least {rate} of the people of every query; in this run "
+                "nobody was drawn."
+            )
         return f"The plan inspects at least {rate} of the queries; in this run none was drawn."
     words = (
         f"{counts.demanded} requests were inspected: "
@@ -442,8 +466,15 @@ def inspection_words(report: ReportFile) -> str:
     waiting = counts.demanded - counts.opened - counts.overdue
     if waiting:
         words += f" {waiting} had not been opened when this report was written."
+    if by_rows and plan.inspection_millionths:
+        words += (
+            " Of each request those people's rows were looked at who had been drawn, at least "
+            f"{percent(plan.inspection_millionths)} in the mean. Everybody's pads were compared "
+            "with the keys that were transferred."
+        )
     if plan.regulator_audits:
-        words += " The regulator is the auditor itself, so it saw the rows of these requests."
+        rows = "those rows" if by_rows else "the rows of these requests"
+        words += f" The regulator is the auditor itself, so it saw {rows}."
     if not (plan.regulator_audits or plan.inspection_waits):
         words += " Answers went out before the auditor's verdict."
     if counts.failed:

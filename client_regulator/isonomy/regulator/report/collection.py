@@ -14,8 +14,10 @@ from pathlib import Path
 from isonomy.common.base.errors import ConfigError, VerificationError
 from isonomy.common.keys.party import Card
 from isonomy.common.keys.rotation import Rotation
+from isonomy.common.report.few_shot import AnyReport
 from isonomy.common.report.schema import ReportFile
 from isonomy.common.report.verify import ReportPaths, Verification, require
+from isonomy.regulator.config.config import RegulatorConfig
 
 FILE_NAME = "report.json"
 
@@ -25,7 +27,7 @@ class VerifiedReport:
     """A report that holds, and the file that it stands in."""
 
     path: Path
-    report: ReportFile
+    report: AnyReport
 
     @property
     def sha256(self) -> str:
@@ -33,7 +35,10 @@ class VerifiedReport:
 
     @property
     def companies(self) -> tuple[str, ...]:
-        return tuple(sorted(card.name for card in self.report.plan.companies))
+        report = self.report  # of several companies it may be about one
+        company = report.settings.company if isinstance(report, ReportFile) else ""
+        names = [card.name for card in self.report.plan.companies]
+        return (company,) if company else tuple(sorted(names))
 
 
 def verified(path: Path, card: Card, rotations: Sequence[Rotation] = ()) -> VerifiedReport:
@@ -44,10 +49,13 @@ def verified(path: Path, card: Card, rotations: Sequence[Rotation] = ()) -> Veri
         require(verification.run())
     except VerificationError as error:
         raise VerificationError(f"{paths.report}: {error}") from None
-    report = verification.report
-    if not isinstance(report, ReportFile):
-        raise ConfigError(f"{paths.report} is a {report.word}: it has no rates to compare or list")
-    return VerifiedReport(paths.report, report)
+    return VerifiedReport(paths.report, verification.report)
+
+
+def home_trust(config: RegulatorConfig) -> tuple[Card, list[Rotation]]:
+    """Return the home's card, and the records that lead to it from earlier identities."""
+    records = sorted((config.keys_folder / "rotations").glob("*.json"))
+    return Card.load(config.keys_folder / "card.json"), [Rotation.load(path) for path in records]
 
 
 def report_files(folder: Path) -> list[Path]:

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.report.few_shot import FewShotReport
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
+from isonomy.regulator.report import _few_shot_lines as few_shot
 from isonomy.regulator.report import _words as words
 from isonomy.regulator.report._template import page_of
 from isonomy.regulator.report.collection import VerifiedReport, check_same_company
@@ -27,23 +29,60 @@ def compare(one: VerifiedReport, two: VerifiedReport) -> dict[str, Any]:
     check_same_company((one, two))
     if one.sha256 == two.sha256:
         raise ConfigError(f"{one.path} and {two.path} are the same report")
-    pairs, terms = _pairs(one.report, two.report), [_terms(r.report) for r in (one, two)]
-    return {
+    contents = (one.report, two.report)
+    common = {
         "companies": list(one.companies),
         "reports": [described(each) for each in (one, two)],
-        "cautions": _cautions(one.report, two.report, pairs),
-        "terms": [
-            {"what": what, "values": [each.get(what, "–") for each in terms]}
-            for what in dict.fromkeys([*terms[0], *terms[1]])
-        ],
-        "summary": [
-            {"attribute": table["attribute"], **line}
-            for table in (_tables(pairs[0]) if pairs else ())
-            for line in table["differences"]
-            if line["notion"] == words.main_notion(two.report)
-        ],
-        "tables": [table for pair in pairs for table in _tables(pair)],
     }
+    match contents:
+        case (ReportFile() as a, ReportFile() as b):
+            return common | _of_audits(a, b)
+        case (FewShotReport() as a, FewShotReport() as b):
+            return common | _of_measurements(a, b)
+    raise ConfigError(
+        f"{one.path} is a {one.report.word} and {two.path} a {two.report.word}: they have no rates "
+        "in common. `history` lists both"
+    )
+
+
+def _of_audits(one: ReportFile, two: ReportFile) -> dict[str, Any]:
+    """Return cautions, terms, summary and tables of two reports of audits."""
+    pairs = _pairs(one, two)
+    tables = [list(_tables(pair)) for pair in pairs]
+    return {
+        "cautions": _cautions(one, two, pairs),
+        "terms": _side_by_side(_terms(one), _terms(two)),
+        "summary": _summary(tables[0] if tables else [], words.main_notion(two)),
+        "tables": [table for each in tables for table in each],
+    }
+
+
+def _of_measurements(one: FewShotReport, two: FewShotReport) -> dict[str, Any]:
+    """Return the same of two few-shot reports."""
+    first, second = few_shot.table_of(one), few_shot.table_of(two)
+    tables = [_table("Measured tasks", first, second)] if first and second else []
+    return {
+        "cautions": few_shot.cautions(one, two),
+        "terms": _side_by_side(few_shot.terms(one), few_shot.terms(two)),
+        "summary": _summary(tables, few_shot.NOTION),
+        "tables": tables,
+    }
+
+
+def _side_by_side(one: dict[str, str], two: dict[str, str]) -> list[dict[str, Any]]:
+    names = dict.fromkeys([*one, *two])
+    return [
+        {"what": name, "values": [each.get(name, "–") for each in (one, two)]} for name in names
+    ]
+
+
+def _summary(tables: list[dict[str, Any]], notion: str) -> list[dict[str, Any]]:
+    return [
+        {"attribute": table["attribute"], **line}
+        for table in tables
+        for line in table["differences"]
+        if line["notion"] == notion
+    ]
 
 
 def render_diff(comparison: dict[str, Any]) -> bytes:
@@ -135,13 +174,17 @@ def _tables(pair: Pair) -> Iterator[dict[str, Any]]:
     before = {table.attribute: table for table in pair[0].tables}
     for table in pair[1].tables:
         if table.attribute in before:
-            tables = (before[table.attribute], table)
-            yield {
-                "audits": [audit.name for audit in pair],
-                "attribute": table.attribute,
-                "differences": list(_differences(*tables)),
-                "rates": list(_rates(*tables)),
-            }
+            names = dict.fromkeys(audit.name for audit in pair)
+            yield _table(f"Audit {' → '.join(names)}", before[table.attribute], table)
+
+
+def _table(title: str, one: ShownTable, two: ShownTable) -> dict[str, Any]:
+    return {
+        "title": title,
+        "attribute": two.attribute,
+        "differences": list(_differences(one, two)),
+        "rates": list(_rates(one, two)),
+    }
 
 
 def _differences(a: ShownTable, b: ShownTable) -> Iterator[dict[str, Any]]:

@@ -12,8 +12,10 @@ from typing import Any
 from markupsafe import Markup
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.report.report import rounded_epsilon
+from isonomy.common.report.build import rounded_epsilon
+from isonomy.common.report.few_shot import AnyReport, FewShotReport, exchanged_units
 from isonomy.common.report.schema import ReportedAudit, ReportFile
+from isonomy.regulator.report import _few_shot_lines as few_shot
 from isonomy.regulator.report import _svg as svg
 from isonomy.regulator.report import _words as words
 from isonomy.regulator.report._template import page_of
@@ -33,7 +35,7 @@ def history_of(reports: Sequence[VerifiedReport]) -> dict[str, Any]:
     ordered = sorted(different, key=lambda each: (each.report.created, each.sha256))
     newest = {each.report.plan.hash: each.report for each in ordered}.values()
     delta = min((report.plan.delta for report in newest), key=float)
-    units = sum(report.privacy.spent_units for report in newest)
+    units = sum(map(_spent_units, newest))
     return {
         "companies": list(ordered[0].companies),
         "reports": [_line(each) for each in ordered],
@@ -42,8 +44,16 @@ def history_of(reports: Sequence[VerifiedReport]) -> dict[str, Any]:
             "spent_epsilon": rounded_epsilon(units, delta),
             "delta": delta,
         },
-        "cautions": _cautions([each.report for each in ordered]),
+        "cautions": _cautions([r.report for r in ordered if isinstance(r.report, ReportFile)]),
     }
+
+
+def _spent_units(report: AnyReport) -> int:
+    """Return what a plan has taken of a person, or of a sample that is exchanged for another."""
+    if isinstance(report, FewShotReport):
+        was_measured = report.measured is not None
+        return exchanged_units(report.plan, report.training.rounds, measured=was_measured)
+    return report.privacy.spent_units
 
 
 def render_history(history: dict[str, Any]) -> bytes:
@@ -61,11 +71,14 @@ def render_history(history: dict[str, Any]) -> bytes:
 def _line(each: VerifiedReport) -> dict[str, Any]:
     """Return one report: its differences by attribute, verdicts and budget."""
     report = each.report
+    if isinstance(report, FewShotReport):
+        return {**described(each), **few_shot.history_line(report)}
     usable = _usable(report)
     last = words.judged(usable) if usable else None
     notion, (target, screen) = words.main_notion(report), verdicts(report)
     return {
         **described(each),
+        "kind": "audits",
         "audit": last.name if last else "",
         "people": report.plan.cohort_size,
         "notion": notion,
@@ -80,6 +93,7 @@ def _line(each: VerifiedReport) -> dict[str, Any]:
         "spent_epsilon": report.privacy.spent_epsilon,
         "delta": report.plan.delta,
         "inspections_failed": report.inspections.failed,
+        "summary": f"target {target}, four-fifths screen {screen}",
     }
 
 
@@ -104,6 +118,8 @@ def _cautions(reports: Sequence[ReportFile]) -> list[str]:
 
 def _figure(attribute: str, lines: Sequence[dict[str, Any]]) -> str:
     """Return a plot: a row for each report, its difference with the interval, and the target."""
+    kind = "few-shot" if attribute == few_shot.BY else "audits"
+    lines = [line for line in lines if line["kind"] == kind]
     marks: list[svg.Mark | None] = []
     for line in lines:
         values = {gap["attribute"]: gap["value"] for gap in line["differences"]}

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from isonomy.common.people.cohort import without_value
+from isonomy.common.report.few_shot import AnyReport, FewShotReport
 from isonomy.common.report.schema import Limits, ReportFile, ShownTable
 from isonomy.regulator.report._words import UNMEASURED
 
@@ -19,18 +20,38 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 Cell = str | float
 
 
-def csv_tables(report: ReportFile) -> bytes:
+def csv_tables(report: AnyReport) -> bytes:
     """Return the file, in UTF-8 with the mark by which spreadsheets know it."""
+    if isinstance(report, FewShotReport):
+        return _file(_measured(report))
+    return _file(_audited(report))
+
+
+def _file(rows: Iterable[tuple[Cell, ...]]) -> bytes:
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(HEAD)
+    writer.writerows(map(safe_cells, rows))
+    return stream.getvalue().encode("utf-8-sig")
+
+
+def _audited(report: ReportFile) -> Iterator[tuple[Cell, ...]]:
     for audit in report.audits:
         if audit.problem:
-            writer.writerow(_safe((audit.name, "", "", "", "", "", "", "", audit.problem)))
+            yield audit.name, "", "", "", "", "", "", "", audit.problem
         for table in audit.tables:
             for line in _lines(table):
-                writer.writerow(_safe((audit.name, table.attribute, *line)))
-    return stream.getvalue().encode("utf-8-sig")
+                yield audit.name, table.attribute, *line
+
+
+def _measured(report: FewShotReport) -> Iterator[tuple[Cell, ...]]:
+    name = "measured tasks"
+    if report.measured is None:
+        yield name, "", "", "", "", "", "", "", "not measured"
+        return
+    for line in _lines(report.measured.table):
+        if line[1] != "people":  # a group's queries are no people
+            yield name, "few-shot group", *line
 
 
 def _lines(table: ShownTable) -> Iterator[tuple[Cell, ...]]:
@@ -55,5 +76,6 @@ def _limits(limits: Limits | None, missing: str = UNMEASURED) -> tuple[Cell, ...
     return *(part / 1e6 for part in limits), "share", ""
 
 
-def _safe(cells: tuple[Cell, ...]) -> list[Cell]:
+def safe_cells(cells: tuple[Cell, ...]) -> list[Cell]:
+    """Return cells of which no spreadsheet computes anything."""
     return [f"'{c}" if isinstance(c, str) and c.startswith(_FORMULA) else c for c in cells]

@@ -10,6 +10,7 @@ from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.base.exit_codes import code_of
 from isonomy.common.base.logs import RotatingFile, logger
 from isonomy.common.keys.party import PartyKeys
+from isonomy.regulator.config.acts import take_over
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultLocked
 from isonomy.regulator.serving.witness import open_ledger, write_witness
@@ -38,6 +39,7 @@ class Office:
         self.member_key = member_key(config)
         self.ledger = open_ledger(config)
         self._witness_lock, self._witnessed = threading.Lock(), time.monotonic()
+        self._acts_lock = threading.Lock()
 
     def close(self) -> None:
         self.ledger.close()
@@ -54,6 +56,11 @@ class Office:
         with contextlib.suppress(OSError):
             text = str(error) if isinstance(error, IsonomyError) else type(error).__name__
             self.log.error("refused", code=code_of(error), reason=text)
+
+    def take_acts(self) -> None:
+        """Write into the ledger what officers did while it was not open."""
+        with self._acts_lock:
+            take_over(self.config, self.ledger.note)
 
     def write_witness(self) -> None:
         """Write how far the ledger is; a copy that cannot be written is logged."""

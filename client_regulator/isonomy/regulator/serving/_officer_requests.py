@@ -10,6 +10,7 @@ from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.base.errors import ProtocolError
 from isonomy.common.inspection.verdict import InspectionFolder, Verdict
 from isonomy.common.node.bridge import Message
+from isonomy.regulator.config.acts import KINDS
 from isonomy.regulator.config.officers import check_officer
 from isonomy.regulator.plans.plan_files import inspections_folder, named_plan
 from isonomy.regulator.plans.sign_off import check_sign_off
@@ -19,18 +20,6 @@ from isonomy.regulator.serving._plan_desks import PlanDesks
 from isonomy.regulator.serving._sessions import SessionBoard
 from isonomy.regulator.serving.aligning import alignments
 from isonomy.regulator.vault.task_pools import open_pool
-
-_NOTES = {  # kinds of notes that a request may write, and their fields; `reserve` notes approvals
-    "certificate": {"until"},
-    "deletion": {"target", "record_sha256"},
-    "enrolment": {"vault"},
-    "rejection": {"plan", "record_sha256"},
-    "restore": {"backup", "newest"},
-    "rotation": {"old", "new"},
-    "tasks-added": {"tasks"},
-    "tasks-destroyed": {"tasks"},
-    "vault-secret": set[str](),
-}
 
 
 class OfficerRequests:
@@ -46,25 +35,30 @@ class OfficerRequests:
     def handle(self, request: Message) -> Message:
         """Do what is asked. Returns the reply, which is empty for whatever changes something.
 
-        Every request but `status` names its officer, and so does what is written for it.
+        Every request that changes something names its officer, and so does what is written for it.
         """
         officer = ""
-        if request.get("type") != "status":
+        if request.get("type") not in ("status", "watch"):
             name = request.get("officer")
             officer = check_officer(self._config.officers, name if isinstance(name, str) else "")
+            if request.get("type") != "clock":  # which is the way out if nothing can be written
+                self._office.take_acts()
         match request:
             case {"type": "reserve", "plan": str(plan)}:
                 self.reserve(_hash(plan))
             case {"type": "close", "plan": str(plan)}:
                 self._close(_hash(plan), officer)
             case {"type": "note", "kind": str(kind), "event": dict(event)} if (
-                event.keys() == _NOTES.get(kind)
+                event.keys() == KINDS.get(kind)
             ):
                 self._ledger.note(kind, {**event, "officer": officer})
             case {"type": "verdict", "verdict": str(text)}:
                 self._take(Verdict.from_json(text.encode()), officer)
             case {"type": "unknowns", "plan": str(plan), "share": int(millionths)}:
                 self._plans.release_unknowns(_hash(plan), millionths, officer)
+            case {"type": "stop", "plan": str(plan)}:
+                self._board.stop(_hash(plan))
+                self._ledger.note("stop", {"plan": plan, "officer": officer})
             case {"type": "clock"}:
                 self._ledger.accept_clock(officer)
             case {"type": "witness"}:
@@ -73,6 +67,8 @@ class OfficerRequests:
                 return {"units": self._set_aside(tasks)}
             case {"type": "status"}:
                 return {"pid": os.getpid(), "since": self._since, "sessions": self._board.rows()}
+            case {"type": "watch", "plan": str(plan)}:
+                return self._board.details(_hash(plan))
             case _:
                 raise ProtocolError("the officer's request is of no known type")
         self._office.log.info("officer's request done", request=request["type"])

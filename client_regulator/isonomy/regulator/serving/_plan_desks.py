@@ -15,6 +15,7 @@ from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.inspection.desk import InspectionDesk
+from isonomy.common.keys.party import Card
 from isonomy.common.pads.key_store import KeyStore
 from isonomy.common.pads.regulator import PadCarrier
 from isonomy.common.people.cohort import takes_missing
@@ -126,12 +127,16 @@ class PlanDesks:
     def _new_half(self, plan: Plan, custodian: Custodian) -> RegulatorHalf | PooledHalf:
         identity = self._office.keys.identity
         if plan.carrier == "pads":
-            carrier = PadCarrier(custodian, self._key_store(plan))
-            return RegulatorHalf(custodian, identity, self._desk(plan, custodian), carrier)
+            desk = self._desk(plan, custodian)
+            sample = desk.sample if desk is not None else None
+            carrier = PadCarrier(custodian, self._key_store(plan), sample)
+            return RegulatorHalf(custodian, identity, desk, carrier)
         if len(plan.companies) == 1:
             return RegulatorHalf(custodian, identity, self._desk(plan, custodian))
         store = PooledStore(self._config.state_folder / plan.hash.hex() / "joint")
-        return PooledHalf(custodian, self._office.keys.identity, plan, store)
+        desks = {card.name: self._desk(plan, custodian, card) for card in plan.companies}
+        present = {name: desk for name, desk in desks.items() if desk is not None}
+        return PooledHalf(custodian, identity, plan, store, present)
 
     def _key_store(self, plan: Plan) -> KeyStore:
         """Return the keys of a plan by pads, under the secret that opens the vault."""
@@ -140,13 +145,21 @@ class PlanDesks:
         folder = keys_folder(self._config, plan)
         return KeyStore(plan.cohort_size, company=False, folder=folder, sealing=sealing)
 
-    def _desk(self, plan: Plan, custodian: Custodian) -> InspectionDesk | None:
-        """Return who inspects a plan's queries, or None if the plan names no auditor."""
+    def _desk(
+        self, plan: Plan, custodian: Custodian, company: Card | None = None
+    ) -> InspectionDesk | None:
+        """Return who inspects a company's queries, or None if the plan names no auditor."""
         if not plan.auditor:
             return None
         folder = inspections_folder(self._config, plan)
         policy = int(Decimal(self._config.policy.inspection_rate) * MILLION)
         office = self._office
         return InspectionDesk(
-            plan, custodian, office.keys, folder, policy_millionths=policy, log=office.log
+            plan,
+            custodian,
+            office.keys,
+            folder,
+            company=company,
+            policy_millionths=policy,
+            log=office.log,
         )

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Self
 
 from isonomy.common.base.errors import IsonomyError
+from isonomy.common.base.metrics import served
 from isonomy.common.node.attendance import Attendance
 from isonomy.common.node.bridge import Message
 from isonomy.common.node.bridge_server import BridgeServer, Callers
@@ -42,6 +43,7 @@ class Daemon:
         self._config, self._office = config, Office(config, vault, least=least)
         self.plans, few_shot = PlanDesks(self._office), FewShotDesks(self._office)
         sessions = Sessions(self._office, self.plans, few_shot)
+        self._metrics = sessions.metrics
         self._attendance = Attendance(sessions.open, sessions.serve)
         self._officer = OfficerRequests(self._office, self.plans, few_shot, sessions.board)
 
@@ -51,8 +53,8 @@ class Daemon:
     def __exit__(self, *_: object) -> None:
         self._office.close()
 
-    def serve(self) -> None:
-        """Listen until SIGTERM or SIGINT."""
+    def serve(self, metrics_port: int = 0) -> None:
+        """Listen until SIGTERM or SIGINT. Metrics and health on loopback, if a port is named."""
         self._config.tls.read()  # a fault in them shows now, not in a session
         self._office.ledger.check_clock()
         self._config.socket.parent.mkdir(parents=True, exist_ok=True)
@@ -63,6 +65,7 @@ class Daemon:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)
+        self._office.take_acts()
         self.reserve_all()
         self._office.write_witness()
         bridge = BridgeServer(
@@ -75,7 +78,9 @@ class Daemon:
         officer = BridgeServer(
             self._config.officer_socket, self.officer, on_error=self._office.note
         )
-        with officer, bridge:
+        ready = threading.Event()
+        with served(metrics_port, self._metrics.registry, ready.is_set), officer, bridge:
+            ready.set()
             self._office.log.info("ready", socket=str(self._config.socket))
             stopped.wait()
         self._office.log.info("stopped")

@@ -12,6 +12,7 @@ from isonomy.common.base.errors import IsonomyError
 from isonomy.common.base.exit_codes import code_of
 from isonomy.common.base.logs import logger
 from isonomy.common.node.bridge import DaemonAbsent, DaemonFailed, Message, call
+from isonomy.regulator.config.acts import remember
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.officers import acting_officer
 from isonomy.regulator.vault.vault import Vault
@@ -40,9 +41,11 @@ def ask(
 
 
 def note(config: RegulatorConfig, kind: str, event: Mapping[str, str | int]) -> None:
-    """Write into the ledger, if there is one, what was done and which officer did it."""
+    """Write into the ledger what was done and which officer did it; before it exists, for it."""
     if config.ledger_path.exists():
         ask(config, {"type": "note", "kind": kind, "event": dict(event)})
+    else:
+        remember(config, kind, event)
 
 
 def daemon_status(config: RegulatorConfig) -> Message | None:

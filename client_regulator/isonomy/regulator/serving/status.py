@@ -5,6 +5,7 @@ Amounts are in ε; the fields are those that `status --json` shows.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from isonomy.common.agreements.few_shot_plan import FewShotPlan
@@ -64,4 +65,10 @@ def plan_status(config: RegulatorConfig | None, entry: PlanSummary, delta: float
         "is_open": entry.is_open,
         "epsilon_reserved": epsilon_of(entry.units, delta),
         "epsilon_spent": epsilon_of(entry.spent_units, delta),
+        "share_spent": round(100 * entry.spent_units / max(entry.units, 1), 1),  # these add up
     }
+
+
+def moment(seconds: int) -> str:
+    """Return Unix seconds as a date and time in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -3,6 +3,7 @@
 | file | holds |
 |---|---|
 | alignments/HASH.people | ids that an alignment found |
+| inbox/HASH.people | ids of a plan that waits for a decision |
 | state/HASH/… | how far a session got; openings, norms and verdicts of inspections |
 | plans/…partial, alignments/…partial, .vault.bin.… | whatever a crash left half written |
 
@@ -39,10 +40,13 @@ def shred_folder(folder: Path) -> None:
 def shred_lists(config: RegulatorConfig, concerned: Callable[[set[str]], bool]) -> None:
     """Destroy each alignment's list whose people are `concerned`, as a whole, and its approval.
 
+    The lists of plans that wait in the inbox go with them.
+
     A list without some people would have another root, which no plan names. The approval goes too:
     without a list it would allow the company to have the alignment done again.
     """
-    for path in sorted(config.alignments_folder.glob("*.people")):
+    folders = (config.alignments_folder, config.inbox_folder)
+    for path in sorted(path for folder in folders for path in folder.glob("*.people")):
         try:
             affected = concerned(set(map(id_key, read_lines(path))))
         except DataError:
@@ -54,7 +58,8 @@ def shred_lists(config: RegulatorConfig, concerned: Callable[[set[str]], bool]) 
 
 def shred_halves(config: RegulatorConfig) -> None:
     """Destroy what a crash left half written. Hold the vault's lock: a writer has such files."""
-    for folder in (config.plans_folder, config.closed_folder, config.alignments_folder):
+    folders = (config.plans_folder, config.closed_folder, config.alignments_folder)
+    for folder in (*folders, config.inbox_folder):
         for path in folder.glob("*.partial"):
             shred(path)
     for path in config.vault_path.parent.glob(f".{config.vault_path.name}.*"):

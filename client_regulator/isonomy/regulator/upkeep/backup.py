@@ -30,7 +30,7 @@ from isonomy.regulator.vault.vault import Vault
 WHAT, SCHEMA = "backup", 1
 LIST_NAME = "backups.jsonl"
 _SKIPPED_ENDINGS = (".lock", ".partial", ".sock")
-_SKIPPED_FOLDERS = {"run", "log", "flower"}
+_SKIPPED_FOLDERS = {"run", "log", "flower", "inbox", "console"}  # the last two: until they are used
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,7 @@ def _permissions(config: RegulatorConfig) -> Findings:
     private += [config.home / "regulator.toml", *config.keys_folder.glob("*.key")]
     private += config.plans_folder.glob("*.people")
     private += config.alignments_folder.glob("*.people")
+    private += config.inbox_folder.glob("*.people")
     for path in private:
         if path.exists() and path.stat().st_mode & 0o077:
             yield _fail(f"{path} is open to other users", f"chmod 600 {path}")

@@ -6,7 +6,9 @@ keys/            identity, sealing and    ledger.jsonl   from the first approval
 tls/             certificate and key      plans/         what was approved; closed/: what ended
 run/             socket for the node      deletions/     signed records of what was forgotten
 tasks/           few-shot samples, sealed few-shot/      approved few-shot plans
-                                          state/         how far sessions got
+inbox/           plans that wait          state/         how far sessions got
+acts.jsonl       acts before the ledger
+reports/         written in the console   console/       its socket and uploads
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.keys.certificates import make_request
 from isonomy.common.keys.party import PartyKeys, fingerprint
+from isonomy.regulator.config.acts import remember
 from isonomy.regulator.config.config import FILE_NAME, RegulatorConfig
 from isonomy.regulator.config.policy_template import policy_text
 from isonomy.regulator.vault.member_key import make_member_key
@@ -74,6 +77,7 @@ def make_home(
     request = make_request(config.tls_folder, name, "regulator")
     Vault.create(config.vault_path, secret)
     write_private(policy, text.encode())  # last: a folder without it is no home
+    remember(config, "home", {"fingerprint": fingerprint(keys.card())})
     return HomeFiles(
         home=config.home,
         policy=policy,

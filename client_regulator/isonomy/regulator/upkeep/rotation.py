@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,13 +27,14 @@ from isonomy.common.keys.certificates import TlsFiles, make_request, read_issued
 from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.keys.rotation import Rotation
 from isonomy.common.ledger.ledger import verify_ledger
+from isonomy.regulator.config.acts import remember
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.officers import acting_officer
 from isonomy.regulator.serving.officer import daemon_status, note
 from isonomy.regulator.vault.member_key import FILE_NAME as MEMBER_KEY
 from isonomy.regulator.vault.sealed_file import shred
 from isonomy.regulator.vault.task_pools import finish_pools, seal_pools_anew
-from isonomy.regulator.vault.unlock import new_secret
+from isonomy.regulator.vault.unlock import Secret
 from isonomy.regulator.vault.vault import Vault
 
 _NEW, _OLD = "keys.new", "keys.old"
@@ -60,7 +62,7 @@ def rotate_identity(config: RegulatorConfig) -> Rotated:
         open_plans = [plan for plan in verify_ledger(config.ledger_path).plans() if plan.is_open]
         if open_plans:
             raise ConfigError(
-                f"{len(open_plans)} open plans name the old identity. Close each of them with "
+                f"open plans name the old identity: {len(open_plans)}. Close each of them with "
                 "`isonomy-regulator reject HASH`, then rotate"
             )
     old = PartyKeys.load(config.keys_folder)
@@ -107,11 +109,16 @@ def _sync(folder: Path) -> None:
     fsync_folder(folder / "x")
 
 
-def rotate_vault(config: RegulatorConfig, vault: Vault, unlock_file: Path | None) -> None:
-    """Give the vault, and the tasks beside it, another passphrase or key file."""
+def rotate_vault(
+    config: RegulatorConfig, open_vault: Callable[[], Vault], new_one: Callable[[], Secret]
+) -> None:
+    """Give the vault, and the tasks beside it, the secret that `new_one` returns or asks for."""
     acting_officer(config.officers)  # who may not act changes nothing
+    if daemon_status(config) is not None:
+        raise ConfigError("the daemon runs with the old passphrase; stop it first")
+    vault = open_vault()
     with vault.locked():
-        secret = new_secret(unlock_file)
+        secret = new_one()
         seal_pools_anew(config, vault, secret)
         vault.reseal(secret)
         finish_pools(config, secret)
@@ -126,7 +133,10 @@ def request_certificate(config: RegulatorConfig) -> Path:
             f"{folder} holds a request that was made before; install its certificate, or remove "
             "the folder"
         )
-    return make_request(folder, config.name, "regulator")
+    acting_officer(config.officers)
+    request = make_request(folder, config.name, "regulator")
+    remember(config, "certificate-request", {})
+    return request
 
 
 def install_certificate(config: RegulatorConfig, certificate: Path, authority: Path) -> str:

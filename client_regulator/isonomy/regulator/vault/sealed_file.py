@@ -66,6 +66,11 @@ def read_header(path: Path, what: str, schema: int) -> Header:
         return _read_header(path, file, what, schema)
 
 
+def check_secret(path: Path, what: str, schema: int, secret: Secret) -> None:
+    """Raise VaultLocked unless the secret opens the file. Nothing of its content is decrypted."""
+    _unwrap(path, read_header(path, what, schema), secret)
+
+
 def open_sealed(path: Path, what: str, schema: int, secret: Secret) -> tuple[Header, bytes]:
     """Decrypt a whole file. Returns its header and its content.
 
@@ -78,6 +83,7 @@ def open_sealed(path: Path, what: str, schema: int, secret: Secret) -> tuple[Hea
         bound, pieces, number = hash_bytes("isonomy/sealed/v1", header.line()), [], 0
         chunk = file.read(CHUNK_BYTES + TAG_BYTES)
         while True:
+            # One chunk ahead: whether a chunk claims to be the last must be known before it opens.
             following = file.read(CHUNK_BYTES + TAG_BYTES)
             try:
                 pieces.append(key.decrypt(_nonce(number, last=not following), chunk, bound))
@@ -97,6 +103,7 @@ def write_sealed(
 
     If a file is overwritten, its header is destroyed: it held the old key.
     """
+    # A new key with each write: a copy of an older file and this one share no key stream.
     dek, nonce = os.urandom(KEY_BYTES), os.urandom(NONCE_BYTES)
     kek = AESGCM(secret.key(header.derivation))
     wrapped = nonce + kek.encrypt(nonce, dek, _wrap_bound(header))

@@ -61,18 +61,45 @@ def read_rows(
     names = [id_column, *attributes]
     if len(set(names)) != len(names):
         raise ConfigError("the id column and the attributes are different columns, each named once")
+    if _is_parquet(path):
+        return _read_parquet(path, names, problems)
+    return _read_csv(path, names, problems, delimiter)
+
+
+def column_names(path: Path, delimiter: str = ",") -> list[str]:
+    """Return the names of a file's columns, CSV or Parquet."""
+    if _is_parquet(path):
+        return _parquet_columns(path)
+    with path.open("rb") as file:
+        return _header(path, csv.reader(_decoded(path, file), delimiter=delimiter, strict=True))
+
+
+def _is_parquet(path: Path) -> bool:
+    """Return whether a file is Parquet and not CSV; DataError for what is neither."""
     try:
         with path.open("rb") as file:
             start = file.read(4)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    if start.startswith(_PARQUET_MAGIC):
-        return _read_parquet(path, names, problems)
     if start in _WORKBOOKS:
         raise DataError(f"{path} is an Excel workbook; save it as CSV UTF-8 and enroll that file")
     if start[:2] in _BOMS:
         raise DataError(f"{path} is text in UTF-16; save it as UTF-8")
-    return _read_csv(path, names, problems, delimiter)
+    return start.startswith(_PARQUET_MAGIC)
+
+
+def count_rows(path: Path) -> int | None:
+    """Return about how many rows a file has, for a progress bar; None if it cannot be told."""
+    try:
+        with path.open("rb") as file:
+            if file.read(4) == _PARQUET_MAGIC:
+                import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+                return int(pq.ParquetFile(path).metadata.num_rows)
+            file.seek(0)
+            return sum(part.count(b"\n") for part in iter(lambda: file.read(1 << 20), b""))
+    except (OSError, ValueError):
+        return None  # whoever reads it says what is wrong
 
 
 # --- CSV -----------------------------------------------------------------------------------------
@@ -86,13 +113,7 @@ def _read_csv(
         raise ConfigError("--delimiter is one character, such as ';' (for a tab: $'\\t')")
     with path.open("rb") as file:
         reader = csv.reader(_decoded(path, file), delimiter=delimiter, strict=True)
-        try:
-            header = next(reader, None)
-        except csv.Error as error:
-            raise DataError(f"{path}, line 1: {error}") from None
-        if header is None:
-            raise DataError(f"{path} is empty")
-        columns = [name.strip() for name in header]
+        columns = _header(path, reader)
         hint = ""
         if len(columns) == 1 and delimiter == "," and ";" in columns[0]:
             hint = ". The columns seem to be separated by semicolons: add --delimiter ';'"
@@ -109,11 +130,21 @@ def _read_csv(
             if not cells:
                 continue  # an empty line, usually the last
             where = f"line {reader.line_num}"
-            if len(cells) != len(header):
-                problems.add(where, f"{len(cells)} cells where the header has {len(header)}")
+            if len(cells) != len(columns):
+                problems.add(where, f"{len(cells)} cells where the header has {len(columns)}")
                 continue
             person, *values = (cells[place] for place in places)
             yield Row(where, person, tuple(value.strip() or None for value in values))
+
+
+def _header(path: Path, reader: Iterator[list[str]]) -> list[str]:
+    try:
+        header = next(reader, None)
+    except csv.Error as error:
+        raise DataError(f"{path}, line 1: {error}") from None
+    if header is None:
+        raise DataError(f"{path} is empty")
+    return [name.strip() for name in header]
 
 
 def _decoded(path: Path, file: Any) -> Iterator[str]:
@@ -144,8 +175,8 @@ def _check_columns(path: Path, columns: list[str], names: Sequence[str], hint: s
 
 def _read_parquet(path: Path, names: Sequence[str], problems: Problems) -> Iterator[Row]:
     """Yield the rows of a Parquet file; a row without an id goes to `problems`."""
-    import pyarrow as pa  # type: ignore[import-untyped]
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
@@ -161,6 +192,16 @@ def _read_parquet(path: Path, names: Sequence[str], problems: Problems) -> Itera
                     texts = tuple(None if v is None else _text(v).strip() or None for v in values)
                     yield Row(f"row {number}", _text(person), texts)
     except (pa.ArrowException, OSError, UnicodeDecodeError):
+        raise DataError(f"{path} is not a Parquet file, or cannot be read to its end") from None
+
+
+def _parquet_columns(path: Path) -> list[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return list(pq.read_schema(path).names)
+    except (pa.ArrowException, OSError):
         raise DataError(f"{path} is not a Parquet file, or cannot be read to its end") from None
 
 

@@ -13,6 +13,7 @@ that it has (a typed passphrase may have 12 characters); `doctor` names a file t
 
 from __future__ import annotations
 
+import hmac
 import os
 import secrets
 import sys
@@ -91,6 +92,11 @@ class Secret:
         """The number of bytes of the secret."""
         return len(self._raw)
 
+    def check_typed(self, text: str) -> None:
+        """Raise VaultLocked unless somebody typed this very secret."""
+        if not hmac.compare_digest(text.strip().encode(), self._raw):
+            raise VaultLocked("this is not the content of the unlock file; nothing was changed")
+
     def key(self, derivation: Derivation) -> bytes:
         """The key-encryption key for this salt and cost."""
         if derivation not in self._keys:
@@ -152,6 +158,7 @@ def secret_from_file(path: Path) -> Secret:
     if mode & 0o077:
         raise ConfigError(f"{path} is readable by others; run: chmod 600 {path}")
     raw = raw.rstrip(b"\r\n")
+    # 256 random bits cannot be guessed, so they need no slow derivation; a passphrase does.
     is_key_file = len(raw) == 2 * KEY_BYTES and not set(raw) - set(b"0123456789abcdef")
     return Secret(raw, strong=is_key_file)
 

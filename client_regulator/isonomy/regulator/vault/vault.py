@@ -31,7 +31,13 @@ from isonomy.common.base.errors import ConfigError, ProtocolError
 from isonomy.common.base.private_files import open_file
 from isonomy.common.people.cohort import NOT_STATED, id_key, written_as
 from isonomy.regulator.config.faults import VaultTampered
-from isonomy.regulator.vault.sealed_file import Header, open_sealed, read_header, write_sealed
+from isonomy.regulator.vault.sealed_file import (
+    Header,
+    check_secret,
+    open_sealed,
+    read_header,
+    write_sealed,
+)
 from isonomy.regulator.vault.unlock import Derivation, Secret
 
 WHAT = "vault"
@@ -150,6 +156,10 @@ class Vault:
     def header(path: Path) -> Header:
         """Return what is known of a vault without its secret."""
         return read_header(path, WHAT, SCHEMA)
+
+    def check(self) -> None:
+        """Raise VaultLocked unless the secret is the right one; the people stay encrypted."""
+        check_secret(self._path, WHAT, SCHEMA, self._secret)
 
     def read(self) -> VaultTable:
         """Decrypt the whole vault."""

@@ -180,10 +180,10 @@ def check_promises(plan: Plan) -> None:
             "itself inspects every query (auditor = the regulator, rate 1). Make a plan like that, "
             "or without the filter"
         )
-    if plan.inspection_millionths and len(plan.companies) > 1:
+    if plan.individual_filter and len(plan.companies) > 1:
         raise ConfigError(
-            "the plan inspects queries of several companies together, which this version does not "
-            "do while it runs; make a plan with rate 0, or one plan per company"
+            "the plan has an individual filter and several companies, whose losses nobody adds up; "
+            "make a plan without the filter, or one plan per company"
         )
 
 

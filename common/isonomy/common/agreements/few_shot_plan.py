@@ -14,12 +14,16 @@ from pydantic import Field, model_validator
 
 from isonomy.common.agreements.agreement import MAX_ROUND_PARTS, Agreement
 from isonomy.common.agreements.few_shot_settings import MILLION, FewShotSettings
+from isonomy.common.base.canonical import MAX_INTEGER
 from isonomy.common.base.errors import ModelsDiffer
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.keys.party import Hex32
-from isonomy.common.privacy.accounting import epsilon_of, gaussian_units, units_for
+from isonomy.common.privacy.accounting import epsilon_of, gaussian_units, sigma_for, units_for
+from isonomy.common.privacy.noise import MAX_SIGMA, MIN_SIGMA
+from isonomy.common.privacy.task_counts import SCALE, TaskCounts
 
 REPLACED = 4  # μ² of a sample that is exchanged, at most, over that of one that is left out
+MEASURE = "few_shot_measure"  # the kind of a measurement's record in the ledger
 KIND: Literal["few-shot"] = "few-shot"
 PoolName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 
@@ -50,7 +54,24 @@ class FewShotPlan(Agreement):
         if self.round_parts > MAX_ROUND_PARTS:
             most = MAX_ROUND_PARTS * parameter_set(self.parameters).poly_degree
             raise ValueError(f"the model has {self.size:,} parameters; at most {most:,} travel")
+        self._check_measuring()
         return self
+
+    def _check_measuring(self) -> None:
+        tasks, held_out = self.settings.measured_tasks, self.measured_samples
+        if not tasks:
+            return
+        if held_out >= self.samples:
+            raise ValueError(
+                f"{tasks} measured tasks take {held_out:,} of {self.samples:,} samples and leave "
+                "none to the rounds; lower measured_tasks"
+            )
+        most = self.counts.most(tasks) * SCALE + 12 * self.measure_noise
+        if not MIN_SIGMA <= self.measure_noise <= MAX_SIGMA or most > MAX_INTEGER:
+            raise ValueError(
+                f"the counts of {tasks} measured tasks, or their noise, do not fit into a record; "
+                "take fewer tasks or queries, or another epsilon"
+            )
 
     @property
     def round_parts(self) -> int:
@@ -83,6 +104,30 @@ class FewShotPlan(Agreement):
         support = run.inner_steps * _units(run.inner_noise)
         query = _units(run.query_noise) + (_units(run.dual_noise) if run.fair else 0)
         return max(support, query) + (_units(run.share_noise) if run.fair else 0)
+
+    @property
+    def counts(self) -> TaskCounts:
+        """What is counted of a measured task."""
+        return TaskCounts(self.settings.ways, self.settings.queries)
+
+    @property
+    def measured_samples(self) -> int:
+        """How many samples no round uses, because the model is measured on them."""
+        run = self.settings
+        return run.measured_tasks * run.ways * (run.shots + run.queries)
+
+    @cached_property
+    def measure_noise(self) -> int:
+        """The noise's deviation in each number of the measurement, 1/SCALE of a count.
+
+        A measured sample is in one task and in no round, so the whole cap is there to pay for it.
+        """
+        return sigma_for(self.cap_units, self.counts.sensitivity_squared * SCALE**2)
+
+    @property
+    def measure_units(self) -> int:
+        """What measuring costs a measured sample, left out and exchanged alike."""
+        return gaussian_units(self.counts.sensitivity_squared * SCALE**2, self.measure_noise)
 
     def check_model(self, fingerprint: bytes, size: int) -> None:
         """Raise ModelsDiffer unless this is the model that the plan binds."""
@@ -130,6 +175,7 @@ class FewShotPlan(Agreement):
                 "  that is promised about a sample's being there at all. That it has one attribute "
                 f"and not another costs at most ε = {self._exchanged:.3g}, which is what counts "
                 f"against {regulator}'s total;",
+                self._measuring(),
                 f"  {company} receives the sum of both sides' steps and can subtract its own: what "
                 f"protects {regulator}'s samples from it is the noise, not the encryption;",
                 f"  {regulator} receives the model in every round, and so learns how it moves;",
@@ -141,10 +187,21 @@ class FewShotPlan(Agreement):
             ]
         )
 
+    def _measuring(self) -> str:
+        """What the owners agree to about measuring the result."""
+        tasks = self.settings.measured_tasks
+        if not tasks:
+            return "  does not measure how accurate and how fair the model is (measured_tasks = 0);"
+        return (
+            f"  measures once, after the last round, how accurate and how fair the model is by "
+            f"group: on {tasks:,} tasks of {self.measured_samples:,} samples that no round uses, "
+            "with noise. Each of these loses as much as is promised to the others, at most;"
+        )
+
 
 def _units(noise: int) -> int:
     """Of one noised sum: 1/z² of μ², rounded up; 0 where there is none."""
     return gaussian_units(MILLION**2, noise) if noise else 0
 
 
-__all__ = ["MILLION", "REPLACED", "FewShotPlan"]
+__all__ = ["MEASURE", "MILLION", "REPLACED", "FewShotPlan"]

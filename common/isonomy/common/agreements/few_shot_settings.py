@@ -46,6 +46,7 @@ class FewShotSettings(BaseModel):
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 200
     company_tasks: Small = 4  # per round
     regulator_tasks: Small = 4
+    measured_tasks: Annotated[int, Field(ge=0, le=10_000)] = 0  # the regulator's, in no round
     inner_part: Literal["all", "head"] = "head"
     inner_steps: Small = 3
     inner_rate: Millionths = 400_000
@@ -116,6 +117,3 @@ class FewShotSettings(BaseModel):
     def real(self, name: str) -> float:
         """A field in millionths as a number."""
         return int(getattr(self, name)) / MILLION
-
-
-__all__ = ["MILLION", "FewShotSettings"]

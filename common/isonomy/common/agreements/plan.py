@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from isonomy.common.agreements.agreement import Agreement, Word
+from isonomy.common.agreements.feature_map import PublicFeatures
 from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS
 from isonomy.common.base.canonical import MAX_INTEGER
 from isonomy.common.crypto.params import parameter_set
@@ -60,7 +61,11 @@ class Share(BaseModel):
 class Plan(Agreement):
     """Who asks what about whom, and what it may cost. Immutable; equal plans have equal hashes."""
 
-    silent: ClassVar[Mapping[str, object]] = {"about": None, "carrier": "homomorphic"}
+    silent: ClassVar[Mapping[str, object]] = {
+        "about": None,
+        "carrier": "homomorphic",
+        "feature_map": None,
+    }
 
     schema_version: Literal[1] = SCHEMA
     cohort_root: Hex32
@@ -80,6 +85,7 @@ class Plan(Agreement):
     individual_filter: bool = False
     record_privacy: bool = False
     carrier: Literal["homomorphic", "pads"] = "homomorphic"
+    feature_map: PublicFeatures | None = None  # of several companies that learn together
 
     @field_validator("notion")
     @classmethod
@@ -127,6 +133,12 @@ class Plan(Agreement):
         return self
 
     @model_validator(mode="after")
+    def _feature_map_fits(self) -> Plan:
+        if self.feature_map is not None and len(self.companies) == 1:
+            raise ValueError("a feature map is for several companies; one company fits its own")
+        return self
+
+    @model_validator(mode="after")
     def _carrier_fits(self) -> Plan:
         if self.carrier == "homomorphic":
             return self
@@ -135,10 +147,10 @@ class Plan(Agreement):
                 "pads carry the rows of one company: the server cannot add several companies' pads "
                 "up; take carrier homomorphic"
             )
-        if self.auditor:
+        if self.individual_filter:
             raise ValueError(
-                "a query by pads cannot be opened to an auditor yet; take carrier homomorphic, or "
-                "no auditor"
+                "an individual filter rests on inspecting every row beyond doubt, and by pads a "
+                "lie about a pad can pass; take carrier homomorphic"
             )
         return self
 
@@ -204,6 +216,7 @@ class Plan(Agreement):
             + " (promised about their attributes being these and not others);",
             f"  {self._describe_inspection()};",
             f"  {_CARRIERS[self.carrier]};",
+            *([f"  {self.feature_map.describe()};"] if self.feature_map else []),
             f"  the people's records are {'also' if self.record_privacy else 'not'} protected by "
             "differential privacy, their attributes are.",
             *self.describe_words(),
@@ -227,9 +240,20 @@ class Plan(Agreement):
                 f" to {who}"
             )
         waits = self.regulator_audits or self.inspection_waits
+        share, when = self.inspection_millionths / 10_000, "before"
+        if not waits:
+            when = "and checked after"
+        end = (
+            f"later openings until {self.inspection_deadline}, and what was demanded and not "
+            "opened by then failed"
+        )
+        if self.carrier == "pads":
+            return (
+                f"inspects every query, at least {share:g} % of its people, drawn one by one after "
+                "it was sent: their rows, each with the person's number in the list, are opened to "
+                f"{who}, {when} it is answered; {end}"
+            )
         return (
-            f"inspects at least {self.inspection_millionths / 10_000:g} % of the queries, drawn "
-            f"after they were sent: their rows are opened to {who}, "
-            f"{'before' if waits else 'and checked after'} they are answered; later openings "
-            f"until {self.inspection_deadline}, and what was demanded and not opened by then failed"
+            f"inspects at least {share:g} % of the queries, drawn after they were sent: their rows "
+            f"are opened to {who}, {when} they are answered; {end}"
         )

@@ -1,19 +1,19 @@
 """Command lines of all roles: a typed error becomes one line on stderr and its own exit code.
 
-With `--json` a command prints one object on stdout, and so does its failure:
+With `--json` a command prints one object on stdout (output.py), and so does its failure:
 
     {"schema": "isonomy/error/v1", "error": {"code": 12, "kind": "DataError", "text": …, "help": …}}
 
-Every command takes `-v`, which logs each step of the protocol to stderr (logs.py).
+Every command takes `-v`, which logs each step of the protocol to stderr (logs.py), and every one
+that ends by itself takes `--json`.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import typer
@@ -21,11 +21,18 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperOption
 
 from isonomy.common.base.errors import IsonomyError
-from isonomy.common.base.exit_codes import code_of, help_for
+from isonomy.common.base.exit_codes import code_of, help_for, page_for
 from isonomy.common.base.logs import be_verbose
+from isonomy.common.base.output import emit_error, want_json
 
-ERROR_SCHEMA = "isonomy/error/v1"
-JSON_OPTION = "--json"
+MetricsPort = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=65_535,
+        help="Metrics, health and readiness on this port of 127.0.0.1; 0: none.",
+    ),
+]
 
 
 class Declined(IsonomyError):  # noqa: N818  (they read as the events they are)
@@ -36,18 +43,30 @@ class Interrupted(IsonomyError):  # noqa: N818
     """A question was left by Ctrl-C, or nobody was there to answer it. Nothing was changed."""
 
 
-class Command(TyperCommand):
-    """A command that also takes `-v`."""
+class Service(TyperCommand):
+    """A command that also takes `-v`. It runs until it is stopped, so it has no result."""
 
     def __init__(self, *arguments: Any, params: list[click.Parameter], **settings: Any) -> None:
-        verbose = TyperOption(
-            param_decls=["--verbose", "-v"],
-            is_flag=True,
-            expose_value=False,
-            callback=_on_verbose,
-            help="Log every step to stderr.",
-        )
+        verbose = _flag("--verbose", "-v", _on_verbose, "Log every step to stderr.")
         super().__init__(*arguments, params=[*params, verbose], **settings)
+
+
+class Command(Service):
+    """A command that ends by itself. It also takes `--json`, and then prints one object."""
+
+    def __init__(self, *arguments: Any, params: list[click.Parameter], **settings: Any) -> None:
+        as_json = _flag("--json", None, _on_json, "One JSON object on stdout.")
+        super().__init__(*arguments, params=[*params, as_json], **settings)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it; a failure is printed as an object too, if that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except IsonomyError as error:
+            code = code_of(error)
+            kind = type(error).__name__
+            emit_error({"code": code, "kind": kind, "text": str(error), "help": help_for(code)})
+            raise
 
 
 class CommandLine(typer.Typer):
@@ -55,14 +74,15 @@ class CommandLine(typer.Typer):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(
-            no_args_is_help=True,
+            **{"no_args_is_help": True, **settings},
             pretty_exceptions_show_locals=False,  # locals may hold secrets
-            **settings,
         )
 
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
-        """Register a function as a command."""
-        return super().command(name, cls=Command, **settings)
+    def command(
+        self, name: str | None = None, *, service: bool = False, **settings: Any
+    ) -> Callable[[Any], Any]:
+        """Register a function as a command; a service runs until it is stopped."""
+        return super().command(name, cls=Service if service else Command, **settings)
 
     def __call__(self, *arguments: Any, **settings: Any) -> Any:
         try:
@@ -72,8 +92,8 @@ class CommandLine(typer.Typer):
             console = Console(stderr=True, soft_wrap=True)
             console.print(f"[bold red]Error {code}[/] ({type(error).__name__}):", end=" ")
             console.print(str(error), markup=False, highlight=False)
-            if JSON_OPTION in (arguments[0] if arguments else sys.argv):
-                sys.stdout.write(json.dumps(_as_object(error, code), ensure_ascii=False) + "\n")
+            if page := page_for(code):
+                console.print(f"Read on: {page}", style="dim", highlight=False)
             sys.exit(code)
 
 
@@ -102,12 +122,22 @@ def _answers() -> Iterator[None]:
         raise Interrupted("stopped at the question; nothing was changed") from None
 
 
+def _flag(name: str, short: str | None, callback: Any, text: str) -> TyperOption:
+    return TyperOption(
+        param_decls=[name, *([short] if short else [])],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,  # so that it also holds for what goes wrong with the others
+        callback=callback,
+        help=text,
+    )
+
+
 def _on_verbose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
         be_verbose()
 
 
-def _as_object(error: IsonomyError, code: int) -> dict[str, object]:
-    kind = type(error).__name__
-    facts = {"code": code, "kind": kind, "text": str(error), "help": help_for(code)}
-    return {"schema": ERROR_SCHEMA, "error": facts}
+def _on_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        want_json(ctx)

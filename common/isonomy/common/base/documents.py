@@ -30,6 +30,7 @@ _WORDS = (
     ("alignment", {"kind", "regulator_people", "relay_name"}),
     ("public part of a plan", {"hash", "relay_name"}),
     ("party's card", {"ed25519", "role"}),
+    ("feature map", {"columns", "seed"}),
     ("record of a rotation", {"signature_old"}),
     ("record that the regulator signed", {"signer", "signature"}),
 )

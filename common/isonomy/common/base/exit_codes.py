@@ -75,6 +75,23 @@ _TABLE: dict[str, tuple[int, str]] = {
     "Interrupted": (INTERRUPTED, "stopped at a question; nothing was changed"),
 }
 
+# The page that helps, where there is one. Other errors say in their text all that there is to do.
+_PAGES = {
+    "alignment": (18, 72),
+    "deploy": (13, 14, 16, 22, 60, 61, 62, 63, 65, 66, 67),
+    "kits": (17, 24, 25, 26, 32),
+    "inspection": (33, 42),
+    "design": (11, 50),
+    "reports": (40, 46),
+    "regulator-guide": (15, 27, 41, 43, 44, 51, 70, 71, 73),
+    "quickstart": (80,),
+}
+
+
+def page_for(code: int) -> str:
+    """Return the page of the documentation that helps with a number, or "" if none does."""
+    return next((f"docs/{name}.md" for name, codes in _PAGES.items() if code in codes), "")
+
 
 def code_of(error: BaseException) -> int:
     """Return the number of an error's class, or of its nearest ancestor that has one."""

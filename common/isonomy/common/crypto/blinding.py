@@ -44,6 +44,7 @@ class Seeds:
     def derive(cls, attempt: bytes) -> Seeds:
         """Both seeds from the one 32-byte seed of the attempt."""
         return cls(
+            # Two domains: companies of one plan share masks, and must not learn floods from them.
             hashlib.sha256(b"isonomy/flood/v1" + attempt).digest(),
             hashlib.sha256(b"isonomy/mask/v1" + attempt).digest(),
         )
@@ -73,35 +74,31 @@ def fresh_encryption(params: ParameterSet) -> tuple[NDArray[np.uint64], NDArray[
     """
     n = params.poly_degree
     words = np.frombuffer(os.urandom(3 * n * 8), "<u8").reshape(3, n)
-    errors = np.empty((2, len(params.primes), n), dtype=np.uint64)
-    for which in (0, 1):
-        error = _binomial(words[1 + which])
-        for row, prime in enumerate(params.primes):
-            errors[which, row] = np.where(error < 0, error + prime, error).astype(np.uint64)
-    t_mask = np.int64(params.plain_modulus - 1)
-    return (_ternary(words[0]) & t_mask).view(np.uint64), errors
+    u, e = _rlwe_sample(params, words)
+    primes = np.array(params.primes)[:, None]
+    return u, np.where(e[:, None] < 0, e[:, None] + primes, e[:, None]).astype(np.uint64)
 
 
 def expand(params: ParameterSet, seeds: Seeds, index: int) -> Blinding:
     """All randomness of answer ciphertext number `index`."""
     n = params.poly_degree
     words = _words(seeds.flood, index, 6 * n).reshape(6, n)
-    u = _ternary(words[0])
-    e0, e1 = _binomial(words[1]), _binomial(words[2])
+    u, (e0, e1) = _rlwe_sample(params, words[:3])
     high, low = words[3], words[4]
     c0 = np.empty((len(params.primes), n), dtype=np.uint64)
     c1 = np.empty_like(c0)
     for row, prime in enumerate(params.primes):
         q = np.uint64(prime)
+        # e0 may be negative, and unsigned words cannot: a prime more makes it positive and changes
+        # nothing modulo that prime.
         c0[row] = (_wide_residue(high, low, prime) + (e0 + prime).astype(np.uint64)) % q
         c1[row] = (e1 + prime).astype(np.uint64) % q
-    t_mask = np.int64(params.plain_modulus - 1)
     return Blinding(
         mask=expand_mask(params, seeds.mask, index),
         # Nobody ever removes this one, so it comes from the seed that is never shared: companies
         # in one plan know each other's mask seeds, and garbage coefficients hold single rows.
         garbage=words[5] & np.uint64(params.plain_modulus - 1),
-        u=(u & t_mask).view(np.uint64),
+        u=u,
         c0=c0,
         c1=c1,
     )
@@ -111,22 +108,23 @@ def _words(seed: bytes, index: int, count: int) -> NDArray[np.uint64]:
     """`count` 64-bit words of the stream that belongs to (seed, index)."""
     # The index fills the upper half of the counter block: streams of 2^64 blocks never overlap.
     counter = index.to_bytes(8, "big") + bytes(8)
+    # AES-CTR and not numpy's generator: masks must look uniform to whoever does not know the seed.
     stream = Cipher(algorithms.AES256(seed), modes.CTR(counter)).encryptor()
     return np.frombuffer(stream.update(bytes(8 * count)), dtype="<u8")
 
 
-def _ternary(words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """−1, 0 or 1 from each word."""
+def _rlwe_sample(
+    params: ParameterSet, words: NDArray[np.uint64]
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """u (N,) uniform ternary, as residues modulo t, and (e0, e1) (2, N), from (3, N) words.
+
+    The errors are centred binomial with η = 21: the difference of two popcounts of 21 bits.
+    """
     # 2^64 = 1 modulo 3, so the three values differ in probability by 2^-64: uniform for our needs.
-    return (words % np.uint64(3)).astype(np.int64) - 1
-
-
-def _binomial(words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Centred binomial with η = 21: the difference of two popcounts of 21 bits."""
-    ups = np.bitwise_count(words & _LOW21).astype(np.int64)
-    downs = np.bitwise_count((words >> np.uint64(ERROR_BOUND)) & _LOW21).astype(np.int64)
-    difference: NDArray[np.int64] = ups - downs
-    return difference
+    ternary = (words[0] % np.uint64(3)).astype(np.int64) - 1
+    ups = np.bitwise_count(words[1:] & _LOW21).astype(np.int64)
+    downs = np.bitwise_count((words[1:] >> np.uint64(ERROR_BOUND)) & _LOW21).astype(np.int64)
+    return (ternary & np.int64(params.plain_modulus - 1)).view(np.uint64), ups - downs
 
 
 def _wide_residue(

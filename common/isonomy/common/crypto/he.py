@@ -119,6 +119,8 @@ class Scheme:
         """SEAL's own serialised form of an object, decompressed."""
         scratch = self._scratch()
         os.ftruncate(scratch, 0)
+        # TenSEAL writes to a path only. Through /proc the path is our memory, so that what was
+        # decrypted touches no disk, and no name that others could open.
         obj.save(f"/proc/self/fd/{scratch}")
         raw = os.pread(scratch, os.fstat(scratch).st_size, 0)
         os.ftruncate(scratch, 0)  # what was decrypted does not stay behind in the scratch file
@@ -172,6 +174,7 @@ class Scheme:
     def _scratch(self) -> int:
         """An anonymous in-memory file, one per thread and process: never on a disk."""
         memory = self._memory
+        # A forked child shares the descriptor: two processes would write into each other's objects.
         if getattr(memory, "pid", None) != os.getpid():
             memory.scratch, memory.pid = os.memfd_create("isonomy", os.MFD_CLOEXEC), os.getpid()
         scratch: int = memory.scratch
@@ -225,6 +228,7 @@ class QueryKey:
         """
         params = self._scheme.params
         check_answer(params, part)
+        # From the operating system: whoever could predict r could learn m from the time SEAL takes.
         secret = np.frombuffer(os.urandom(params.poly_degree * WORD), "<u8")
         secret = secret & np.uint64(params.plain_modulus - 1)  # t is a power of two: uniform
         # c0 + round(q0·r/t) modulo q0. Not SEAL's add_plain, which refuses ciphertexts with c1 = 0:
@@ -267,6 +271,7 @@ class SumBuilder:
         m) rows of a weighted sum: each indicator column has its own, and there is one total.
         """
         people, weighted = self.layout.block_slice(index), rows.ndim == 3
+        # Packed once for all indicator columns: the rows are the same under each.
         shared = None if weighted else self._pack(rows[people])
         expected = len(rows) if weighted else self._sums
         for number, column in zip(range(expected), columns, strict=True):

@@ -53,6 +53,7 @@ class VectorEncryptor:
         if values.dtype != np.int64 or values.ndim != 1 or len(values) > params.poly_degree:
             raise CapacityError(f"one ciphertext carries {params.poly_degree} 64-bit integers")
         half = params.plain_modulus // 2
+        # Refused and not wrapped: θ would jump by t, and the other party could not see why.
         if values.size and not -half <= int(values.min()) <= int(values.max()) < half:
             raise CapacityError(f"a number is outside ±2^{params.plain_bits - 1}")
         padded = np.zeros(params.poly_degree, dtype=np.int64)

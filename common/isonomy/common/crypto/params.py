@@ -22,6 +22,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,8 @@ WORD = 8  # bytes of one coefficient on the wire
 SEED_BYTES = 64  # of SEAL's Blake2xb generator
 DIGEST_BYTES = 32  # envelopes.payload_digest
 MIN_BLOCK = 16
+
+Numbers = TypeVar("Numbers", float, NDArray[Any])  # of one layout, or of several at once
 
 # Milliseconds on the reference machine, both parties and the wire together: what one block of one
 # column costs, one multiplication, one answer ciphertext. Only their ratios matter.
@@ -105,6 +108,8 @@ class ParameterSet:
                 f"{columns} columns in one query; {self.name} carries 1 to {self.max_columns}. "
                 "Send fewer columns, or project the rows first."
             )
+        # Strictly below t/2 for the worst rows, not for likely ones: one sum that wraps would be an
+        # answer that is off by t, and nobody could tell.
         if people * self.row_bound + noise_bound >= self.plain_modulus // 2:
             raise CapacityError(
                 f"{people} people with this much noise may leave the exact range of {self.name} "
@@ -215,14 +220,15 @@ def choose_layout(
     want small ones (fewer answers need flooding).
     """
     sizes = MIN_BLOCK << np.arange((params.poly_degree // MIN_BLOCK).bit_length())
-    layouts = [Layout(params, people, columns, block) for block in sizes.tolist()]
-    return min(layouts, key=lambda layout: exchange_ms(layout, indicators, answers))
+    blocks, parts = -(-people // sizes), -(-columns // (params.poly_degree // sizes))
+    cheapest = np.argmin(exchange_ms(blocks, parts, indicators, answers))
+    return Layout(params, people, columns, int(sizes[cheapest]))
 
 
-def exchange_ms(layout: Layout, indicators: int, answers: int) -> float:
+def exchange_ms(blocks: Numbers, parts: Numbers, indicators: int, answers: int) -> Numbers:
     """Milliseconds that an exchange takes both parties, on the reference machine."""
-    columns_ms = layout.blocks * indicators * (_COLUMN_MS + layout.parts * _MULTIPLY_MS)
-    return columns_ms + layout.parts * answers * _ANSWER_MS
+    columns_ms = blocks * indicators * (_COLUMN_MS + parts * _MULTIPLY_MS)
+    return columns_ms + parts * answers * _ANSWER_MS
 
 
 # --- Ciphertexts as bytes: fixed sizes, checked residues, addition -------------------------------
@@ -243,6 +249,7 @@ def check_seeded(params: ParameterSet, column: Seeded) -> None:
             f"an encrypted column has {params.column_bytes} + {SEED_BYTES} bytes in {params.name}; "
             f"got {len(column.body)} + {len(column.seed)}"
         )
+    # Here, and not left to SEAL, so that the error is ours and every version refuses alike.
     residues = np.frombuffer(column.body, dtype="<u8").reshape(len(params.primes), -1)
     if (residues >= np.array(params.primes, dtype=np.uint64)[:, None]).any():
         raise ProtocolError("an encrypted column holds a value that is not below its prime")
@@ -255,6 +262,7 @@ def check_answer(params: ParameterSet, part: bytes | memoryview) -> None:
             f"an answer ciphertext has {params.answer_bytes} bytes in {params.name}; "
             f"got {len(part)}"
         )
+    # One encoding for each residue, so that a hash of the bytes binds the value.
     if (np.frombuffer(part, dtype="<u8") >= np.uint64(params.primes[0])).any():
         raise ProtocolError("an answer ciphertext holds a value that is not below q0")
 
@@ -281,5 +289,6 @@ def add_answers(params: ParameterSet, parts: Sequence[bytes]) -> bytes:
     total = np.zeros(params.answer_bytes // WORD, dtype=np.uint64)
     for part in parts:
         check_answer(params, part)
+        # Both summands are below q0 < 2^60: the sum cannot overflow 64 bits before it is reduced.
         total = (total + np.frombuffer(part, dtype="<u8")) % np.uint64(params.primes[0])
     return total.tobytes()

@@ -1,7 +1,8 @@
 """The regulator's inspections of one plan: the coin, the demand, the verdict (docs/adr/0006).
 
     (1) a complete request is here, its commitment and ciphertexts bound by hash
-    (2) the coin is tossed: "demanded" is in the ledger before the company hears of it
+    (2) the coin is tossed: "demanded" is in the ledger before the company hears of it. By pads
+        people are drawn instead, in every request: the demand names them, and is on disk too
     (3) the opening comes, sealed to the plan's auditor
     (4) the auditor is the regulator: all checks at once, "passed" or "failed" in the ledger
         another auditor: filed, "opened" in the ledger; its signed verdict follows
@@ -15,8 +16,8 @@ Rules, each of which closes a way around an inspection:
     * A demand that was not answered by the plan's deadline is "overdue", which counts as failed.
     * One failure ends the plan. Its stored answers can still be fetched; there are no new ones.
 
-The coin is the operating system's randomness and nothing else, so that who is inspected, and how
-often, says nothing about anybody's attributes.
+Coin and draw are the operating system's randomness and nothing else, so that who is inspected, and
+how often, says nothing about anybody's attributes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -39,10 +41,13 @@ from isonomy.common.base.logs import logger
 from isonomy.common.inspection._filter import PeopleAccounts
 from isonomy.common.inspection.audit import audit
 from isonomy.common.inspection.verdict import InspectionFolder, Verdict
-from isonomy.common.keys.party import PartyKeys
+from isonomy.common.keys.party import Card, PartyKeys
 from isonomy.common.ledger.records import Inspection
+from isonomy.common.pads.draw import RowDraw
 from isonomy.common.privacy.queries import Query, Shapes
+from isonomy.common.sums.joint_opening import JointOpening
 from isonomy.common.sums.noise_and_budget import Custodian
+from isonomy.common.sums.regulator_half import RowsRead
 from isonomy.common.sums.sealed_opening import (
     DEMAND_DOMAIN,
     SealedOpening,
@@ -67,11 +72,13 @@ class InspectionDesk:
         keys: PartyKeys,
         folder: Path,
         *,
+        company: Card | None = None,
         policy_millionths: int = 0,
         log: Any = None,
     ) -> None:
-        if not plan.auditor or len(plan.companies) != 1:
-            raise ConfigError("inspections need one company and an auditor in the plan")
+        if not plan.auditor:
+            raise ConfigError("inspections need an auditor in the plan")
+        self._company = company or plan.companies[0]  # whose openings come here
         self._plan, self._custodian, self._keys = plan, custodian, keys
         self._folder = InspectionFolder(folder, plan)
         filtered = plan.individual_filter
@@ -80,6 +87,7 @@ class InspectionDesk:
         # company opens nothing on demand, and a demand would only block the plan.
         agreed = plan.inspection_millionths
         self._rate = max(agreed, policy_millionths) if agreed else 0
+        self._by_rows = plan.carrier == "pads"
         self._waits = plan.regulator_audits or plan.inspection_waits
         log = log or logger("regulator", least="warning")
         self._log = log.bind(plan=plan.hash.hex()[:16])
@@ -100,7 +108,7 @@ class InspectionDesk:
             )
         if self._accounts is not None and query.mechanism != "gaussian":
             raise ProtocolError("a plan with an individual filter takes Gaussian noise only")
-        check_opening_size(query, shapes)
+        check_opening_size(query, shapes, by_rows=self._by_rows)
 
     def check_request(self, query_id: str, request_hash: bytes) -> OpeningDemand | None:
         """Return the demand for this request, if there is one; raise if another is in its way."""
@@ -111,15 +119,46 @@ class InspectionDesk:
         is_this = (standing.query_id, standing.request_hash) == (query_id, request_hash)
         if not is_this or standing.step == "opened":
             raise _pending(standing)
-        return self._demand(query_id, request_hash)
+        return self._standing_demand(query_id, request_hash)
 
-    def draw(self, query_id: str, request_hash: bytes) -> OpeningDemand | None:
-        """Toss the coin for a complete request; the ledger knows the demand before it leaves."""
-        before = any(each.query_id == query_id for each in self._custodian.inspections())
-        if not before and secrets.randbelow(MILLION) >= self._rate:
+    def sample(self, query_id: str, people: int) -> RowDraw:
+        """Draw the rows to open of a request by pads; told to nobody before all of it is here."""
+        draw = RowDraw(secrets.token_bytes(32), self._rate)
+        # Once demanded, always inspected: of a later attempt at the same query somebody is drawn.
+        again = self._rate > 0 and self._was_demanded(query_id)
+        while again and not len(draw.people(people)):
+            draw = replace(draw, millionths=min(2 * draw.millionths, MILLION))
+        return draw
+
+    def draw(
+        self, query_id: str, request_hash: bytes, rows: RowsRead | None
+    ) -> OpeningDemand | None:
+        """Toss the coin for a complete request; the ledger knows the demand before it leaves.
+
+        By pads the draw is made (`rows`); nothing is demanded if nobody was drawn. InspectionFailed
+        if the company committed to other pads than the regulator has of somebody, drawn or not.
+        """
+        if self._steps().get((query_id, request_hash)) in ("passed", "opened"):
+            return None  # by pads it can be read again after a restart: it went through already
+        if rows is not None and not rows.pads_hold:
+            self._note(query_id, request_hash, "demanded")
+            self._note(query_id, request_hash, "failed")
+            # Not whose: that would tell which side of that person the regulator has.
+            raise InspectionFailed(
+                f"query {query_id!r} failed its inspection and gets no answer: its pads are not "
+                "those of the keys that were transferred"
+            )
+        drawn = self._coin(query_id) if rows is None else rows.drawn > 0
+        if not drawn:
             return None
+        demand = self._demand(query_id, request_hash, rows)
+        if rows is not None:
+            self._folder.keep_demand(demand)
         self._note(query_id, request_hash, "demanded")
-        return self._demand(query_id, request_hash)
+        return demand
+
+    def _coin(self, query_id: str) -> bool:
+        return self._was_demanded(query_id) or secrets.randbelow(MILLION) < self._rate
 
     # --- With the opening ------------------------------------------------------------------------
 
@@ -134,29 +173,40 @@ class InspectionDesk:
             if (header.query_id, header.request_hash) not in self._steps():
                 raise ProtocolError("no opening of this request was demanded")
             return  # the answer got lost on the way: there is nothing to check again
+        self.decide(self.collect(demand, header, frames, max_bytes), demand)
+
+    def collect(
+        self, demand: OpeningDemand, header: OpeningHeader, frames: Iterator[bytes], max_bytes: int
+    ) -> SealedOpening:
+        """Read the box that the company sealed for a demand, or raise."""
         # What is too large, cut off or not the company's proves nothing: the demand stays.
-        check_header_signature(header, self._plan.companies[0].signing_key)
+        demand_frame = encode(demand)
+        check_header_signature(header, self._company.signing_key, demand_frame)
         if header.size > max_bytes:
             raise ProtocolError(
                 f"an opening of this query has at most {max_bytes} bytes, not {header.size}"
             )
-        sealed = collect_opening(self._plan.hash, encode(demand), header, frames)
+        return collect_opening(self._plan.hash, demand_frame, header, frames)
+
+    def decide(self, sealed: SealedOpening | JointOpening, demand: OpeningDemand) -> None:
+        """Check or file an opening; raise unless its request may now be answered."""
         if self._plan.regulator_audits:
             self._audit(sealed)
-            return
-        self._folder.file(sealed)
-        self._note(header.query_id, header.request_hash, "opened")
+        else:
+            self._folder.file(sealed)
+            self._note(sealed.query_id, sealed.request_hash, "opened")
+        self._folder.drop_demand(demand)
         if self._waits:
             self._await_verdict()
 
-    def _audit(self, sealed: SealedOpening) -> None:
+    def _audit(self, sealed: SealedOpening | JointOpening) -> None:
         """All checks at once: the regulator is the auditor."""
         accounts, also = self._accounts, None
         if accounts is not None:
             accounts.catch_up()  # before the audit: what is missing here is not the company's fault
             also = accounts.check
         verdict = audit(self._plan, sealed, self._keys, also=also)
-        if accounts is not None and verdict.passed:
+        if accounts is not None and verdict.passed and isinstance(sealed, SealedOpening):
             accounts.keep(sealed.query_id, sealed.open(self._keys.sealing))
         self._note(verdict.query_id, verdict.request_hash, verdict.step)
         if not verdict.passed:
@@ -220,11 +270,23 @@ class InspectionDesk:
         steps = ("demanded", "opened") if self._waits else ("demanded",)
         return next((each for each in self._custodian.inspections() if each.step in steps), None)
 
-    def _demand(self, query_id: str, request_hash: bytes) -> OpeningDemand:
+    def _was_demanded(self, query_id: str) -> bool:
+        return any(each.query_id == query_id for each in self._custodian.inspections())
+
+    def _standing_demand(self, query_id: str, request_hash: bytes) -> OpeningDemand:
+        """The demand that was made before: the same bytes again."""
+        if not self._by_rows:
+            return self._demand(query_id, request_hash, None)
+        return self._folder.demand(query_id, request_hash)
+
+    def _demand(self, query_id: str, request_hash: bytes, rows: RowsRead | None) -> OpeningDemand:
         auditor = bytes.fromhex(self._plan.auditor)
         unsigned = OpeningDemand(query_id, self._plan.hash, request_hash, auditor, b"")
+        if rows is not None:
+            unsigned = replace(unsigned, seed=rows.seed, millionths=rows.millionths)
+            unsigned = replace(unsigned, cells_hash=rows.cells_hash)
         signature = self._keys.identity.sign(DEMAND_DOMAIN, unsigned.signed_bytes())
-        return OpeningDemand(query_id, self._plan.hash, request_hash, auditor, signature)
+        return replace(unsigned, signature=signature)
 
 
 def _pending(standing: Inspection) -> InspectionPending:

@@ -13,12 +13,14 @@ from pydantic import Field
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.canonical import canonical_json, hash_bytes
 from isonomy.common.base.documents import Digest, Document
-from isonomy.common.base.errors import VerificationError
+from isonomy.common.base.errors import ProtocolError, StorageError, VerificationError
 from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.keys.identity import Identity, verify_signature
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.ledger.records import MAX_QUERY_ID_CHARS
+from isonomy.common.sums.joint_opening import JointOpening
 from isonomy.common.sums.sealed_opening import SealedOpening
+from isonomy.common.wire.messages import OpeningDemand, decode, encode
 
 VERDICT_DOMAIN = "isonomy/inspection-verdict/v1"
 
@@ -65,12 +67,35 @@ class InspectionFolder:
         self._folder, self._plan = folder, plan
         self._checked: dict[tuple[str, int, int], Verdict] = {}  # by name, time and size of a file
 
-    def file(self, sealed: SealedOpening) -> Path:
+    def file(self, sealed: SealedOpening | JointOpening) -> Path:
         """Store a sealed opening until its auditor fetches it; on disk when this returns."""
         private_folder(self._folder)
         path = self._folder / file_name(sealed.query_id, sealed.request_hash, "opening")
         sealed.save(path)
         return path
+
+    def keep_demand(self, demand: OpeningDemand) -> None:
+        """Store a demand for rows, on disk when this returns: nobody can draw the same again."""
+        private_folder(self._folder)
+        write_private(self._demand_path(demand.query_id, demand.request_hash), encode(demand))
+
+    def demand(self, query_id: str, request_hash: bytes) -> OpeningDemand:
+        """The demand that `keep_demand` stored; StorageError if it is not there."""
+        try:
+            frame = self._demand_path(query_id, request_hash).read_bytes()
+            return decode(frame, OpeningDemand)
+        except (OSError, ProtocolError):
+            raise StorageError(
+                f"the demand that stands against query {query_id!r} is missing or damaged on disk; "
+                "restore the state folder from a backup. Nothing is answered under this plan before"
+            ) from None
+
+    def drop_demand(self, demand: OpeningDemand) -> None:
+        """Forget a demand that was met."""
+        self._demand_path(demand.query_id, demand.request_hash).unlink(missing_ok=True)
+
+    def _demand_path(self, query_id: str, request_hash: bytes) -> Path:
+        return self._folder / file_name(query_id, request_hash, "demand")
 
     def take(self, verdict: Verdict, ledger: Ledger, officer: str = "") -> None:
         """Store a verdict that the plan's auditor signed; VerificationError for any other.

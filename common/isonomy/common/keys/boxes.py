@@ -43,6 +43,7 @@ def open_box(private: X25519PrivateKey, context: bytes, box: bytes) -> bytes:
 
 
 def _box_key(secret: bytes, sender: bytes, recipient: bytes) -> bytes:
+    # Both public keys are in it, so that a box cannot be passed off as one to somebody else.
     info = hash_bytes("isonomy/box/v1", sender, recipient)
     return HKDF(SHA256(), KEY_BYTES, None, info).derive(secret)
 

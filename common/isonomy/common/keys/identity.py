@@ -35,6 +35,8 @@ class Identity:
         return self._private.public_key().public_bytes_raw()
 
     def sign(self, domain: str, message: bytes) -> bytes:
+        # The domain is hashed in with lengths: what was signed for one purpose never verifies for
+        # another, whatever bytes somebody manages to have signed.
         return self._private.sign(hash_bytes(domain, message))
 
 
@@ -42,6 +44,7 @@ def verify_signature(public: bytes, domain: str, message: bytes, signature: byte
     """Raise VerificationError unless the owner of `public` signed these bytes in this domain."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, hash_bytes(domain, message))
+    # One error for a key that is no point and for a false signature: both mean "not from them".
     except (InvalidSignature, ValueError):
         raise VerificationError(
             f"the {domain} signature does not belong to the key that the plan pins"

@@ -56,6 +56,7 @@ class Card(Document):
 
 def fingerprint(card: Card) -> str:
     """128 bits to compare by eye or voice: eight groups of four hexadecimal digits."""
+    # Half of the hash: nobody can make a second card for it, and people still read it out.
     digest = hash_bytes("isonomy/card/v1", card.to_json()).hex()[:_FINGERPRINT_CHARS]
     return " ".join(digest[i : i + 4] for i in range(0, _FINGERPRINT_CHARS, 4))
 
@@ -89,6 +90,7 @@ class PartyKeys:
         identity = Identity.load(folder / "identity.key")
         sealing = X25519PrivateKey.from_private_bytes(read_key(folder / "sealing.key"))
         keys = cls(card.name, card.role, identity, sealing)
+        # Two homes that were mixed up would sign under a name that no plan pins.
         if keys.card() != card:
             raise ConfigError(f"the keys in {folder} do not belong to its card.json")
         return keys

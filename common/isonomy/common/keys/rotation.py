@@ -70,6 +70,7 @@ def retirement(card: Card, old: Card, rotations: Sequence[Rotation]) -> int | No
     """
     for record in rotations:
         record.check()
+    # Popped as they are used: records that lead in a circle end the loop.
     steps, current = {record.new: record for record in rotations}, card
     while (step := steps.pop(current, None)) is not None:
         if step.old == old:

@@ -39,6 +39,7 @@ def read_key(path: Path) -> bytes:
     try:
         return _cipher(_passphrase(), salt).decrypt(_NONCE, box, _MAGIC)
     except InvalidTag:
+        # A typing error must not be tried again for every further key of this process.
         _passphrases.clear()
         raise ConfigError(f"{path} does not open with this passphrase") from None
 
@@ -47,6 +48,7 @@ def is_sealed(path: Path) -> bool:
     """Say whether a passphrase is needed; False for a file that is not there."""
     try:
         with path.open("rb") as file:
+            # Both: a plain key may begin with these bytes by chance, but it has 32 of them in all.
             return file.read(len(_MAGIC)) == _MAGIC and path.stat().st_size == _SEALED_BYTES
     except OSError:
         return False
@@ -61,6 +63,7 @@ def seal_key(path: Path, passphrase: str) -> None:
 
 
 def _cipher(passphrase: str, salt: bytes) -> AESGCM:
+    # As strong as the vault (regulator/vault/unlock.py): the same disk is stolen with both.
     return AESGCM(Scrypt(salt, 32, n=1 << 17, r=8, p=1).derive(passphrase.encode()))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isonomy.common.kits import accounts
+from isonomy.common.kits import users
 
 _UNIT = """\
 [Unit]
@@ -79,7 +79,7 @@ def unit(title: str, user: str, command: str, folder: str, programs: str) -> str
     return _UNIT.format(
         title=title,
         user=user,
-        group=accounts.GROUP,
+        group=users.GROUP,
         command=f"{programs}/{command}",
         folder=folder,
         protect_home="read-only" if below_home else "yes",

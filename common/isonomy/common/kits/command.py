@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,16 +9,17 @@ import typer
 
 from isonomy.common.base.command_line import confirm, prompt
 from isonomy.common.base.errors import ConfigError, VerificationError
+from isonomy.common.base.output import emit, say
 from isonomy.common.base.private_files import read_secret
 from isonomy.common.keys.certificates import spoken_authority
 from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.keys.sealed_keys import read_key, seal_key
-from isonomy.common.kits.accounts import acting_as_owner
 from isonomy.common.kits.install import UNITS, check_places, install_kit, start_units
 from isonomy.common.kits.kit import Kit
 from isonomy.common.kits.preflight import examine
 from isonomy.common.kits.request import make_request_file
 from isonomy.common.kits.services import units as service_units
+from isonomy.common.kits.users import acting_as_owner
 
 NodeFolder = Annotated[
     Path | None,
@@ -27,13 +27,11 @@ NodeFolder = Annotated[
         "--node", help="A folder for the Flower node's key: also write NAME.request for a kit."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
 def request_again(
     home: Annotated[Path, typer.Option(help="This party's home.")],
     node: Annotated[Path, typer.Option(help="The Flower node's folder.")],
-    as_json: Json = False,
 ) -> None:
     """Write NAME.request for the server's operator, from the keys that this home has.
 
@@ -48,11 +46,8 @@ def request_again(
     keys = PartyKeys.load(home / "keys")
     path = Path(f"{keys.name}.request")
     request = make_request_file(keys, home, node, path)
-    if as_json:
-        facts = {"request": str(path), "fingerprint": request.fingerprint}
-        typer.echo(json.dumps({"schema": "isonomy/request/v1", **facts}))
-    else:
-        typer.echo(f"made {path}; fingerprint {request.fingerprint}")
+    facts = {"request": path, "fingerprint": request.fingerprint}
+    emit(facts, f"Made {path}; fingerprint {request.fingerprint}")
 
 
 def install_command(
@@ -66,7 +61,6 @@ def install_command(
     authority: Annotated[
         str, typer.Option(help="The authority's fingerprint, as the operator read it out.")
     ] = "",
-    as_json: Json = False,
 ) -> None:
     """Install the kit that the server's operator made for this party.
 
@@ -81,9 +75,9 @@ def install_command(
     isonomy-regulator install regulator.kit.zip --home /srv/regulator --node /srv/node --start
     """
     kit = Kit.load(kit_file)
-    typer.echo(f"kit of {kit.facts.name} for the server {kit.facts.server}", err=True)
+    say(f"Kit of {kit.facts.name} for the server {kit.facts.server}")
     for card in kit.cards():
-        typer.echo(f"  {card.name} ({card.role}): {fingerprint(card)}", err=True)
+        say(f"  {card.name} ({card.role}): {fingerprint(card)}")
     home, node = home.resolve(), node.resolve()
     places = check_places(kit.facts, home, node)
     spoken = spoken_authority(kit.files["ca.pem"])
@@ -93,14 +87,12 @@ def install_command(
     same = known.exists() and known.read_bytes() == kit.files["ca.pem"]
     confirm(f"Is the authority {spoken}?", yes=bool(authority) or same)
     install_kit(kit, home, node)
-    typer.echo(f"installed the certificates of {kit.facts.name} and its node", err=True)
-    services = "no service was started"
+    services = "No service was started."
     if start:
         services = start_units(service_units(places, kit.facts.door), units)
-    typer.echo(services, err=True)
-    if as_json:
-        facts = {"name": kit.facts.name, "server": kit.facts.server, "authority": spoken}
-        typer.echo(json.dumps({"schema": "isonomy/install/v1", **facts, "services": services}))
+    facts = {"name": kit.facts.name, "server": kit.facts.server, "authority": spoken}
+    text = f"Installed the certificates of {kit.facts.name} and its node.\n{services}"
+    emit({**facts, "services": services}, text)
 
 
 def seal_keys(
@@ -108,7 +100,6 @@ def seal_keys(
     passphrase_file: Annotated[
         Path | None, typer.Option(help="File with the new passphrase; without, it is asked for.")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Seal this party's identity and sealing key by a passphrase, or change it.
 
@@ -133,17 +124,12 @@ def seal_keys(
     with acting_as_owner(home):
         for path in paths:
             seal_key(path, passphrase)
-    if as_json:
-        facts = {"sealed": [str(path) for path in paths]}
-        typer.echo(json.dumps({"schema": "isonomy/seal-keys/v1", **facts}))
-    else:
-        typer.echo(f"sealed {' and '.join(map(str, paths))}", err=True)
+    emit({"sealed": paths}, f"Sealed {' and '.join(map(str, paths))}")
 
 
 def preflight(
     home: Annotated[Path, typer.Argument(help="The home of a company, a regulator or a server.")],
     node: Annotated[Path | None, typer.Option(help="The Flower node's folder.")] = None,
-    as_json: Json = False,
 ) -> None:
     """Say what will fail on this machine before it fails, and how to fix it. Changes nothing.
 
@@ -156,12 +142,11 @@ def preflight(
     isonomy preflight /srv/isonomy
     """
     findings = examine(home, node)
-    if as_json:
-        rows = [vars(finding) for finding in findings]
-        typer.echo(json.dumps({"schema": "isonomy/preflight/v1", "findings": rows}))
-    for finding in () if as_json else findings:
-        typer.echo(f"{finding.level:4}  {finding.check:12}  {finding.text}")
+    lines = []
+    for finding in findings:
+        lines.append(f"{finding.level:4}  {finding.check:12}  {finding.text}")
         if finding.fix:
-            typer.echo(f"{'':20}-> {finding.fix}")
+            lines.append(f"{'':20}-> {finding.fix}")
+    emit({"findings": [vars(finding) for finding in findings]}, "\n".join(lines))
     if any(finding.level == "fail" for finding in findings):
         raise ConfigError("this machine is not ready; the lines that say `fail` tell why")

@@ -13,7 +13,7 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import private_folder, write_whole
 from isonomy.common.keys.certificates import TlsFiles, install, read_issued
 from isonomy.common.keys.party import Card
-from isonomy.common.kits import accounts
+from isonomy.common.kits import users
 from isonomy.common.kits.kit import Kit, KitFacts
 from isonomy.common.kits.request import PLAIN_PATH
 from isonomy.common.kits.services import Places
@@ -42,9 +42,9 @@ def install_kit(kit: Kit, home: Path, node: Path) -> None:
             read_issued(TlsFiles(ca, Path(folder) / name, TlsFiles.of(keys).key))
         Path(folder).chmod(0o755)  # the owners read it; nothing in it is secret
         for name, keys in places.items():
-            with accounts.acting_as_owner(keys):
+            with users.acting_as_owner(keys):
                 install(keys, Path(folder) / name, ca)
-    with accounts.acting_as_owner(home):
+    with users.acting_as_owner(home):
         target = private_folder(home / FOLDER / "cards").parent
         kit.facts.save(target / "kit.json")
         for other in kit.cards():
@@ -73,7 +73,7 @@ def installed_cards(home: Path) -> list[Card]:
 
 def start_units(units: Mapping[str, str], folder: Path = UNITS) -> str:
     """Write units and start them by systemd; returns a sentence about what happened."""
-    if not accounts.is_root():
+    if not users.is_root():
         raise ConfigError("only root can install services; nothing was started")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in units.items():

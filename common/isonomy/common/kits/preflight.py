@@ -27,7 +27,7 @@ from cryptography import x509
 from isonomy.common.base.documents import parse_toml
 from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.keys.certificates import TlsFiles, read_issued
-from isonomy.common.kits import accounts
+from isonomy.common.kits import users
 from isonomy.common.kits.install import installed_facts
 from isonomy.common.kits.services import SOCKETS
 from isonomy.common.node.node import check_port
@@ -38,6 +38,10 @@ CLOCK_S = 60.0
 CONNECT_S = 5.0
 MAX_ANSWER_BYTES = 1 << 16
 _PROXIES = ("https_proxy", "http_proxy", "all_proxy", "grpc_proxy")
+
+
+class ProblemsFound(ConfigError):  # noqa: N818  (reads as the event it is)
+    """The set-up has faults that must be fixed before it can be used."""
 
 
 @dataclass(frozen=True)
@@ -120,13 +124,13 @@ def _permissions(machine: Machine) -> Findings:
     for path in keys:
         if path.stat().st_mode & 0o077:
             yield fail(f"{path} is readable by others", f"chmod 600 {path}")
-    owner = accounts.user_of(machine.home)
+    owner = users.user_of(machine.home)
     for path in keys:
         folder = machine.node if machine.node in path.parents else machine.home
         if folder is not None and path.stat().st_uid != folder.stat().st_uid:
-            user = accounts.user_of(folder)
+            user = users.user_of(folder)
             yield fail(f"{path} is not {user}'s", f"chown {user} {path}")
-    if machine.node and accounts.user_of(machine.node) == owner:
+    if machine.node and users.user_of(machine.node) == owner:
         yield Finding(
             *(
                 "permissions",
@@ -144,7 +148,7 @@ def _group(machine: Machine) -> Findings:
     if machine.role == "server" or machine.node is None:
         return
     run = machine.home / "run"
-    user, gid = accounts.user_of(machine.node), run.stat().st_gid
+    user, gid = users.user_of(machine.node), run.stat().st_gid
     number = machine.node.stat().st_uid
     try:
         group = grp.getgrgid(gid)
@@ -160,7 +164,7 @@ def _group(machine: Machine) -> Findings:
     if not (reach and (above.st_mode & 0o001 or above.st_uid == number)):
         yield Finding(
             *("group", "fail", f"{user} cannot reach the socket in {run}"),
-            f"usermod --append --groups {accounts.GROUP} {user}; chgrp {accounts.GROUP} {run}; "
+            f"usermod --append --groups {users.GROUP} {user}; chgrp {users.GROUP} {run}; "
             f"chmod 750 {run}; chmod 711 {machine.home}",
         )
     else:

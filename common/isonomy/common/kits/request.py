@@ -21,7 +21,7 @@ from isonomy.common.base.errors import ConfigError, VerificationError
 from isonomy.common.keys.certificates import NODE, Request, make_request
 from isonomy.common.keys.identity import verify_signature
 from isonomy.common.keys.party import Card, PartyKeys
-from isonomy.common.kits import accounts
+from isonomy.common.kits import users
 
 _DOMAIN = "isonomy/kit-request/v1"
 # These stand in units and shell lines, so they are plain.
@@ -95,16 +95,16 @@ def make_request_file(keys: PartyKeys, home: Path, node: Path, output: Path) -> 
     home, node = home.resolve(), node.resolve()
     if node.is_relative_to(home) or home.is_relative_to(node):
         raise ConfigError("the node's folder and the home must be apart: they have other owners")
-    with accounts.acting_as_owner(home):
+    with users.acting_as_owner(home):
         csr = make_request(home / "tls", keys.name, keys.role)
-    with accounts.acting_as_owner(node):
+    with users.acting_as_owner(node):
         node_csr = make_request(node, keys.name, NODE)
-    if accounts.is_root():
-        accounts.make_accounts(accounts.DATA, accounts.NODE)
+    if users.is_root():
+        users.make_accounts(users.DATA, users.NODE)
         if home.stat().st_uid == 0:
-            accounts.give_home(home, accounts.DATA)
+            users.give_home(home, users.DATA)
         if node.stat().st_uid == 0:
-            accounts.give_folder(node, accounts.NODE)
+            users.give_folder(node, users.NODE)
     facts = {
         "version": version("isonomy"),
         "card": keys.card(),

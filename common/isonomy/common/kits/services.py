@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from isonomy.common.keys.party import Card, fingerprint
-from isonomy.common.kits import accounts
+from isonomy.common.kits import users
 from isonomy.common.kits._units import compose, unit
 from isonomy.common.kits.request import KitRequest
 
@@ -83,8 +83,8 @@ def readme(request: KitRequest, others: Sequence[Card], server: str, door: str) 
         "services": " and ".join(units(Places.of(request), door)),
         "others": " and ".join(other.name for other in others) or "the other party",
         "fingerprints": "\n".join(f"   {other.name}: `{fingerprint(other)}`" for other in others),
-        "data": accounts.DATA,
-        "group": accounts.GROUP,
+        "data": users.DATA,
+        "group": users.GROUP,
     }
     return (_HEAD + (_COMPANY if card.role == "company" else _REGULATOR)).format(**facts)
 
@@ -95,7 +95,7 @@ def units(places: Places, door: str) -> dict[str, str]:
     result = {
         "isonomy-node.service": unit(
             f"Isonomy: the Flower node of {places.name}",
-            accounts.NODE,
+            users.NODE,
             _node_command(places, door),
             places.node,
             programs,
@@ -104,7 +104,7 @@ def units(places: Places, door: str) -> dict[str, str]:
     if role == "regulator":
         result["isonomy-regulator.service"] = unit(
             f"Isonomy: the daemon of {places.name}",
-            accounts.DATA,
+            users.DATA,
             _daemon_command(places),
             home,
             programs,
@@ -114,7 +114,7 @@ def units(places: Places, door: str) -> dict[str, str]:
 
 def server_unit(home: str, programs: str) -> dict[str, str]:
     """Return the server's unit."""
-    text = unit("Isonomy: the server", accounts.SERVER, _server_command(home), home, programs)
+    text = unit("Isonomy: the server", users.SERVER, _server_command(home), home, programs)
     return {"isonomy-server.service": text}
 
 

@@ -354,6 +354,7 @@ class Ledger:
         """Write and fsync; when this returns the line is on disk. Raises StorageError otherwise."""
         try:
             size = os.fstat(self._fd).st_size
+            # The lock holds among our processes. An editor or a copy put in place takes no lock.
             if size != self._size:
                 self._unusable = "somebody else changed the file"
                 raise LedgerTampered(f"{self._path} changed while this process holds it")
@@ -370,6 +371,7 @@ class Ledger:
 
     def _take_back(self, error: OSError) -> None:
         try:
+            # Half a line before the next record would look like tampering, not like a full disk.
             os.ftruncate(self._fd, self._size)
         except OSError as worse:
             self._unusable = f"a failed write could not be taken back ({worse.strerror})"

@@ -67,7 +67,7 @@ class _Record:
             if name in _HASHES and (type(value) is not bytes or len(value) != HASH_BYTES):
                 raise ConfigError(f"{name} must be {HASH_BYTES} bytes")
             if name in ("units", "cap_units"):
-                need_units(name, value)
+                need_number(name, value)
             if name == "query_id" and (
                 type(value) is not str or not 1 <= len(value) <= MAX_QUERY_ID_CHARS
             ):
@@ -279,15 +279,10 @@ def check_schema(value: object) -> None:
         )
 
 
-def need_units(name: str, value: object) -> None:
-    """Raise unless the value is a whole number that every JSON reader keeps."""
-    if type(value) is not int or not 0 <= value <= MAX_INTEGER:
-        raise ConfigError(f"{name} must be a whole number from 0 to 2^53 − 1")
-
-
-def _need_time(value: object) -> None:
-    if type(value) is not int or not 0 <= value <= MAX_TIME:
-        raise ConfigError("the time of the clock lies between the years 1970 and 9999")
+def need_number(name: str, value: object, most: int = MAX_INTEGER) -> None:
+    """Raise unless the value is a whole number up to `most`; by default one that JSON keeps."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ConfigError(f"{name} must be a whole number from 0 to {most}")
 
 
 def _checked_event(event: Event) -> Event:
@@ -311,7 +306,7 @@ _TYPES: dict[object, type[Body]] = {record.TYPE: record for record in get_args(B
 
 def seal(body: Body, *, seq: int, prev: bytes, time: int) -> tuple[Sealed, bytes]:
     """Put `body` into the chain; returns the record and its line, newline included."""
-    _need_time(time)  # what is written can be read
+    need_number("the time of the clock", time, MAX_TIME)  # what is written can be read
     record: dict[str, Any] = dict(vars(body))
     for name in record.keys() & _HASHES:
         record[name] = record[name].hex()
@@ -335,8 +330,8 @@ def unseal(line: bytes) -> Sealed:
     digest = _hash_of(record.pop("hash"))
     if _record_hash(record) != digest:  # (5) hash
         raise VerificationError("the record's hash does not match its content")
-    need_units("seq", record["seq"])
-    _need_time(record["time"])
+    need_number("seq", record["seq"])
+    need_number("the time of the clock", record["time"], MAX_TIME)
     values = {name: value for name, value in record.items() if name not in _ENVELOPE}
     body = _body(record["type"], values)
     return Sealed(record["seq"], _hash_of(record["prev"]), record["time"], digest, body)
@@ -399,6 +394,7 @@ def _hash_of(value: object) -> bytes:
 
 def _bytes_of(value: object) -> bytes:
     try:
+        # Strictly: a lenient reader would give one record many lines, and its hash many meanings.
         data = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
     except (binascii.Error, ValueError):
         data = b""

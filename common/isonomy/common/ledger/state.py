@@ -134,8 +134,13 @@ class LedgerState:
             raise ReplayRefused("the ledger already holds this record")
         self.apply(sealed)
 
-    def _repeats(self, body: Body) -> bool:
-        """Say whether the ledger already holds `body`; ReplayRefused if it holds a rival of it."""
+    def check(self, body: Body) -> bool:
+        """Raise if `body` may not come next; False if it is there already. Changes nothing.
+
+        What is there under other terms is refused: a repetition must say the same.
+        """
+        if isinstance(body, Open) != (self.opening is None):  # (1) `open` first, and only there
+            raise VerificationError("exactly the first record of a ledger opens it")
         match body:
             case Key() if self.key is not None:
                 if self.key != body.tag:
@@ -143,47 +148,38 @@ class LedgerState:
                         "the ledger knows its people under another key; with a new key everybody "
                         "would look new and get a second budget. Restore the old key."
                     )
-                return True
-            case PeopleList() | Subset():
-                return body.root in self._people
+                return False
+            case PeopleList() | Subset() if body.root in self._people:
+                return False
+            case PeopleList():
+                if len(set(body.split())) != len(body.members) // 16:  # (6) distinct
+                    raise DataError("the same person twice in one list of people")
+            case Subset():
+                self._people.check_subset(body)
             case Reserve() if body.plan in self._plans:
                 if self._plans[body.plan].terms != body:
                     raise ReplayRefused(
                         f"plan {_short(body.plan)} is already reserved on other terms; "
                         "changed terms need a new plan"
                     )
-                return True
+                return False
+            case Reserve():
+                self._check_reserve(body)
             case ClosePlan():
-                return not self._plan(body.plan).is_open
+                return self._plan(body.plan).is_open
             case Debit() if (old := self._debits.get(body.query_id)) is not None:
                 if (old.request_hash, old.plan) != (body.request_hash, body.plan):
                     raise ReplayRefused(
                         f"query id {body.query_id!r} was answered before, for another request or "
                         "plan; ask with a new query id"
                     )
-                return True
-            case Inspection():
-                return self._inspections.holds(body)
-        return False
-
-    def check(self, body: Body) -> bool:
-        """Raise if `body` may not come next; False if it is there already. Changes nothing."""
-        if isinstance(body, Open) != (self.opening is None):  # (1) `open` first, and only there
-            raise VerificationError("exactly the first record of a ledger opens it")
-        if self._repeats(body):
-            return False
-        match body:
-            case PeopleList():
-                if len(set(body.split())) != len(body.members) // 16:  # (6) distinct
-                    raise DataError("the same person twice in one list of people")
-            case Subset():
-                self._people.check_subset(body)
-            case Reserve():
-                self._check_reserve(body)
+                return False
             case Debit():
                 self._inspections.check_debit(body)
                 self.check_debit(body.plan, body.root, body.units)
             case Inspection():
+                if self._inspections.holds(body):
+                    return False
                 plan, debit = self._plan(body.plan), self._debits.get(body.query_id)
                 answered = debit.request_hash if debit and debit.plan == body.plan else None
                 may_begin = plan.is_open and debit is None
@@ -331,6 +327,12 @@ class LedgerState:
         """Return the largest sum of debits of a person; all of it if the plan counts in full."""
         plan = self._plan(plan_hash)
         return plan.terms.units if plan.in_full else int(plan.spent.max())
+
+    def spent_by_person(self, plan_hash: bytes) -> NDArray[np.int64]:
+        """Return what each person of a plan spent, in the plan's order."""
+        plan = self._plan(plan_hash)
+        whole = np.full(len(plan.spent), plan.terms.units, np.int64)
+        return whole if plan.in_full else plan.spent.astype(np.int64)
 
     def answers(self, plan_hash: bytes) -> int:
         """Count the queries that were answered under a plan."""

@@ -36,6 +36,10 @@ class DaemonAbsent(TransportError):  # noqa: N818  (reads as the event it is)
     """Nobody listens on the local socket: the daemon is not up, or not up yet."""
 
 
+class CallerRefused(ProtocolError):  # noqa: N818
+    """The local socket is not open to this user: it is not in the socket's group."""
+
+
 class DaemonFailed(TransportError):  # noqa: N818
     """The daemon answered that it could not do what was asked; `code` says why."""
 
@@ -94,14 +98,19 @@ def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes:
 def call(path: Path, request: Message) -> Message:
     """Hand a request to the daemon and wait for its result, as long as it shows signs of life.
 
-    DaemonFailed if the daemon says no, DaemonAbsent if it is not there, TransportError
-    if it hangs up or falls silent.
+    DaemonFailed if the daemon says no, DaemonAbsent if it is not there, CallerRefused if this user
+    may not open the socket, TransportError if it hangs up or falls silent.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(SILENCE_S)
         try:
             sock.connect(str(path))
             send_frame(sock, {**request, "version": VERSION})
+        except PermissionError:
+            raise CallerRefused(
+                f"this user may not open {path}; add it to the socket's group, and let the group "
+                "pass the folders above it"
+            ) from None
         except OSError as error:
             raise DaemonAbsent(
                 f"no daemon answers on {path} ({error.strerror or 'no answer'}); start it there "

@@ -26,7 +26,14 @@ from typing import TextIO
 
 from isonomy.common.base.errors import ConfigError, IsonomyError, ProtocolError, StorageError
 from isonomy.common.base.exit_codes import INTERNAL, code_of, help_for
-from isonomy.common.node.bridge import ALIVE_EVERY_S, VERSION, Message, receive_frame, send_frame
+from isonomy.common.node.bridge import (
+    ALIVE_EVERY_S,
+    VERSION,
+    CallerRefused,
+    Message,
+    receive_frame,
+    send_frame,
+)
 
 MAX_PATH_BYTES = 107  # sockaddr_un
 MAX_CALLERS = 8
@@ -39,10 +46,6 @@ Handler = Callable[[Message], Message]
 
 class SocketInUse(ConfigError):  # noqa: N818  (reads as the event it is)
     """Another process listens on the socket already."""
-
-
-class CallerRefused(ProtocolError):  # noqa: N818
-    """A process that is not the party's Flower node called."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from flwr.clientapp import ClientApp
 from isonomy.common.base.canonical import canonical_json
 from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.base.exit_codes import INTERNAL, code_of, help_for
-from isonomy.common.node.bridge import DaemonAbsent, DaemonFailed, call
+from isonomy.common.node.bridge import CallerRefused, DaemonAbsent, DaemonFailed, call
 
 TICKET, OUTCOME, PAYLOAD = "ticket", "outcome", "payload"
 SOCKET_KEY = "isonomy-socket"  # the one entry of a node's configuration
@@ -68,7 +68,7 @@ def _call(path: Path, ticket: str, wait_s: float) -> dict[str, object]:
     while True:
         try:
             return call(path, {"type": "session", "ticket": ticket})
-        except DaemonAbsent:
+        except (DaemonAbsent, CallerRefused):  # a socket is closed to others while it is made
             if time.monotonic() > deadline:
                 raise
             time.sleep(CONNECT_RETRY_S)

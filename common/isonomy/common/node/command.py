@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from isonomy.common.base.output import emit
 from isonomy.common.keys.certificates import NODE, Request, TlsFiles, make_request
 
 Folder = Annotated[Path, typer.Option(help="The node's folder: tls.key, tls.pem and ca.pem.")]
@@ -16,7 +16,6 @@ Folder = Annotated[Path, typer.Option(help="The node's folder: tls.key, tls.pem 
 def node_request(
     folder: Folder,
     name: Annotated[str, typer.Option(help="This party's name, as on its card.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Make the node's key and a request for the server's operator, as the node's user.
 
@@ -30,16 +29,19 @@ def node_request(
     """
     request = make_request(folder, name, NODE)
     fingerprint = Request.load(request).fingerprint
-    if as_json:
-        fields = {"schema": "isonomy/node-request/v1", "request": str(request)}
-        typer.echo(json.dumps({**fields, "fingerprint": fingerprint}))
-    else:
-        typer.echo(f"made {request}; fingerprint {fingerprint}")
+    facts = {"request": request, "fingerprint": fingerprint}
+    emit(facts, f"Made {request}; fingerprint {fingerprint}")
 
 
 def node(
     server: Annotated[str, typer.Option(help="HOST:PORT of the server's door.")],
-    socket: Annotated[Path, typer.Option(help="The local socket of this party's process.")],
+    socket: Annotated[
+        Path,
+        typer.Option(
+            readable=False,  # the server's operator hears why it is not, once a ticket comes
+            help="The local socket of this party's process.",
+        ),
+    ],
     folder: Folder,
 ) -> None:
     """Start the Flower node (SuperNode), in the foreground, as a user without access to the home.

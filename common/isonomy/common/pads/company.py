@@ -28,21 +28,24 @@ from isonomy.common.base.errors import (
 from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
 from isonomy.common.crypto.params import centre
 from isonomy.common.pads.key_store import KeyColumn, KeyStore, keys_hash, place_of
-from isonomy.common.pads.stream import CELL_BYTES, Pads, Words, message_key, part_slices
+from isonomy.common.pads.message import PadMessage, sides_of
+from isonomy.common.pads.opening import shown_rows
+from isonomy.common.pads.stream import CELL_BYTES, Words, part_slices
 from isonomy.common.pads.transfer import KeySender
+from isonomy.common.privacy.queries import Query
 from isonomy.common.sums.company_half import CompanyHalf, RegulatorPort, hashing
 from isonomy.common.sums.openings import NONCE_BYTES, Opening, StoredRequest
 from isonomy.common.sums.question import Prepared
+from isonomy.common.sums.sealed_opening import Shown
 from isonomy.common.wire.messages import (
     ATTEMPT_BYTES,
     KeyHeader,
     KeyPart,
     KeyRequest,
+    OpeningDemand,
     SumHeader,
-    SumPart,
     decode,
     encode,
-    encode_part,
     frame_hash,
     frames_hash,
 )
@@ -53,12 +56,17 @@ _NO_SEEDS = Seeds(bytes(SEED_BYTES), bytes(SEED_BYTES))  # pads follow from keys
 
 
 class PadRows:
-    """The carrier of a company that is alone in its plan (sums.company_half.CompanyCarrier)."""
+    """The carrier of a company that is alone in its plan (sums.company_half.CompanyCarrier).
+
+    `tagged`: the plan names an auditor, so each person's pads are bound by tags.
+    """
 
     name: Literal["pads"] = "pads"
 
-    def __init__(self, port: RegulatorPort, half: CompanyHalf, store: KeyStore) -> None:
-        self._port, self._half, self._store = port, half, store
+    def __init__(
+        self, port: RegulatorPort, half: CompanyHalf, store: KeyStore, *, tagged: bool = False
+    ) -> None:
+        self._port, self._half, self._store, self._tagged = port, half, store, tagged
         self._renewed = False  # keys were dropped, and nothing was answered with new ones yet
         # Parts and mask of the newest request, by its commitment.
         self._newest: tuple[bytes, list[bytes], Words] = (b"", [], np.zeros((0, 0), np.uint64))
@@ -66,24 +74,27 @@ class PadRows:
     def attempt(self, prepared: Prepared, query_frame: bytes) -> StoredRequest:
         """Commit to the rows, hide them, and put on disk what they follow from."""
         opening = Opening(query_frame, prepared.rows, _NO_SEEDS, os.urandom(NONCE_BYTES))
-        message = _Message(prepared, opening.commitment(), self.keys(prepared))
+        columns = self.keys(prepared.query)
+        message = self._new(prepared, opening.commitment(), columns)
         hashes, parts = list[bytes](), list[bytes]()
-        small = message.size <= KEPT_BYTES
+        query, shapes = prepared.query, prepared.shapes
+        cells = shapes.indicators * shapes.layout.people * query.columns
+        small = cells * CELL_BYTES <= KEPT_BYTES
         for frame in message.frames():
             hashes.append(frame_hash(frame))
             parts += [frame] if small else []
         self._newest = message.commitment, parts, message.mask
         header = SumHeader(
-            query_id=prepared.query.query_id,
+            query_id=query.query_id,
             attempt=os.urandom(ATTEMPT_BYTES),
             query_hash=frame_hash(query_frame),
-            columns_hash=message.keys_hash,
+            columns_hash=keys_hash(columns),
             commitment=message.commitment,
             parts_hash=frames_hash(hashes, hashed=True),
             parts=len(hashes),
         )
         request = StoredRequest(opening, header, (encode(header),))
-        self._half.openings.save(prepared.query.query_id, request)
+        self._half.openings.save(query.query_id, request)
         return request
 
     def frames(self, prepared: Prepared, request: StoredRequest) -> Iterable[bytes]:
@@ -132,20 +143,40 @@ class PadRows:
 
     def _message(
         self, prepared: Prepared, request: StoredRequest, error: type[IsonomyError]
-    ) -> _Message:
+    ) -> PadMessage:
         """The message of a stored request; the error if its keys were replaced since."""
-        message = _Message(prepared, request.header.commitment, self.keys(prepared))
-        if message.keys_hash != request.header.columns_hash:
+        columns = self._keys_of(prepared.query, request, error)
+        return self._new(prepared, request.header.commitment, columns)
+
+    def _new(self, prepared: Prepared, commitment: bytes, columns: list[KeyColumn]) -> PadMessage:
+        query, shapes = prepared.query, prepared.shapes
+        slices = part_slices(shapes.layout.people, query.columns, tagged=self._tagged)
+        sides = sides_of(columns, prepared.people, slice(None))
+        place = (query, shapes, prepared.rows, commitment, sides, slices)
+        return PadMessage(*place, tagged=self._tagged)
+
+    def _keys_of(
+        self, query: Query, request: StoredRequest, error: type[IsonomyError]
+    ) -> list[KeyColumn]:
+        columns = self.keys(query)
+        if keys_hash(columns) != request.header.columns_hash:
             raise error(
-                f"the keys of query {prepared.query.query_id!r} were replaced since it was asked; "
+                f"the keys of query {query.query_id!r} were replaced since it was asked; "
                 "restore the openings from a backup, or begin a new plan"
             )
-        return message
+        return columns
 
-    def keys(self, prepared: Prepared) -> list[KeyColumn]:
+    def show(self, query: Query, request: StoredRequest, demand: OpeningDemand) -> Shown:
+        """The rows and row keys of the people drawn, and of nobody else."""
+        if not demand.seed:
+            raise ProtocolError("the regulator demands a whole request, and this plan opens rows")
+        columns, half = self._keys_of(query, request, VerificationError), self._half
+        return shown_rows(request, half.shapes(query), half.terms.people, columns, demand)
+
+    def keys(self, query: Query) -> list[KeyColumn]:
         """The keys of every released group, transferred now if they are not here yet."""
         columns = list[KeyColumn]()
-        for attribute in prepared.query.attributes:
+        for attribute in query.attributes:
             groups = len(self._half.terms.labels(attribute)) - 1
             stored = [self._store.find(self._place(attribute, group)) for group in range(groups)]
             here = list(takewhile(lambda column: column is not None, stored))
@@ -183,49 +214,6 @@ class PadRows:
             yield column
         if next(stream, None) is not None:
             raise ProtocolError("the key transfer goes on after its last part")
-
-
-class _Message:
-    """The parts of one request: a function of rows, commitment and keys, and of nothing else."""
-
-    def __init__(self, prepared: Prepared, commitment: bytes, columns: list[KeyColumn]) -> None:
-        self._prepared, self._columns, self.commitment = prepared, columns, commitment
-        self.keys_hash = keys_hash(columns)
-        self._pads = Pads(message_key(commitment), prepared.query.columns)
-        shape = (prepared.shapes.sums, prepared.query.columns)
-        self.mask = np.zeros(shape, np.uint64)  # filled while `frames` is read
-        self._slices = part_slices(prepared.shapes.layout.people, prepared.query.columns)
-
-    @property
-    def size(self) -> int:
-        """Bytes of all cells."""
-        people, columns = self._prepared.shapes.layout.people, self._prepared.query.columns
-        return len(self._columns) * people * columns * CELL_BYTES
-
-    def frames(self) -> Iterator[bytes]:
-        """Every part, group by group. The last one of an open query is the mask."""
-        prepared, index = self._prepared, count()
-        weighted = prepared.query.shape == "weighted"
-        self.mask[:] = 0
-        for number, column in enumerate(self._columns):
-            rows = prepared.rows[number] if weighted else prepared.rows
-            zeros, ones = column.zeros[prepared.people], column.ones[prepared.people]
-            for people in self._slices:
-                cells, mask = self._pads.hide(zeros[people], ones[people], rows[people])
-                self.mask[0 if weighted else number] += mask
-                yield encode_part(next(index), *cells)
-        if prepared.query.kind == "open":
-            yield encode(SumPart(next(index), self.mask.astype("<u8").tobytes()))
-
-    def blind_mask(self) -> Words:
-        """(sums, m) the mask alone, for an answer that came before a restart."""
-        self.mask[:] = 0
-        for number, column in enumerate(self._columns):
-            zeros = column.zeros[self._prepared.people]
-            for people in self._slices:
-                place = 0 if self._prepared.query.shape == "weighted" else number
-                self.mask[place] += self._pads.words(zeros[people]).sum(axis=0, dtype=np.uint64)
-        return self.mask
 
 
 def _bodies(frames: Iterator[bytes]) -> Iterator[bytes]:

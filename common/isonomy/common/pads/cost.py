@@ -73,7 +73,7 @@ def compare(
     layout = choose_layout(params, people, columns, indicators=groups, answers=groups)
     down = layout.blocks * groups * params.column_bytes
     size = down + layout.parts * groups * params.answer_bytes
-    work_s = exchange_ms(layout, groups, groups) / 1e3
+    work_s = exchange_ms(layout.blocks, layout.parts, groups, groups) / 1e3
     homomorphic = Cost("homomorphic", size, work_s + 8e-6 * size / rate)
     cells = people * columns * groups
     work_s = _FIXED_MS / 1e3 + _CELL_NS * 1e-9 * cells

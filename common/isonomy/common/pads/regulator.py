@@ -10,19 +10,35 @@ of public things: number, order, size and hash of the parts, and the hash of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import AttemptLost, BudgetExceeded, ProtocolError
+from isonomy.common.pads.draw import RowDraw, drawn_slices
 from isonomy.common.pads.key_store import KeyColumn, KeyStore, keys_hash, place_of
-from isonomy.common.pads.stream import CELL_BYTES, Pads, Words, message_key, part_slices
-from isonomy.common.pads.transfer import KeyReceiver
-from isonomy.common.privacy.queries import Query
+from isonomy.common.pads.message import cells_hash, part_hash
+from isonomy.common.pads.stream import (
+    CELL_BYTES,
+    TAG_BYTES,
+    Pads,
+    Words,
+    message_key,
+    part_slices,
+    planes,
+)
+from isonomy.common.pads.transfer import KeyReceiver, Keys
+from isonomy.common.privacy.queries import Query, Shapes
 from isonomy.common.sums.noise_and_budget import Authorised, Custodian
-from isonomy.common.sums.regulator_half import CheckQuery, readable_sums, request_parts
+from isonomy.common.sums.regulator_half import (
+    CheckQuery,
+    Read,
+    RowsRead,
+    readable_sums,
+    request_parts,
+)
 from isonomy.common.wire.messages import (
     KeyHeader,
     KeyPart,
@@ -35,12 +51,18 @@ from isonomy.common.wire.messages import (
     frames_hash,
 )
 
+Sample = Callable[[str, int], RowDraw]
+"""The rows to inspect of a query about so many people."""
+
 
 class PadCarrier:
-    """The regulator's carrier of one plan (sums.regulator_half.RegulatorCarrier)."""
+    """The regulator's carrier of one plan (sums.regulator_half.RegulatorCarrier).
 
-    def __init__(self, custodian: Custodian, store: KeyStore) -> None:
-        self._custodian, self._store = custodian, store
+    `sample`: who draws the rows to inspect, if the plan names an auditor.
+    """
+
+    def __init__(self, custodian: Custodian, store: KeyStore, sample: Sample | None = None) -> None:
+        self._custodian, self._store, self._sample = custodian, store, sample
 
     def columns(self, frame: bytes, check: CheckQuery) -> Iterator[bytes]:
         """The frames of a key transfer, as they are read."""
@@ -97,9 +119,7 @@ class PadCarrier:
             self._store.drop()
             raise
 
-    def read(
-        self, header: SumHeader, frames: Iterator[bytes], check: CheckQuery
-    ) -> tuple[Authorised, NDArray[np.int64]]:
+    def read(self, header: SumHeader, frames: Iterator[bytes], check: CheckQuery) -> Read:
         """The query of a complete request, and its sums: exact ones if it is open, else masked."""
         query_frame = next(frames, b"")
         query = decode(query_frame, Query)
@@ -110,7 +130,12 @@ class PadCarrier:
         columns = self._columns(query, authorised)
         if columns is None or keys_hash(columns) != header.columns_hash:
             raise AttemptLost("the keys of this request are not here; transfer them again")
-        return authorised, self._sums(header, authorised, columns, frames)
+        sample = None
+        if self._sample is not None:
+            draw = self._sample(query.query_id, authorised.shapes.layout.people)
+            sample = _Drawn(draw, query, authorised.shapes)
+        sums = self._sums(header, authorised, columns, frames, sample)
+        return Read(authorised, sums, None if sample is None else sample.rows())
 
     def _columns(self, query: Query, authorised: Authorised) -> list[KeyColumn] | None:
         """The keys of every released group, or None if one is missing."""
@@ -129,13 +154,16 @@ class PadCarrier:
         authorised: Authorised,
         columns: list[KeyColumn],
         frames: Iterator[bytes],
+        sample: _Drawn | None,
     ) -> NDArray[np.int64]:
         """(sums, m): each part is added up and dropped as it arrives."""
         query, shapes = authorised.query, authorised.shapes
         people = slice(None) if query.positions is None else query.position_array(0)
-        slices = part_slices(shapes.layout.people, query.columns)
+        tagged = sample is not None
+        slices = part_slices(shapes.layout.people, query.columns, tagged=tagged)
         is_open = query.kind == "open"
-        sizes = [(some.stop - some.start) * query.columns * CELL_BYTES for some in slices]
+        size = query.columns * CELL_BYTES + TAG_BYTES * tagged
+        sizes = [(some.stop - some.start) * size for some in slices]
         mask_size = 8 * shapes.sums * query.columns
         sizes = sizes * len(columns) + [mask_size] * is_open
         parts = request_parts(header, frames, sizes)
@@ -145,14 +173,49 @@ class PadCarrier:
             keys, members = column.zeros[people], column.members
             inside = np.zeros(0, np.bool_) if members is None else members[people]
             place = 0 if query.shape == "weighted" else number
-            for some in slices:
-                sums[place] += pads.gather(keys[some], inside[some], next(parts))
+            for index, some in enumerate(slices):
+                row_keys, body = pads.row_keys(keys[some]), next(parts)
+                if sample is not None:
+                    body = sample.take(index, body, pads.tags(row_keys), inside[some])
+                sums[place] += pads.gather(row_keys, inside[some], body)
         if is_open:
             sums -= _mask(next(parts), sums.shape)
         for _ in parts:  # there is none; at its end the hash over all of them is compared
             pass
         t = query.params.plain_modulus
         return readable_sums(authorised, (sums & np.uint64(t - 1)).view(np.int64))
+
+
+class _Drawn:
+    """What is kept of a request for its inspection: a hash of the cells of the people drawn.
+
+    Every person's tag of the side that the regulator has is compared, drawn or not. It is the only
+    thing here that depends on attributes, and only for a company that lies about its pads.
+    """
+
+    def __init__(self, draw: RowDraw, query: Query, shapes: Shapes) -> None:
+        people = shapes.layout.people
+        self._draw, self._people = draw, draw.people(people)
+        self._columns = query.columns
+        self._starts = [some.start for some in part_slices(people, query.columns, tagged=True)]
+        self._slices = drawn_slices(self._people, people, query.columns)
+        self._hashes, self._holds = list[bytes](), True
+
+    def take(
+        self, index: int, body: bytes | memoryview, tags: Keys, members: NDArray[np.bool_]
+    ) -> memoryview:
+        """Look at the part of slice `index`; its cells come back, without the tags."""
+        low, high, sent = planes(body, len(tags), self._columns, tagged=True)
+        self._holds &= bool((np.where(members[:, None], sent[1], sent[0]) == tags).all())
+        drawn = self._people[self._slices[index]] - self._starts[index]
+        pieces = (plane[drawn].tobytes() for plane in (low, high, sent[0], sent[1]))
+        self._hashes.append(part_hash(pieces))
+        return memoryview(body)[: len(tags) * self._columns * CELL_BYTES]
+
+    def rows(self) -> RowsRead:
+        """What the inspector needs, when all parts were taken."""
+        digest, draw = cells_hash(self._hashes), self._draw
+        return RowsRead(draw.seed, draw.millionths, digest, len(self._people), self._holds)
 
 
 def _mask(body: bytes | memoryview, shape: tuple[int, ...]) -> Words:

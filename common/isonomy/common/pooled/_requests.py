@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from isonomy.common.base.errors import AttemptLost, ProtocolError
 from isonomy.common.crypto.params import split_total
-from isonomy.common.pooled._masks import PooledTotals
 from isonomy.common.session.sealed_links import Parcel
+from isonomy.common.sums.pool_masks import PooledTotals
 from isonomy.common.wire.envelopes import Purpose
 from isonomy.common.wire.messages import (
     SumHeader,

@@ -13,13 +13,13 @@ from isonomy.common.base.errors import (
     SessionClosed,
 )
 from isonomy.common.crypto.params import parameter_set
-from isonomy.common.pooled._masks import MAX_TOTALS_BYTES
 from isonomy.common.pooled._requests import Reply
 from isonomy.common.pooled.half import PooledHalf
 from isonomy.common.privacy.queries import MAX_ANSWERS
-from isonomy.common.remote.exchanges import marked
+from isonomy.common.remote.exchanges import marked, request_frames, serve_one
 from isonomy.common.session.connection import Session
 from isonomy.common.session.sealed_links import Parcel
+from isonomy.common.sums.pool_masks import MAX_TOTALS_BYTES
 
 POLL_S = 0.5  # how soon it is noticed that a company is done
 MAX_HEADER_BYTES = 4096
@@ -31,7 +31,7 @@ def serve_pooled(
 ) -> None:
     """The regulator's loop for several companies, until all have closed the session."""
     tell = on_event or (lambda kind, query_id, reason: None)
-    table = _Table(session, half)
+    table = _Table(session, half, tell)
     while True:
         try:
             replies = table.next_replies()
@@ -43,13 +43,17 @@ def serve_pooled(
             _send(session, reply, table.generations[reply.company])
             kind = "refusal" if reply.refusal else reply.purpose
             tell(kind, reply.query_id, reply.refusal)
+        if half.failed is not None:
+            raise half.failed  # the companies have heard so; the session is over
 
 
 class _Table:
     """Who is there, and what each company has sent of its request so far."""
 
-    def __init__(self, session: Session, half: PooledHalf) -> None:
-        self._session, self._half = session, half
+    def __init__(
+        self, session: Session, half: PooledHalf, tell: Callable[[str, str, str], None]
+    ) -> None:
+        self._session, self._half, self._tell = session, half, tell
         self._total_bytes = parameter_set(session.plan.parameters).answer_bytes + MAX_PLACE_BYTES
         self.generations = session.incarnations()
         self._awaited: dict[str, float] = {}  # companies that others wait for, since when
@@ -100,15 +104,47 @@ class _Table:
                 self._half.restarted(name)
                 self._partial[name] = []
         self.generations = now
-        if frame.purpose == "query":
+        if frame.purpose in ("query", "alone", "opening") and self._half.is_alone(frame.query_id):
+            self._alone(frame)
+        elif frame.purpose == "query":
             yield from self._half.on_query(frame.sender, frame.exchange, frame.payload)
         elif frame.purpose in ("joint", "sum"):
             self._awaited.pop(frame.sender, None)  # it takes its time to send, and gets it
             request = self._collect(frame)
             if request:
                 yield from self._half.on_request(frame.sender, request)
+        elif frame.purpose == "opening":
+            yield from self._opening(frame)
         else:
             raise ProtocolError(f"a company may not send {frame.purpose!r}")
+
+    def _alone(self, first: Parcel) -> None:
+        """One exchange of a company that asks about its own people."""
+        company = first.sender
+        self._awaited.pop(company, None)
+        half, generation = self._half.alone(company), self.generations[company]
+        try:
+            while True:
+                kind, reason = serve_one(self._session, half, company, generation, first)
+                self._tell(kind, first.query_id, reason)
+                if kind != "demand":
+                    return
+                # Nothing else is answered before this is opened, so nobody else is heard before.
+                first = self._session.receive(company, generation=generation)
+        except PeerRestarted:
+            return  # it asks again
+
+    def _opening(self, first: Parcel) -> Iterator[Reply]:
+        """A company's opening of its part of a joint query, read as it arrives."""
+        company = first.sender
+        self._awaited.pop(company, None)
+        frames = request_frames(self._session, company, self.generations[company], first)
+        try:
+            yield from self._half.on_opening(company, first.exchange, frames)
+            for _ in frames:  # what a refused opening still has to say
+                pass
+        except PeerRestarted:
+            return  # it opens again
 
     def _collect(self, frame: Parcel) -> list[Parcel]:
         """The whole request, once its last frame is there."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import IsonomyError, StorageError, VerificationError
 from isonomy.common.base.private_files import private_folder, write_private
-from isonomy.common.pooled._masks import PooledReply
+from isonomy.common.sums.pool_masks import PooledReply
 
 
 class PooledStore:

@@ -8,5 +8,6 @@ Only numbers: no people, no files, no network. Public modules:
     noise          exact samplers; sums/noise_and_budget.py adds what they draw to an answer
     quantise       rows as integers, clipped exactly
     filters        individual budgets
+    task_counts    what a few-shot model is measured by, and how far a sample moves it
     dual           the multipliers λ of PF-LD, the same on both sides
 """

@@ -49,14 +49,15 @@ _MAX_UNITS = 10**30
 """Beyond μ = 10^9 floats no longer carry the formula; ε is then reported as infinite."""
 
 
-def checked_integer(name: str, value: SupportsIndex, least: int) -> int:
+def checked_integer(name: str, value: SupportsIndex, least: int, most: float = math.inf) -> int:
     """The value as a Python integer; floats are refused, because they would round silently."""
     try:
         result = operator.index(value)
     except TypeError:
         raise ConfigError(f"{name} must be an integer, not {type(value).__name__}") from None
-    if isinstance(value, bool) or result < least:
-        raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if isinstance(value, bool) or not least <= result <= most:
+        limits = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
+        raise ConfigError(f"{name} must be an integer {limits}, got {value!r}")
     return result
 
 
@@ -156,6 +157,7 @@ def epsilon_of(units: int, delta: float) -> float:
     _check_delta(delta)
     if units == 0:
         return 0.0
+    # Said, not raised: a ledger that is spent beyond all use must still be readable.
     if units > _MAX_UNITS:
         return math.inf
     mu, target = math.sqrt(units / UNITS_PER_MU2), math.log(delta)
@@ -164,6 +166,7 @@ def epsilon_of(units: int, delta: float) -> float:
     low, high = 0.0, mu * mu / 2 + mu * math.sqrt(-2 * target)  # from δ <= e^(−x²/2)/2
     while _log_delta(mu, high) > target:
         low, high = high, 2 * high
+    # The upper end is returned, so stopping early only ever promises too large an ε.
     while high - low > 2.0**-50 * high + 2.0**-60:
         middle = (low + high) / 2
         if _log_delta(mu, middle) > target:
@@ -194,17 +197,17 @@ def units_for(epsilon: float, delta: float) -> int:
 # --- How much noise a debit buys ----------------------------------------------------------------
 
 
-def _check_affordable(units: int) -> None:
-    if units <= 0:
-        raise BudgetExceeded(
-            f"a release needs at least one unit of privacy budget, {units} are left; "
-            "ask for fewer releases or a larger cap"
-        )
+def _unaffordable(units: int) -> BudgetExceeded:
+    return BudgetExceeded(
+        f"a release needs at least one unit of privacy budget, {units} are left; "
+        "ask for fewer releases or a larger cap"
+    )
 
 
 def sigma_for(units: int, sensitivity_squared: int) -> int:
     """The smallest integer σ with gaussian_units(Δ₂², σ) <= units: ⌈√⌈10^12·Δ₂²/units⌉⌉."""
-    _check_affordable(units)
+    if units <= 0:
+        raise _unaffordable(units)
     squared = checked_integer("sensitivity_squared", sensitivity_squared, 0)
     least = max(1, -(-squared * UNITS_PER_MU2 // units))  # σ² must be at least this
     return math.isqrt(least - 1) + 1
@@ -212,7 +215,8 @@ def sigma_for(units: int, sensitivity_squared: int) -> int:
 
 def laplace_scale_for(units: int, sensitivity: int) -> int:
     """The smallest integer scale b with laplace_units(Δ₁, b) <= units."""
-    _check_affordable(units)
+    if units <= 0:
+        raise _unaffordable(units)
     sensitivity = checked_integer("sensitivity", sensitivity, 0)
     low, high = 0, 1
     while laplace_units(sensitivity, high) > units:

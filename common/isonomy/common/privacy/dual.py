@@ -245,7 +245,7 @@ class DualKeeper:
         self._multipliers: Multipliers | None = None
         self._attributes: tuple[str, ...] = ()
         # By query id: the number of its dual step, from 1, and λ after it.
-        self._after: dict[str, tuple[int, tuple[float, ...]]] = {}
+        self.after: dict[str, tuple[int, tuple[float, ...]]] = {}
 
     def check(self, query: Query, sizes: tuple[int, ...]) -> None:
         """Raise ProtocolError for weights that are not those of λ, or a step out of turn.
@@ -263,6 +263,7 @@ class DualKeeper:
                 raise ProtocolError("a dual step asks for the events and attributes of the counts")
         elif isinstance(content, ConstraintGradient):
             self._check_weights(query, content)
+        # Without this a company could ask for weighted sums with weights of its choice, undeclared.
         elif query.shape == "weighted" and (self._required or self._multipliers is not None):
             raise ProtocolError("under pf_ld a weighted sum declares its constraint gradient")
 
@@ -281,11 +282,7 @@ class DualKeeper:
             self._multipliers = self._started().advance(released, query.norm)
             applied = self._multipliers.values()
             values = tuple(value for row in applied for value in row)
-            self._after[query.query_id] = (len(self._after) + 1, values)
-
-    def after(self, query_id: str) -> tuple[int, tuple[float, ...]] | None:
-        """The number of the dual step that this query was, and λ after it; None if it was none."""
-        return self._after.get(query_id)
+            self.after[query.query_id] = (len(self.after) + 1, values)
 
     def _started(self) -> Multipliers:
         if self._multipliers is None:

@@ -92,8 +92,7 @@ class IndividualFilter:
         rows are summed before they come here); None means all, in order. Zero rows cost nothing
         and are always admitted.
         """
-        where = self._positions(norms_squared, people)
-        cost = self._cost(norms_squared, factor_squared, sigma)
+        where, cost = self._priced(norms_squared, factor_squared, sigma, people)
         return np.asarray(cost <= self._cap - self._spent[where])
 
     def charge(
@@ -105,26 +104,22 @@ class IndividualFilter:
         people: NDArray[np.int64] | None = None,
     ) -> NDArray[np.bool_]:
         """Debit those who are admitted and return who they are; the others' rows must become 0."""
-        where = self._positions(norms_squared, people)
-        cost = self._cost(norms_squared, factor_squared, sigma)
+        where, cost = self._priced(norms_squared, factor_squared, sigma, people)
         mask = np.asarray(cost <= self._cap - self._spent[where])
+        # In one step with the mask: whoever is not debited is told to send zeros.
         self._spent[where[mask]] += cost[mask]
         return mask
 
-    def _cost(
-        self, norms_squared: NDArray[np.int64], factor_squared: int, sigma: int
-    ) -> NDArray[np.int64]:
+    def _priced(
+        self,
+        norms_squared: NDArray[np.int64],
+        factor_squared: int,
+        sigma: int,
+        people: NDArray[np.int64] | None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Positions of the people, and what each would pay; ConfigError if the input is off."""
         factor_squared = checked_integer("factor_squared", factor_squared, 0)
         sigma = checked_integer("sigma", sigma, 1)
-        if norms_squared.size and int(norms_squared.min()) < 0:
-            raise ConfigError("norms_squared must not be negative; did a square overflow?")
-        return _individual_units(
-            norms_squared.astype(np.int64, copy=False), factor_squared, sigma, self._cap + 1
-        )
-
-    def _positions(
-        self, norms_squared: NDArray[np.int64], people: NDArray[np.int64] | None
-    ) -> NDArray[np.int64]:
         where = np.arange(self._people, dtype=np.int64) if people is None else np.asarray(people)
         if norms_squared.dtype.kind != "i" or where.dtype.kind not in "iu":
             raise ConfigError("norms_squared and people must be signed integer arrays")
@@ -137,4 +132,8 @@ class IndividualFilter:
             raise ConfigError(f"people must be positions from 0 to {self._people - 1}")
         if people is not None and np.unique(where).size != where.size:
             raise ConfigError("a person occurs twice; sum their rows before asking")
-        return where.astype(np.int64, copy=False)
+        if norms_squared.size and int(norms_squared.min()) < 0:
+            raise ConfigError("norms_squared must not be negative; did a square overflow?")
+        norms = norms_squared.astype(np.int64, copy=False)
+        cost = _individual_units(norms, factor_squared, sigma, self._cap + 1)
+        return where.astype(np.int64, copy=False), cost

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.privacy.accounting import checked_integer
 
 MIN_SIGMA = 2**13
 """Below this the acceptance formula of `rounded_gaussian` loses digits: scale counts by 2^20."""
@@ -74,13 +75,16 @@ def rounded_gaussian(sigma: int, size: int, source: NoiseSource) -> NDArray[np.i
                     of 2^11·e^-72 = 2^-92.9, a relative error of 2^-35 at 12σ
       truncation    the mass beyond 12σ, 2Φ(−12) = 2^-107.8, is spread over the rest
     """
-    sigma, size = _checked("sigma", sigma, MIN_SIGMA, MAX_SIGMA), _checked("size", size, 0, 2**63)
+    sigma = checked_integer("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
+    size = checked_integer("size", size, 0)
     stairs = _staircase(sigma)
     draws, filled = np.empty(size, np.int64), 0
     while filled < size:
         count = min(_CHUNK, 4 * (size - filled) // 3 + 32)  # 0.787 of them are accepted
         k, step = stairs.places(uniform_below(stairs.area, count, source).view(np.int64))
         lowered = _threshold(k, sigma) - step * _LN2
+        # As many exponentials as candidates, accepted or not: how long it takes says nothing about
+        # which were accepted.
         accepted = k[_exponential(count, source) >= lowered][: size - filled]
         draws[filled : filled + accepted.size] = accepted
         filled += accepted.size
@@ -131,7 +135,8 @@ def discrete_laplace(scale: int, size: int, source: NoiseSource) -> NDArray[np.i
     ratio e^-1; a random sign, and the second zero (−0) is rejected. Integers only. An integer
     query with L1 sensitivity Δ₁ is then exactly (Δ₁/b)-DP.
     """
-    scale, size = _checked("scale", scale, 1, MAX_SCALE), _checked("size", size, 0, 2**63)
+    scale = checked_integer("scale", scale, 1, MAX_SCALE)
+    size = checked_integer("size", size, 0)
     draws, filled = np.empty(size, np.int64), 0
     while filled < size:
         count = min(_CHUNK, 2 * (size - filled) + 16)
@@ -160,6 +165,7 @@ def _exponential(size: int, source: NoiseSource) -> NDArray[np.float64]:
     """
     words = _words(3 * size, source).reshape(3, size).astype(np.float64)
     u = _PLACES @ words
+    # Half a step up, so that U is never 0 and its logarithm never infinite.
     u += 2.0**-193
     return np.asarray(-np.log(u))
 
@@ -171,6 +177,7 @@ def uniform_below(bound: int, size: int, source: NoiseSource) -> NDArray[np.uint
     """
     last = np.uint64((2**64 // bound) * bound - 1)
     words = _words(size, source)
+    # Redrawn, not reduced: a remainder alone would make small numbers a little likelier.
     while (words > last).any():
         late = np.flatnonzero(words > last)
         words = words.copy()
@@ -213,14 +220,3 @@ def _words(count: int, source: NoiseSource) -> NDArray[np.uint64]:
     if len(raw) != 8 * count:
         raise ConfigError(f"the noise source gave {len(raw)} bytes instead of {8 * count}")
     return np.frombuffer(raw, "<u8").astype(np.uint64, copy=False)  # read-only
-
-
-def _checked(name: str, value: int, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ConfigError(f"{name} must be an integer, not {type(value).__name__}")
-    if not least <= value <= most:
-        raise ConfigError(
-            f"{name} must lie between {least} and {most}, got {value}; "
-            "rescale the rows (a norm of 1 is 2^20 in fixed point)"
-        )
-    return int(value)

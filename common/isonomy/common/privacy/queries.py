@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
@@ -98,14 +98,39 @@ def query_id_prefix(plan: bytes) -> str:
     return f"{plan.hex()[:16]}-"
 
 
-def audit_number(name: str) -> int:
-    """The number in the id of an audit: its name decides, in twelve digits.
+# Numbers of a plan's questions, so that no two companies of it ever ask under one id:
+#     below 10^9                 questions that all companies ask together, or the only one asks
+#     10^9 and 10^10, times p    those that company p (from 1) asks alone, and its audits
+#     from 10^11                 audits that all ask together
+_ALONE, _ALONE_AUDITS, _AUDITS = 10**9, 10**10, 10**11
+_MOST_COMPANIES, _MOST_DIGITS = 7, 12
+
+
+def audit_number(name: str, place: int | None = None) -> int:
+    """The number in the id of an audit: its name decides, and the place of who asks alone.
 
     So an audit is the same question in every script of a plan, before or after a training, and
     takes no number from the training's own questions.
     """
-    digest = hash_bytes("isonomy/audit-number/v1", name.encode())
-    return 10**11 + int.from_bytes(digest[:8]) % (9 * 10**11)
+    digest = int.from_bytes(hash_bytes("isonomy/audit-number/v1", name.encode())[:8])
+    if place is None:
+        return _AUDITS + digest % (9 * _AUDITS)
+    return (place + 1) * _ALONE_AUDITS + digest % _ALONE_AUDITS
+
+
+def alone_number(number: int, place: int) -> int:
+    """The number of the question that the company at this place asks alone."""
+    return (place + 1) * _ALONE + number
+
+
+def asks_alone(query_id: str, plan: bytes) -> int | None:
+    """The place of the company that alone may ask under this id; None: all ask together."""
+    digits = query_id.removeprefix(query_id_prefix(plan))
+    number = int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else 0
+    for first in (_ALONE, _ALONE_AUDITS):
+        if first <= number < (_MOST_COMPANIES + 1) * first:
+            return number // first - 1
+    return None
 
 
 @dataclass(frozen=True)
@@ -142,6 +167,11 @@ class Shapes:
     parts: int  # answer ciphertexts
     units: int  # what the ledger debits
     deviation: float  # of the noise, in integer units
+
+    def with_block(self, block: int) -> Shapes:
+        """The same people in blocks of another size: several companies use one size."""
+        layout = replace(self.layout, block=block)
+        return replace(self, layout=layout, parts=self.sums * layout.parts)
 
 
 def shapes_of(query: Query, group_counts: tuple[int, ...], cohort_size: int) -> Shapes:

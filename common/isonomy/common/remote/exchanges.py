@@ -7,7 +7,10 @@ One exchange is one call of the port, numbered by the company:
     open      "opening" (header and parts)    →  "answer" (one frame)
 
 Under a plan by pads "query" asks for keys, once, and "pads" (sealed, with the query in it) takes
-the place of "sum" (signed and in the clear, because the server may have to add it).
+the place of "sum" (signed and in the clear, because the server may have to add it). Its frames
+travel joined, as many as fit into one piece: a chunk of training is one message up, and one down.
+"alone" takes the place of "sum", too, where several companies ask and one of them asks about its
+own people: nothing is added up.
 
 A broken stream is invisible here. If the other process restarts in the middle, the exchange is lost
 (PeerRestarted) and the channel asks again (`Retrying`): an answered query by its stored request,
@@ -16,10 +19,11 @@ which gives the same answer; one that was not answered by a new attempt, which c
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count, repeat
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from isonomy.common.base.errors import (
     AttemptLost,
@@ -43,23 +47,15 @@ from isonomy.common.sums.company_half import (
     Reply,
     read_reply,
 )
-from isonomy.common.sums.openings import OpeningStore
+from isonomy.common.sums.openings import LENGTH_BYTES, OpeningStore, cut_chunks, join_chunks
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.common.sums.question import Prepared, Released, Terms
-from isonomy.common.wire.envelopes import Purpose, parse_dual
+from isonomy.common.sums.regulator_half import RegulatorHalf
+from isonomy.common.wire.envelopes import CHUNK_BYTES, Purpose, parse_dual
 from isonomy.common.wire.messages import Answer, OpeningDemand, Refusal, encode
 
 T = TypeVar("T")
 MAX_RESTARTS = 100  # of the other party within one query; more is no accident
-
-
-class AnsweringHalf(Protocol):
-    """What answers on the regulator's side: RegulatorHalf."""
-
-    def columns(self, query_frame: bytes) -> Iterator[bytes] | Refusal: ...
-    def answer(self, frames: Iterable[bytes]) -> Answer | OpeningDemand | Refusal: ...
-    def open(self, frames: Iterable[bytes]) -> Answer | Refusal: ...
-    def multipliers(self, query_id: str) -> tuple[int, tuple[float, ...]] | None: ...
 
 
 class RemoteRegulator:
@@ -69,6 +65,8 @@ class RemoteRegulator:
         self.session = session
         self._name = session.plan.regulator.name
         self._rows: Purpose = "pads" if session.plan.carrier == "pads" else "sum"
+        if len(session.plan.companies) > 1:
+            self._rows = "alone"
         self._exchanges = count(1)
         self._answered: set[str] = set()  # answers that came over this session, not from disk
         self._multipliers: dict[str, tuple[float, ...]] = {}  # by query, as the regulator has them
@@ -79,7 +77,8 @@ class RemoteRegulator:
 
     def answer(self, query_id: str, frames: Iterable[bytes]) -> Reply:
         """The signed answer to a request, or a demand to open it."""
-        return self._reply(query_id, zip(repeat(self._rows), frames))
+        together = packed(frames) if self._rows == "pads" else frames
+        return self._reply(query_id, zip(repeat(self._rows), together))
 
     def open(self, query_id: str, frames: Iterable[bytes]) -> Reply:
         """The signed answer to a request that was opened."""
@@ -209,13 +208,17 @@ def remote_channel(
         identity=session.keys.identity,
         record_private=plan.record_privacy,
         individual=plan.individual_filter,
-        carrier=partial(PadRows, store=keys) if plan.carrier == "pads" else ColumnProducts,
+        carrier=(
+            partial(PadRows, store=keys, tagged=bool(plan.auditor))
+            if plan.carrier == "pads"
+            else ColumnProducts
+        ),
     )
     return Retrying(channel, session)
 
 
 def serve_queries(
-    session: Session, half: AnsweringHalf, *, on_event: Callable[..., None] | None = None
+    session: Session, half: RegulatorHalf, *, on_event: Callable[..., None] | None = None
 ) -> None:
     """The regulator's loop: answer the company's exchanges until it closes the session.
 
@@ -225,11 +228,12 @@ def serve_queries(
     and InspectionFailed if it was caught.
     """
     (company,) = (card.name for card in session.plan.companies)
+    first_reply = "keys" if session.plan.carrier == "pads" else "columns"
 
     def answer(generation: int, first: Parcel) -> None:
-        kind, reason = _serve_one(session, half, company, generation, first)
+        kind, reason = serve_one(session, half, company, generation, first)
         if on_event is not None:
-            on_event(kind, first.query_id, reason)
+            on_event(first_reply if kind == "columns" else kind, first.query_id, reason)
 
     answer_exchanges(session, company, answer)
 
@@ -254,11 +258,11 @@ def answer_exchanges(session: Session, company: str, answer: Callable[[int, Parc
             raise
 
 
-def _serve_one(
-    session: Session, half: AnsweringHalf, company: str, generation: int, first: Parcel
+def serve_one(
+    session: Session, half: RegulatorHalf, company: str, generation: int, first: Parcel
 ) -> tuple[str, str]:
-    """Answer one exchange. Returns what has left ("columns", "keys", "answer", "demand" or
-    "refusal"), and the reason of a refusal.
+    """Answer one exchange. Returns what has left ("columns", "answer", "demand" or "refusal"),
+    and the reason of a refusal.
     """
     query_id, exchange = first.query_id, first.exchange
     if first.purpose == "query":
@@ -266,11 +270,11 @@ def _serve_one(
         frames = iter([encode(columns)]) if isinstance(columns, Refusal) else columns
         _send(session, company, query_id, exchange, zip(repeat("columns"), frames), generation)
         if isinstance(columns, Refusal):
-            return "refusal", columns.text
-        return ("keys" if session.plan.carrier == "pads" else "columns"), ""
-    if first.purpose not in ("sum", "pads", "opening"):
+            return "refusal", columns.reason
+        return "columns", ""
+    if first.purpose not in ("sum", "alone", "pads", "opening"):
         raise ProtocolError(f"{company} may not begin an exchange with {first.purpose!r}")
-    frames = _request(session, company, generation, first)
+    frames = request_frames(session, company, generation, first)
     reply = half.open(frames) if first.purpose == "opening" else half.answer(frames)
     for _ in frames:  # what a refused request still has to say
         pass
@@ -279,7 +283,7 @@ def _serve_one(
         error = reply.error()
         if isinstance(error, InspectionFailed):
             raise error  # the company has heard so; the session is over
-        return "refusal", reply.text
+        return "refusal", reply.reason
     if isinstance(reply, OpeningDemand):
         return "demand", ""
     multipliers = half.multipliers(query_id)
@@ -302,16 +306,41 @@ def _send(
         session.send(recipient, parcel, generation=generation)
 
 
-def _request(session: Session, company: str, generation: int, first: Parcel) -> Iterator[bytes]:
+def request_frames(
+    session: Session, company: str, generation: int, first: Parcel
+) -> Iterator[bytes]:
     """The frames of a request, from the first to the one marked as last."""
     frame = first
     for index in count():
         if (frame.exchange, frame.index, frame.purpose) != (first.exchange, index, first.purpose):
             raise ProtocolError(f"expected frame {index} of a request, got another")
-        yield frame.payload
+        if frame.purpose == "pads":
+            yield from unpacked(frame.payload)
+        else:
+            yield frame.payload
         if frame.last:
             return
         frame = session.receive(company, generation=generation)
+
+
+def packed(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Frames joined, each after its length, as many as travel in one piece."""
+    together, size = list[bytes](), 0
+    for frame in frames:
+        size += LENGTH_BYTES + len(frame)
+        if together and size > CHUNK_BYTES:
+            yield join_chunks(together)
+            together, size = [], LENGTH_BYTES + len(frame)
+        together.append(frame)
+    yield join_chunks(together)
+
+
+def unpacked(payload: bytes) -> list[bytes]:
+    """What `packed` joined; ProtocolError for anything else."""
+    try:
+        return cut_chunks(payload)
+    except (ValueError, struct.error):
+        raise ProtocolError("the frames of a request are cut off") from None
 
 
 def marked(frames: Iterable[T]) -> Iterator[tuple[T, bool]]:

@@ -59,29 +59,17 @@ class GroupCounts:
 
     def people(self) -> list[float | None]:
         """Noised group sizes; None where the noise drowns them."""
-        rates = Rates(MEASURES[self.cells][0], self).estimates()  # among everybody
+        rates = CountRates(MEASURES[self.cells][0], self).estimates()  # among everybody
         sizes = self.counts.sum(axis=1).tolist()
         return [None if rate is None else size for rate, size in zip(rates, sizes, strict=True)]
 
 
 class Rates:
-    """One rate of all groups; None where the noise drowns it."""
+    """One rate of all groups; None where it cannot be told. The groups' errors are independent."""
 
-    def __init__(self, measure: Measure, groups: GroupCounts) -> None:
-        self.measure, self._groups = measure, groups
+    def __init__(self, rates: Sequence[NoisedRate | None], left_out: tuple[int, ...] = ()) -> None:
+        self._rates, self._left_out = rates, left_out
         self._limits: dict[float, list[Estimate | None]] = {}  # by tail
-        hits, among = list(measure.hits), list(measure.among)
-        self._rates = [
-            self._noised(float(cells[hits].sum()), float(cells[among].sum()), group)
-            for group, cells in enumerate(groups.counts)
-        ]
-
-    def _noised(self, x: float, n: float, group: int) -> NoisedRate | None:
-        scale = self._groups.sigma**2 * float(self._groups.covariance[group, group])
-        hits, among = len(self.measure.hits), len(self.measure.among)
-        if n <= 0 or n <= NOISE_FLOOR * math.sqrt(among * scale):
-            return None
-        return NoisedRate(x, n, hits * scale, hits * scale, among * scale)  # hits ⊂ among
 
     def estimates(self) -> list[Estimate | None]:
         """Each group's rate with its 95 % interval."""
@@ -101,25 +89,15 @@ class Rates:
         return tail * NEAR_TAIL if rate.n < NEAR_FLOOR * math.sqrt(rate.v_nn) else tail
 
     def correlation(self, g: int, h: int) -> float:
-        """Between two groups' rates: their people are different, their noise is not always.
-
-        cov(E_x − pE_n, E_x' − p'E_n') = C_gh σ²·(|hits|(1 − p − p') + |among|·p·p')
-        """
-        one, two = self._rates[g], self._rates[h]
-        if one is None or two is None:
-            return 0.0
-        p, q = one.value, two.value
-        shared = len(self.measure.hits) * (1 - p - q) + len(self.measure.among) * p * q
-        noise = self._groups.sigma**2 * float(self._groups.covariance[g, h]) * shared
-        spread = math.sqrt(one.variance * two.variance)
-        return max(-1.0, min(1.0, noise / (one.n * two.n * spread))) if spread else 0.0
+        """Between the errors of two groups' rates."""
+        return 0.0
 
     def compared(self) -> list[int]:
         """Groups whose rate can be told, without those that comparisons leave out."""
         return [
             g
             for g, estimate in enumerate(self.estimates())
-            if estimate is not None and g not in self._groups.left_out
+            if estimate is not None and g not in self._left_out
         ]
 
     def difference(self, g: int, h: int, tail: float = TAIL) -> Estimate | None:
@@ -135,6 +113,40 @@ class Rates:
         if one is None or two is None:
             return None
         return ratio(one, two, self.correlation(g, h))
+
+
+class CountRates(Rates):
+    """One rate of all groups from noised counts; None where the noise drowns it."""
+
+    def __init__(self, measure: Measure, groups: GroupCounts) -> None:
+        self.measure, self._groups = measure, groups
+        hits, among = list(measure.hits), list(measure.among)
+        rates = [
+            self._noised(float(cells[hits].sum()), float(cells[among].sum()), group)
+            for group, cells in enumerate(groups.counts)
+        ]
+        super().__init__(rates, groups.left_out)
+
+    def _noised(self, x: float, n: float, group: int) -> NoisedRate | None:
+        scale = self._groups.sigma**2 * float(self._groups.covariance[group, group])
+        hits, among = len(self.measure.hits), len(self.measure.among)
+        if n <= 0 or n <= NOISE_FLOOR * math.sqrt(among * scale):
+            return None
+        return NoisedRate(x, n, hits * scale, hits * scale, among * scale)  # hits ⊂ among
+
+    def correlation(self, g: int, h: int) -> float:
+        """Between two groups' rates: their people are different, their noise is not always.
+
+        cov(E_x − pE_n, E_x' − p'E_n') = C_gh σ²·(|hits|(1 − p − p') + |among|·p·p')
+        """
+        one, two = self._rates[g], self._rates[h]
+        if one is None or two is None:
+            return 0.0
+        p, q = one.value, two.value
+        shared = len(self.measure.hits) * (1 - p - q) + len(self.measure.among) * p * q
+        noise = self._groups.sigma**2 * float(self._groups.covariance[g, h]) * shared
+        spread = math.sqrt(one.variance * two.variance)
+        return max(-1.0, min(1.0, noise / (one.n * two.n * spread))) if spread else 0.0
 
 
 def largest_difference(rates: Sequence[Rates]) -> Estimate | None:
@@ -199,7 +211,7 @@ def findings_of(groups: GroupCounts) -> Findings:
     counts = groups.counts.copy()
     counts[[size is None for size in groups.people()]] = 0.0  # a rate of nobody is None
     groups = replace(groups, counts=counts)
-    rates = {measure.name: Rates(measure, groups) for measure in MEASURES[groups.cells]}
+    rates = {measure.name: CountRates(measure, groups) for measure in MEASURES[groups.cells]}
     return Findings(
         rates={name: rate.estimates() for name, rate in rates.items()},
         impact_ratios=impact_ratios(rates["selection_rate"]),

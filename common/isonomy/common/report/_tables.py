@@ -17,15 +17,15 @@ from isonomy.common.privacy.declarations import Audit
 from isonomy.common.report._audit_rates import GroupCounts, findings_of
 from isonomy.common.report.audit import NoisedCounts, left_out_of, noise_covariance
 from isonomy.common.report.audit_cells import CELL_NAMES, Cells
-from isonomy.common.report.audit_intervals import Estimate, NoisedRate, rate_interval
+from isonomy.common.report.audit_intervals import NoisedRate, rate_interval
 from isonomy.common.report.audit_unknowns import declaration_of, released_attribute
 from isonomy.common.report.schema import (
     Group,
-    Limits,
     ReportedAudit,
     ReportSettings,
     ShownTable,
     Unknowns,
+    limits_of,
     millionths,
 )
 
@@ -111,9 +111,9 @@ def shown_table(
             for group, size in zip(groups, sizes, strict=True)
         ),
         withheld=tuple(withheld),
-        rates={name: tuple(map(_limits, rates)) for name, rates in findings.rates.items()},
-        impact_ratios=tuple(map(_limits, findings.impact_ratios)),
-        differences={notion: _limits(gap) for notion, gap in findings.differences.items()},
+        rates={name: tuple(map(limits_of, rates)) for name, rates in findings.rates.items()},
+        impact_ratios=tuple(map(limits_of, findings.impact_ratios)),
+        differences={notion: limits_of(gap) for notion, gap in findings.differences.items()},
     )
 
 
@@ -125,7 +125,7 @@ def unknowns_of(debit: DebitRecord, groups: Groups, row_bound: int) -> Unknowns 
     people, noise = int(event["people"]), int(event["noise"])
     count = int(np.frombuffer(debit.answer, "<i8")[0]) / row_bound
     rate = NoisedRate(count, float(people), (noise / row_bound) ** 2, 0.0, 0.0)
-    share = _limits(rate_interval(rate))
+    share = limits_of(rate_interval(rate))
     if share is None:
         return None
     return Unknowns(
@@ -212,9 +212,3 @@ def _tables(noised: NoisedCounts, settings: ReportSettings) -> list[ShownTable]:
         )
         for table in noised.tables(settings.smallest_group)
     ]
-
-
-def _limits(estimate: Estimate | None) -> Limits | None:
-    if estimate is None:
-        return None
-    return millionths(estimate.value), millionths(estimate.low), millionths(estimate.high)

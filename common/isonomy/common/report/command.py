@@ -6,7 +6,6 @@ install: no encryption library, no Flower, no gRPC.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +13,13 @@ import typer
 from rich.console import Console
 
 from isonomy.common.base.command_line import CommandLine
+from isonomy.common.base.output import emit, wants_json
 from isonomy.common.keys.party import Card
 from isonomy.common.keys.rotation import Rotation
 from isonomy.common.report.few_shot import load_plan
 from isonomy.common.report.verify import Check, ReportPaths, SignerUnknown, Verification, require
 
-SCHEMA = "isonomy-regulator/verify/v1"
+SCHEMA = "isonomy-regulator/verify"  # also as `isonomy-verify`
 _MARKS = {"ok": "[green]ok[/]", "failed": "[bold red]FAILED[/]", "not given": "[dim]–[/]"}
 
 app = CommandLine(help="Verify a report that a regulator signed.")
@@ -36,7 +36,6 @@ def verify(
         list[Path] | None,
         typer.Option(help="A record of a new identity, from the report's key to the card's."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Verify a report: numbered checks; any change of one byte ends in exit code 40.
 
@@ -56,7 +55,7 @@ def verify(
         ledger=ledger,
         rotations=[Rotation.load(path) for path in rotation or ()],
     ).run()
-    if not as_json:
+    if not wants_json():
         _show(outcomes)
     require(outcomes)
     if card is None and plan is None:
@@ -64,11 +63,8 @@ def verify(
             "not verified: whose key? The report holds in itself, and anybody could have signed "
             "it. Name the regulator's card (--card), or the plan that you agreed on (--plan)"
         )
-    if as_json:
-        checks = [{"number": c.number, "what": c.what, "state": c.state} for c in outcomes]
-        typer.echo(json.dumps({"schema": SCHEMA, "verified": True, "checks": checks}))
-    else:
-        typer.echo("the report holds")
+    checks = [{"number": c.number, "what": c.what, "state": c.state} for c in outcomes]
+    emit({"verified": True, "checks": checks}, "the report holds", schema=SCHEMA)
 
 
 def _show(outcomes: list[Check]) -> None:

@@ -6,13 +6,18 @@ written while the daemon serves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError, VerificationError
 from isonomy.common.ledger.ledger import read_ledger
 from isonomy.common.ledger.records import DebitRecord, Inspection, Note, Sealed
 from isonomy.common.ledger.state import LedgerState
+from isonomy.common.privacy.queries import asks_alone
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,26 @@ class PlanHistory:
     inspections: tuple[Inspection, ...]
     notes: tuple[tuple[int, Note], ...]
     approved_by: tuple[str, ...]  # the officers
+    spent: NDArray[np.int64] = field(  # by person, in the plan's order
+        default_factory=lambda: np.zeros(0, np.int64), compare=False, repr=False
+    )
+
+    def of_company(self, plan: Plan, name: str) -> PlanHistory:
+        """What of it concerns one of several companies: what it asked alone, and what all asked."""
+        place = [card.name for card in plan.companies].index(plan.card(name).name)
+        start = sum(share.people for share in plan.shares[:place])
+        people = slice(start, start + plan.shares[place].people)
+
+        def concerns(each: DebitRecord | Inspection) -> bool:
+            return asks_alone(each.query_id, plan.hash) in (None, place)
+
+        return replace(
+            self,
+            answers=tuple(filter(concerns, self.answers)),
+            inspections=tuple(filter(concerns, self.inspections)),
+            spent=self.spent[people],
+            spent_units=int(self.spent[people].max()),
+        )
 
 
 def plan_history(path: Path, plan: bytes, *, until: bytes | None = None) -> PlanHistory:
@@ -75,6 +100,7 @@ def _history(
         inspections=state.inspections(plan),
         notes=tuple(notes),
         approved_by=_officers(state, plan),
+        spent=state.spent_by_person(plan),
     )
 
 

@@ -23,6 +23,7 @@ from isonomy.common.keys.party import Hex32, PartyName
 from isonomy.common.privacy.declarations import Whose
 from isonomy.common.report.audit import MAX_SHOWN_GROUPS
 from isonomy.common.report.audit_cells import CELL_NAMES, MEASURES, Cells
+from isonomy.common.report.audit_intervals import Estimate
 
 MAX_LINES = 200
 
@@ -43,6 +44,7 @@ class ReportSettings(_Part):
 
     smallest_group: Whole = 50  # people, judged by noised counts
     four_fifths: Annotated[int, Field(ge=0, le=1_000_000)] = 800_000
+    company: Annotated[str, StringConstraints(max_length=64)] = ""  # of several: which one's report
 
 
 class Questions(_Part):
@@ -178,6 +180,14 @@ class Statement(Document):
         return hashlib.sha256(self.to_json()).hexdigest()
 
 
+OFFICER_TEXTS = {  # what the record for Article 10(5) of the EU AI Act asks of the officer
+    "reason": "Why the attributes were needed",
+    "alternatives": "Why other data would not do",
+    "access": "Who had access to the attributes",
+    "retention": "When they will be deleted",
+}
+
+
 class OfficerWord(_Part):
     """What the regulator's officer says for the record of the EU AI Act's Article 10(5)."""
 
@@ -224,3 +234,10 @@ def millionths(value: float) -> int:
     if abs(scaled) > MAX_INTEGER:
         raise ConfigError("a number is too large for a report")
     return scaled
+
+
+def limits_of(estimate: Estimate | None) -> Limits | None:
+    """An estimate in the report's fixed point."""
+    if estimate is None:
+        return None
+    return millionths(estimate.value), millionths(estimate.low), millionths(estimate.high)

@@ -32,6 +32,7 @@ from isonomy.common.keys.party import Card, fingerprint
 from isonomy.common.keys.rotation import Rotation, retirement
 from isonomy.common.people.cohort import group_count
 from isonomy.common.report._tables import shown_table
+from isonomy.common.report.build import build_report, rounded_epsilon
 from isonomy.common.report.few_shot import (
     AnyReport,
     FewShotReport,
@@ -41,9 +42,9 @@ from isonomy.common.report.few_shot import (
     read_report,
 )
 from isonomy.common.report.from_ledger import PlanHistory, plan_history
-from isonomy.common.report.report import build_report, rounded_epsilon
 from isonomy.common.report.schema import ReportedAudit, ReportFile, ShownTable
 from isonomy.common.report.sign import Signatures, check_companies, check_regulator
+from isonomy.common.report.task_rates import task_table
 
 MAX_HTML_BYTES = 1 << 25
 _ROUNDING = 2  # millionths: another machine's last bit may round the other way
@@ -166,7 +167,13 @@ class Verification:
     def _arithmetic(self) -> Outcome:
         report = self.report
         if isinstance(report, FewShotReport):
-            return "not given", "a few-shot run has no audit, and its report states no rate"
+            if report.measured is None:
+                return "not given", "this few-shot run was not measured, and its report has no rate"
+            plan, measured = report.plan, report.measured
+            again = task_table(measured.values, plan.counts, measured.noise)
+            if not _same_numbers(again, measured.table):
+                raise VerificationError("the measured rates do not follow from the released counts")
+            return "ok", "1 table recomputed"
         row_bound = parameter_set(report.plan.parameters).row_bound
         for audit in report.audits:
             for table in audit.tables:
@@ -188,9 +195,7 @@ class Verification:
             released=released,
             sigma=audit.noise / row_bound,
         )
-        derived = ("rates", "impact_ratios", "differences")
-        same = all(_near(getattr(again, name), getattr(table, name)) for name in derived)
-        if not same or again.groups != table.groups:  # counts that should have been left out
+        if not _same_numbers(again, table):
             raise VerificationError(
                 f"the numbers of audit {audit.name!r} by {table.attribute} do not follow from its "
                 "counts"
@@ -199,7 +204,7 @@ class Verification:
     def _account(self) -> Outcome:
         report = self.report
         if isinstance(report, FewShotReport):
-            check_training(report.plan, report.training)
+            check_training(report.plan, report.training, report.measured)
             guaranteed, lost = report.plan.epsilon_millionths, report.training.lost_epsilon
             return (
                 "ok",
@@ -267,7 +272,11 @@ def _differences(report: AnyReport, history: PlanHistory) -> list[str]:
     }
     if isinstance(report, FewShotReport):
         trained = build_few_shot_report(report.plan, history, **fixed)
-        return _unequal(trained, report, ("training", "ledger", "deletions", "approved_by"))
+        wrong = _unequal(trained, report, ("training", "ledger", "deletions", "approved_by"))
+        again_measured, measured = trained.measured, report.measured
+        if again_measured is not None and measured is not None:  # (5) compares the tables
+            again_measured = again_measured.model_copy(update={"table": measured.table})
+        return wrong + ["measured"] * (again_measured != measured)
     totals = {audit.query_id: audit.totals for audit in report.audits}
     again = build_report(report.plan, history, settings=report.settings, totals=totals, **fixed)
     names = ("privacy", "ledger", "inspections", "unknowns", "deletions", "approved_by")
@@ -293,6 +302,13 @@ def _raw(audit: ReportedAudit) -> object:
     """What of an audit stands in the ledger or follows from it without rounding."""
     tables = [(table.attribute, table.groups, table.withheld) for table in audit.tables]
     return audit.model_copy(update={"tables": ()}), tables
+
+
+def _same_numbers(one: ShownTable, two: ShownTable) -> bool:
+    """Whether two tables are of the same groups, counts included, and equal but for rounding."""
+    derived = ("rates", "impact_ratios", "differences")
+    same = all(_near(getattr(one, name), getattr(two, name)) for name in derived)
+    return same and one.groups == two.groups
 
 
 def _near(one: object, two: object) -> bool:

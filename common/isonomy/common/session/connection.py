@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -41,11 +40,11 @@ from isonomy.common.base.logs import logger
 from isonomy.common.base.malloc import reuse_freed_memory
 from isonomy.common.keys.certificates import TlsFiles
 from isonomy.common.keys.party import PartyKeys
-from isonomy.common.session._resume import resume_secret
-from isonomy.common.session.sealed_links import WINDOW_BYTES, Parcel, Peer, chunk_count
+from isonomy.common.session.sealed_links import WINDOW_BYTES, Parcel, Peer
 from isonomy.common.session.stream import Outbox, RelayStream, Timing
-from isonomy.common.session.tickets import Ticket, TicketLine
+from isonomy.common.session.tickets import Ticket, TicketLine, resume_secret
 from isonomy.common.wire.envelopes import (
+    CHUNK_BYTES,
     SEQUENCED,
     SERVER,
     Close,
@@ -83,6 +82,7 @@ class Session:
         timing: Timing | None = None,
         log: Any = None,
     ) -> None:
+        # Before anything is opened: a ticket comes through code that nobody trusts.
         check_ticket(ticket, keys, plan)
         self.agreement, self.keys, self.timing = plan, keys, timing or Timing()
         if log is None:
@@ -99,6 +99,7 @@ class Session:
         self._started = self._ending = self._admitted = False
         self._stream = RelayStream(self, tls, plan.relay_name, self.timing)
         self.reconnects = -1  # 0 once the relay has let us in
+        self.bytes = 0  # of the parcels that were sent and received
 
     @property
     def plan(self) -> Plan:
@@ -168,12 +169,7 @@ class Session:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, value: BaseException | None, traceback: object) -> None:
         if value is None:
             self.close()
         else:  # Ctrl-C is no "done" either
@@ -183,7 +179,7 @@ class Session:
 
     def generation(self, peer: str) -> int:
         """Return which incarnation of the peer we talk to; wait for the first to appear."""
-        link = self._mailbox.peer(peer)
+        link = self._mailbox.peers[peer]
         with self._changed:
             self._wait(link.is_linked, peer)
             return link.generation
@@ -193,9 +189,20 @@ class Session:
         with self._changed:
             return {name: peer.generation for name, peer in self._mailbox.peers.items()}
 
+    def present(self) -> frozenset[str] | None:
+        """Return the other parties that are here; None while the relay is not reached.
+
+        Here is whom the relay reported last, and who has sent something since.
+        """
+        with self._changed:
+            if self._mailbox.outbox is None:
+                return None
+            since = time.monotonic() - 2 * self.timing.heartbeat_s
+            linked = (name for name, peer in self._mailbox.peers.items() if peer.generation)
+            return self._here | {name for name in linked if self._heard_at[name] > since}
+
     def greet(self, recipient: str, parcel: Parcel) -> None:
         """Send this small parcel first to every incarnation of a peer, present and future."""
-        self._mailbox.peer(recipient)
         with self._changed:
             self._mailbox.greet(recipient, parcel)
 
@@ -204,12 +211,14 @@ class Session:
 
         PartyTimeout if the other party takes nothing for as long as it may stay away.
         """
-        peer = self._mailbox.peer(recipient)
-        for chunk in range(chunk_count(len(parcel.payload))):
+        peer = self._mailbox.peers[recipient]
+        chunks = max(1, -(-len(parcel.payload) // CHUNK_BYTES))  # an empty frame has one, too
+        for chunk in range(chunks):
             with self._changed:
                 timeout_s = self.timing.absence_s
                 self._wait(peer.has_room, recipient, generation, timeout_s=timeout_s)
-                self._mailbox.put(peer.pack_chunk(parcel, chunk), peer)
+                self._mailbox.put(peer.pack_chunk(parcel, chunk, chunks), peer)
+        self.bytes += len(parcel.payload)
         self.log.debug(
             "frame sent",
             peer=recipient,
@@ -233,11 +242,12 @@ class Session:
         timeout_s: float | None = None,
     ) -> Parcel:
         """Return the next parcel of one party (or of any): in order, each once."""
-        mailbox = self._mailbox
-        names = list(mailbox.peers) if sender is None else [mailbox.peer(sender).card.name]
+        names = list(self._mailbox.peers) if sender is None else [sender]
         with self._changed:
-            take = partial(mailbox.take, names)
-            return self._wait(take, sender, generation, timeout_s=timeout_s)
+            take = partial(self._mailbox.take, names)
+            parcel = self._wait(take, sender, generation, timeout_s=timeout_s)
+            self.bytes += len(parcel.payload)
+            return parcel
 
     def _wait(
         self,
@@ -261,6 +271,7 @@ class Session:
             self._check_alive(peer)
             if deadline is not None and time.monotonic() > deadline:
                 raise PartyTimeout(f"nothing came from {peer or 'anybody'} for {timeout_s:g} s")
+            # Woken by every message; the time-out only lets absences and deadlines be noticed.
             self._changed.wait(min(0.5, self.timing.heartbeat_s))
 
     def _check_alive(self, peer: str | None) -> None:
@@ -380,12 +391,6 @@ class Mailbox:
         self._greetings: dict[str, Parcel] = {}
         self.outbox: Outbox | None = None  # of the stream, while there is one
 
-    def peer(self, name: str) -> Peer:
-        """Return the link with a party; ConfigError if it is no other party of the agreement."""
-        if name not in self.peers:
-            raise ConfigError(f"{name!r} is no other party of this plan")
-        return self.peers[name]
-
     # --- The stream comes and goes ---------------------------------------------------------------
 
     def connect(self, outbox: Outbox) -> None:
@@ -402,8 +407,8 @@ class Mailbox:
     # --- Out -------------------------------------------------------------------------------------
 
     def put(self, raw: bytes, peer: Peer) -> None:
-        """Write to the stream, if it is up and the link with the peer is."""
-        if self.outbox is not None and peer.synced:
+        """Write to the stream, if there is something, and both the stream and the link are up."""
+        if raw and self.outbox is not None and peer.synced:
             self.outbox.put(raw)
 
     def send_close(self, code: str, text: str) -> None:
@@ -417,20 +422,16 @@ class Mailbox:
         self._greetings[recipient] = parcel
         peer = self.peers[recipient]
         if peer.generation:
-            self.put(peer.pack_chunk(parcel, 0), peer)
+            self.put(peer.pack_chunk(parcel), peer)
 
     def acknowledge(self) -> None:
         """Acknowledge whatever has come in."""
         for peer in self.peers.values():
-            self._acknowledge(peer, 1)
+            self.put(peer.ack(1), peer)
 
     def envelope(self, body: Hello | Heartbeat) -> Envelope:
         """Return an envelope for the relay."""
         return Envelope(self._name, SERVER, self._plan, body)
-
-    def _acknowledge(self, peer: Peer, limit: int) -> None:
-        if peer.ack_due(limit):
-            self.put(dump(peer.ack()), peer)
 
     # --- In --------------------------------------------------------------------------------------
 
@@ -448,7 +449,7 @@ class Mailbox:
                 place = {"purpose": parcel.purpose, "query": parcel.query_id, "bytes": cost}
                 self._log.debug("frame received", peer=parcel.sender, **place)
             # A Close is the other party's last word, and it waits until we acknowledge it.
-            self._acknowledge(peer, 1 if peer.closed else WINDOW_BYTES // 4)
+            self.put(peer.ack(1 if peer.closed else WINDOW_BYTES // 4), peer)
         elif isinstance(body, Heartbeat):
             peer.on_ack(envelope)
         else:
@@ -464,7 +465,7 @@ class Mailbox:
         self._inbox[name].clear()
         self._count(name, -self.inbox_bytes[name])
         if name in self._greetings:
-            self.put(peer.pack_chunk(self._greetings[name], 0), peer)
+            self.put(peer.pack_chunk(self._greetings[name]), peer)
         self._log.info("peer restarted" if before else "peer joined", peer=name)
 
     def take(self, names: Iterable[str]) -> Parcel | None:
@@ -473,12 +474,13 @@ class Mailbox:
             if self._inbox[name]:
                 parcel, cost = self._inbox[name].popleft()
                 self._count(name, -cost)
-                self._acknowledge(self.peers[name], WINDOW_BYTES // 4)
+                self.put(self.peers[name].ack(WINDOW_BYTES // 4), self.peers[name])
                 return parcel
         return None
 
     def _count(self, name: str, change: int) -> None:
         """Bytes come into an inbox or leave it. Above a window, the other party has to wait."""
+        # The window is the other side's promise. Memory must not depend on whether it keeps it.
         if self.inbox_bytes[name] + change > MAX_INBOX_BYTES:
             raise OversizedMessage(f"{name} sent more than the window allows")
         self.inbox_bytes[name] += change

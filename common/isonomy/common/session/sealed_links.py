@@ -159,6 +159,7 @@ class Peer:
         return replies + [raw for _, raw in self._waiting]
 
     def _begin(self, peer_fresh: bytes) -> None:
+        # New keys before number 1 comes again: no nonce is used twice under any key.
         self._link_keys = derive_link(self._party, self._fresh, self.card, peer_fresh, self._plan)
         self._peer_fresh = peer_fresh
         self._incarnations.add(peer_fresh)
@@ -182,14 +183,14 @@ class Peer:
     def all_acknowledged(self) -> bool:
         return not self._waiting
 
-    def pack_chunk(self, frame: Parcel, chunk: int) -> bytes:
+    def pack_chunk(self, frame: Parcel, chunk: int = 0, chunks: int = 1) -> bytes:
         """Number one chunk of an outgoing frame, and seal or sign it.
 
         Returns the bytes to send. A copy stays here until the peer acknowledges it.
         """
-        pieces = chunk_count(len(frame.payload))
         view = memoryview(frame.payload)[chunk * CHUNK_BYTES : (chunk + 1) * CHUNK_BYTES]
-        place = Data(frame.exchange, frame.index, frame.last, chunk, pieces, b"")
+        # Its place is known before its content, so the header binds the one to the other.
+        place = Data(frame.exchange, frame.index, frame.last, chunk, chunks, b"")
         self._last_sent += 1
         envelope = self._envelope(place, self._last_sent, frame.query_id, frame.purpose)
         header = envelope.header()
@@ -260,14 +261,12 @@ class Peer:
         self._unacknowledged_bytes += size
         return frame
 
-    def ack_due(self, limit: int) -> bool:
-        """Say whether enough has come in since the last acknowledgement."""
-        new = self.synced and self._last_received > self._last_acknowledged
-        return new and not self.inbox_full and self._unacknowledged_bytes >= limit
-
-    def ack(self) -> Envelope:
-        """Return an acknowledgement by itself."""
-        return self._envelope(Heartbeat())
+    def ack(self, limit: int) -> bytes:
+        """Return an acknowledgement by itself; empty unless `limit` bytes came since the last."""
+        due = self.synced and self._last_received > self._last_acknowledged
+        if not due or self.inbox_full or self._unacknowledged_bytes < limit:
+            return b""
+        return dump(self._envelope(Heartbeat()))
 
     def on_ack(self, envelope: Envelope) -> None:
         """Forget what the other side has received."""
@@ -291,6 +290,7 @@ class Peer:
             # The relay may take out and add up payloads only where the agreement allows sums.
             if not body.digest:
                 raise ProtocolError("a payload in the clear must carry its hash and a signature")
+            # Else a relay could take a company's ciphertext out and put one of its own beside it.
             if (body.summed or body.total) and not self._summing:
                 raise ProtocolError("the relay changed a message of a plan that has no sums")
             if body.summed and (body.payload or body.chunks != 1):
@@ -308,10 +308,12 @@ class Peer:
             raise OrderViolation(f"expected chunk {len(self._chunks)} of a frame, got {data.chunk}")
         place = (data.exchange, data.frame, data.last, data.chunks)
         frame = (*place, envelope.purpose, envelope.query_id)
+        # Each chunk is authentic by itself; this keeps those of two frames apart.
         if data.chunk and frame != self._frame:
             raise OrderViolation("the chunks of two frames are mixed")
         self._frame = frame
         self._chunks.append(piece)
+        # While they come, not at the end: an endless frame would fill the memory first.
         if sum(map(len, self._chunks)) > MAX_FRAME_BYTES:
             raise OversizedMessage(f"a frame has at most {MAX_FRAME_BYTES} bytes")
         if len(self._chunks) < data.chunks:
@@ -333,11 +335,6 @@ class Peer:
             link=envelope.link,
             sequence=envelope.sequence,
         )
-
-
-def chunk_count(size: int) -> int:
-    """Return the number of chunks of a frame of that size; an empty frame has one."""
-    return max(1, -(-size // CHUNK_BYTES))
 
 
 class LinkKeys:
@@ -371,7 +368,9 @@ def derive_link(
     """Return the keys of a link. Both sides derive the same ones, each from its private halves."""
     party_fresh = fresh.public_key().public_bytes_raw()
     link = link_name(plan, (party.name, party_fresh), (peer.name, peer_fresh))
+    # The pinned keys say who it is, the fresh ones make it unreadable later (forward secrecy).
     secret = shared_secret(party.sealing, peer.sealing_key) + shared_secret(fresh, peer_fresh)
+    # Sorted, because both sides must come to the same salt and neither is the first.
     salt = hash_bytes("isonomy/seal-salt/v1", *sorted((party_fresh, peer_fresh)))
 
     def key(sender: str, recipient: str) -> bytes:

@@ -106,6 +106,7 @@ class RelayStream:
             except Exception as error:  # so that no caller waits for a dead thread
                 self._handler.on_end(IsonomyError(f"the session failed: {type(error).__name__}"))
                 raise
+            # A stream that was heard proves that the relay is there: pauses are short again.
             failures = 1 if self._heard_at else failures + 1
             longest = self._timing.backoff_s * 2.0 ** min(failures, 16)
             longest = min(self._timing.max_backoff_s, longest)

@@ -12,4 +12,5 @@ Strategies enter through `oracle.GroupOracle` and know nothing else. One questio
     noise_and_budget  the regulator's rules for one plan: budgets are checked, noise is added
     accounts          the company's books; the individual filter
     openings          what the company keeps of each query; sealed_opening: for the auditor
+    pool_masks        what binds the parts of several companies; joint_opening: all their parts
 """

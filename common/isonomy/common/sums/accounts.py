@@ -220,6 +220,3 @@ def _norms_squared(prepared: Prepared) -> Ints:
     rows = np.concatenate([rows, np.zeros_like(rows[:1])])  # the last group's difference to itself
     weights = np.array(prepared.query.weights)
     return integer_norms(rows[int(weights.argmax())] - rows[int(weights.argmin())])
-
-
-__all__ = ["Accounts", "Drops", "IndividualAccounts", "PlanAccount"]

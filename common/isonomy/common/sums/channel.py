@@ -56,8 +56,9 @@ def check_needs(needs: Needs, capabilities: Capabilities) -> None:
     if capabilities.pooled and not needs.pooled:
         raise ConfigError(
             f"{name} works for one company alone: with several, each company would fit or clip by "
-            "its own rows, and their questions would differ. Several companies can audit together "
-            "(isonomy.company.audit) and ask for sums. Nothing was asked."
+            "its own rows, and their questions would differ. Several companies can train by "
+            "FairClassifier, under a plan with a feature map, audit, and ask for sums. Nothing was "
+            "asked."
         )
     if capabilities.filtered and not needs.filtered:
         raise ConfigError(f"{name} does not work under an individual filter. Nothing was asked.")

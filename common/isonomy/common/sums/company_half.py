@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal, Protocol
 
@@ -45,7 +45,13 @@ from isonomy.common.sums.openings import (
     StoredRequest,
 )
 from isonomy.common.sums.question import Prepared, Receipt, Released, Terms
-from isonomy.common.sums.sealed_opening import DEMAND_DOMAIN, opening_frames, seal_opening
+from isonomy.common.sums.sealed_opening import (
+    DEMAND_DOMAIN,
+    Shown,
+    opening_frames,
+    seal_opening,
+    show_columns,
+)
 from isonomy.common.wire.messages import (
     ANSWER_DOMAIN,
     Answer,
@@ -119,33 +125,26 @@ class CompanyHalf:
         send: Callable[[Prepared, StoredRequest], Released],
     ) -> Released:
         """Ask, or ask again: a stored request gets the answer that it had. Returns that answer."""
-        query_frame = encode(prepared.query)
-        request = self.stored(prepared, query_frame)
-        if request is not None:
-            try:
-                return send(prepared, request)
-            except AttemptLost:
-                if request.answer is not None:
-                    raise VerificationError(
-                        f"the regulator answered query {prepared.query.query_id!r} before and now "
-                        "has no record of it: its ledger went back. Stop, and compare ledger heads."
-                    ) from None
-                # No record and no key any more: nothing was answered, so a new attempt is free.
-        return send(prepared, attempt(prepared, query_frame))
-
-    def stored(self, prepared: Prepared, query_frame: bytes) -> StoredRequest | None:
-        """A request that was stored under this id before a break, if it asked the same."""
-        query_id = prepared.query.query_id
+        query_id, query_frame = prepared.query.query_id, encode(prepared.query)
         request = self.openings.find(query_id)
         if request is None:
-            return None
+            return send(prepared, attempt(prepared, query_frame))
         same_rows = np.array_equal(request.opening.rows, prepared.rows)
         if not same_rows or request.opening.query_frame != query_frame:
             raise ReplayRefused(
                 f"query {query_id!r} asked something else before the restart. A resumed run must "
                 "ask the same questions in the same order: fix its seeds, or begin a new plan."
             )
-        return request
+        try:
+            return send(prepared, request)
+        except AttemptLost:
+            if request.answer is not None:
+                raise VerificationError(
+                    f"the regulator answered query {query_id!r} before and now has no record of "
+                    "it: its ledger went back. Stop, and compare ledger heads."
+                ) from None
+            # No record and no key any more: nothing was answered, so a new attempt is free.
+            return send(prepared, attempt(prepared, query_frame))
 
     def multiply(
         self,
@@ -202,13 +201,24 @@ class CompanyHalf:
         self.openings.save(query.query_id, request)
         return request
 
-    def check(
-        self, answer: Answer, query: Query, shapes: Shapes, request_hash: bytes
-    ) -> NDArray[np.int64]:
-        """(sums, m) values of an answer that is signed, priced and shaped as it must be."""
+    def accept(
+        self,
+        reply: Reply,
+        request: StoredRequest,
+        query: Query,
+        shapes: Shapes,
+        request_hash: bytes,
+    ) -> tuple[NDArray[np.int64], Receipt]:
+        """Check an answer, and keep it: its signature, price, shape, and that it stays the same.
+
+        Returns its (sums, m) values, and the receipt.
+        """
+        answer, query_id = reply.message, query.query_id
+        if not isinstance(answer, Answer):
+            raise ProtocolError("the regulator demands an opening, and none is due")
         signed = answer.signed_bytes()
         verify_signature(self._regulator_key, ANSWER_DOMAIN, signed, answer.signature)
-        if (answer.query_id, answer.plan) != (query.query_id, self.terms.plan):
+        if (answer.query_id, answer.plan) != (query_id, self.terms.plan):
             raise ProtocolError("the answer belongs to another query or plan")
         if answer.request_hash != request_hash:
             raise ProtocolError("the answer was given to another request")
@@ -216,12 +226,7 @@ class CompanyHalf:
             raise BudgetExceeded("the regulator debited another price than the query has")
         if len(answer.values) != shapes.sums * shapes.layout.columns:
             raise ProtocolError("the answer has another shape than the query")
-        return answer.values.reshape(shapes.sums, shapes.layout.columns)
-
-    def settle(self, request: StoredRequest, answer: Answer, frame: bytes) -> Receipt:
-        """Keep a checked answer; VerificationError if the same request was answered otherwise."""
-        query_id = answer.query_id
-        if request.answer not in (None, frame):
+        if request.answer not in (None, reply.frame):
             raise VerificationError(
                 f"the regulator answers query {query_id!r} differently than before. Stop, and show "
                 "it its first answer: it is stored and signed."
@@ -233,9 +238,10 @@ class CompanyHalf:
                     "the regulator's ledger went back: this answer's record comes before the last "
                     "one. Stop, and compare ledger heads with the regulator."
                 )
-            self.openings.acknowledge(query_id, frame)
+            self.openings.acknowledge(query_id, reply.frame)
         self._last_sequence = max(self._last_sequence, answer.sequence)
-        return Receipt(query_id, answer.units, answer.sequence, answer.ledger_head)
+        receipt = Receipt(query_id, answer.units, answer.sequence, answer.ledger_head)
+        return answer.values.reshape(shapes.sums, shapes.layout.columns), receipt
 
 
 class CompanyCarrier(Protocol):
@@ -255,6 +261,9 @@ class CompanyCarrier(Protocol):
     ) -> NDArray[np.int64]:
         """(sums, m) released integers of a checked answer."""
 
+    def show(self, query: Query, request: StoredRequest, demand: OpeningDemand) -> Shown:
+        """What the auditor gets of a request whose opening was demanded."""
+
     def renew(self) -> bool:
         """After a lost attempt: whether a new one can now succeed."""
 
@@ -270,9 +279,10 @@ class ColumnProducts:
     def attempt(self, prepared: Prepared, query_frame: bytes) -> StoredRequest:
         query, half = prepared.query, self._half
         columns = self._port.columns(query.query_id, query_frame)
-        stored_columns = half.openings.keep_columns(query.query_id, columns)
-        product = half.multiply(prepared, query_frame, stored_columns)
-        seeds = Seeds.derive(os.urandom(SEED_BYTES))
+        if half.openings.keeps_columns:
+            columns = half.openings.keep_columns(query.query_id, columns)
+        product = half.multiply(prepared, query_frame, columns)
+        seeds = Seeds(os.urandom(SEED_BYTES), os.urandom(SEED_BYTES))
         return half.store(prepared, query_frame, product, seeds, frames_hash)
 
     def frames(self, prepared: Prepared, request: StoredRequest) -> Iterable[bytes]:
@@ -284,6 +294,12 @@ class ColumnProducts:
         if prepared.query.kind == "open":
             return values
         return values - mask_values(prepared.shapes, request.opening.seeds)
+
+    def show(self, query: Query, request: StoredRequest, demand: OpeningDemand) -> Shown:
+        if demand.seed:
+            raise ProtocolError("the regulator demands rows, and this plan opens whole requests")
+        columns = self._half.openings.columns(query.query_id)
+        return show_columns(query.query_id, request, columns)
 
     def renew(self) -> bool:
         return False  # the key of an attempt is gone for good; the caller decides about another
@@ -327,51 +343,55 @@ class EncryptedChannel:
     def exchange(self, prepared: Prepared) -> Released:
         """Ask, or ask again: a stored request gets the answer that it had."""
         try:
-            return self.half.exchange(prepared, self._attempt, self._send)
+            return self.half.exchange(prepared, self._carrier.attempt, self._send)
         except AttemptLost:
             if not self._carrier.renew():
                 raise
-            return self.half.exchange(prepared, self._attempt, self._send)
-
-    def _attempt(self, prepared: Prepared, query_frame: bytes) -> StoredRequest:
-        return self._carrier.attempt(prepared, query_frame)
+            return self.half.exchange(prepared, self._carrier.attempt, self._send)
 
     def _send(self, prepared: Prepared, request: StoredRequest) -> Released:
         query = prepared.query
         frames = self._carrier.frames(prepared, request)
         reply = self._port.answer(query.query_id, iter(frames))
         if isinstance(reply.message, OpeningDemand):
-            opening = self._opening(query, request, reply.message)
+            opening = self.opening(query, request, reply.message)
             reply = self._port.open(query.query_id, opening)
-        answer = reply.message
-        if not isinstance(answer, Answer):
-            raise ProtocolError("the regulator demands an opening that it has already had")
         request_hash = frame_hash(request.frames[0])
-        values = self.half.check(answer, query, prepared.shapes, request_hash)
+        values, receipt = self.half.accept(reply, request, query, prepared.shapes, request_hash)
         values = self._carrier.unmask(prepared, request, values)
-        receipt = self.half.settle(request, answer, reply.frame)
         return Released(values, prepared.public_total, receipt)
 
-    def _opening(
-        self, query: Query, request: StoredRequest, demand: OpeningDemand
+    def opening(
+        self,
+        query: Query,
+        request: StoredRequest,
+        demand: OpeningDemand,
+        pool: tuple[bytes, bytes] | None = None,
     ) -> Iterator[bytes]:
         """Our rows and seeds, for the auditor whom our owner approved, and nobody else.
 
+        `pool`: of a query of several companies, the hash of their joint request, and what an
+        opening of our part shows besides (pool_masks.PoolPart).
         Where the plan's rate is 0 nothing is opened on demand: the owner reads that no query is
         inspected while it runs, and opens by file what they want to show.
         """
         verify_signature(
             self._regulator_key, DEMAND_DOMAIN, demand.signed_bytes(), demand.signature
         )
-        request_name = (query.query_id, self.terms.plan, frame_hash(request.frames[0]))
+        request_hash = pool[0] if pool else frame_hash(request.frames[0])
+        request_name = (query.query_id, self.terms.plan, request_hash)
         if (demand.query_id, demand.plan, demand.request_hash) != request_name:
             raise ProtocolError("the regulator demands the opening of another request than this")
         if not self._auditor or demand.auditor != self._auditor or self._identity is None:
             raise ProtocolError("the regulator demands an opening for a key that the plan lacks")
         if not self._inspected:
             raise ProtocolError("the regulator demands an opening, and the plan's rate is 0")
-        columns, plan = self.half.openings.columns(query.query_id), self.terms.plan
-        sealed = seal_opening(self._auditor, plan, query.query_id, request, columns, self._identity)
+        shown, place = self._carrier.show(query, request, demand), (self.terms.plan, query.query_id)
+        if pool is not None:
+            shown = replace(shown, pool=pool[1])
+        sealed = seal_opening(
+            self._auditor, *place, shown, self._identity, encode(demand), request_hash
+        )
         return opening_frames(sealed)
 
     def confirm_multipliers(self, query_id: str, values: tuple[float, ...]) -> None:

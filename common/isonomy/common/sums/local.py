@@ -72,7 +72,7 @@ class LocalChannel:
 
     def confirm_multipliers(self, query_id: str, values: tuple[float, ...]) -> None:
         """Compare with the custodian's λ, as a session does with the regulator's."""
-        expected = self.custodian.dual.after(query_id)
+        expected = self.custodian.dual.after.get(query_id)
         if expected is not None and expected[1] != values:
             raise ProtocolError("the custodian holds other multipliers λ than follow from answers")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,8 +88,8 @@ class Custodian:
         self._subsets: dict[bytes, bytes] = {}  # hash of positions -> root, of those written
         self._prefix, self._people = query_id_prefix(plan), len(table.cohort)
         # Of each attribute and intersection, worked out once, not per query.
-        self._group_counts: dict[str, int] = {}
-        self._codes: dict[str, NDArray[np.int64]] = {}
+        self._group_count = cache(partial(group_count, groups=table.groups))
+        self._codes = cache(table.codes)
         self.limits: Limits | None = None  # the owner's policy, beyond what the plan allows
         self._replay()
 
@@ -105,6 +106,7 @@ class Custodian:
         if query.plan != self._plan:
             raise ProtocolError("the query names another plan than the one that was approved")
         self._check_id(query.query_id)
+        # The sampler is exact from there on only: less would not be the noise that is priced.
         if query.mechanism == "gaussian" and query.noise < MIN_SIGMA:
             raise ProtocolError(f"Gaussian noise must have σ ≥ {MIN_SIGMA} units")
         if query.positions is not None and query.positions[-1] >= self._people:
@@ -112,10 +114,7 @@ class Custodian:
         if len(set(query.attributes)) != len(query.attributes):
             raise ProtocolError("an attribute is named twice in one query")
         try:
-            for name in query.attributes:
-                if name not in self._group_counts:
-                    self._group_counts[name] = group_count(name, self._table.groups)
-            counts = tuple(map(self._group_counts.__getitem__, query.attributes))
+            counts = tuple(map(self._group_count, query.attributes))
             shapes = shapes_of(query, counts, self._people)
         except ConfigError as error:
             raise ProtocolError(str(error)) from None
@@ -136,7 +135,7 @@ class Custodian:
         people = slice(None) if query.positions is None else query.position_array(0)
         if not answered:
             self._ledger.check(self._plan, self._root, shapes.units, among=people)
-        codes = [self._codes_of(name)[people] for name in query.attributes]
+        codes = [self._codes(name)[people] for name in query.attributes]
         return Authorised(query, shapes, codes)
 
     @property
@@ -151,15 +150,10 @@ class Custodian:
     def members(self, attribute: str) -> list[NDArray[np.bool_]]:
         """(people,) each: who of the whole cohort is in each released group, for a key transfer."""
         try:
-            groups = group_count(attribute, self._table.groups)
+            groups = self._group_count(attribute)
         except ConfigError as error:
             raise ProtocolError(str(error)) from None
-        return [self._codes_of(attribute) == group for group in range(groups - 1)]
-
-    def _codes_of(self, name: str) -> NDArray[np.int64]:
-        if name not in self._codes:
-            self._codes[name] = self._table.codes(name)
-        return self._codes[name]
+        return [self._codes(attribute) == group for group in range(groups - 1)]
 
     def _check_declared(self, declaration: Declaration) -> None:
         """Raise PolicyRefused for another strategy or notion than was approved; audits may be."""
@@ -223,11 +217,16 @@ class Custodian:
         if self.limits is not None:
             self.limits(query, shapes.units)
         draw = rounded_gaussian if query.mechanism == "gaussian" else discrete_laplace
+        # Drawn only now, when the request is complete and bound by its hash: nobody can choose a
+        # request by its noise.
         noisy = sums.reshape(-1) + draw(query.noise, sums.size, self.source)
         values = centre(noisy % t, t)
         root, positions = self._root, query.positions
         if positions is not None:
             root = self._subset_root(query.position_array(0))
+        weights = " ".join(map(repr, query.weights))
+        if len(weights) > 512:  # by their hash, so that a record stays small
+            weights = hash_bytes("isonomy/weights/v1", weights.encode()).hex()
         # Of a secret sample the record says how many people it was drawn from.
         people = self._people if self._record_private else shapes.layout.people
         record = self._ledger.debit(
@@ -247,7 +246,7 @@ class Custodian:
                 "purpose": query.purpose,
                 "declaration": query.declaration.to_text(),
                 "norm": repr(query.norm),
-                "weights": _weights_text(query.weights),
+                "weights": weights,
             },
             answer=values.astype("<i8").tobytes(),
         )
@@ -284,7 +283,7 @@ class Custodian:
                 continue  # a release of the regulator itself
             try:
                 query = self._query_of(record)
-                sizes = tuple(group_count(name, self._table.groups) for name in query.attributes)
+                sizes = tuple(map(self._group_count, query.attributes))
                 values = np.frombuffer(record.answer, "<i8").astype(np.int64)
                 self.dual.observe(query, sizes, values)
             except (LookupError, ValueError, ArithmeticError):
@@ -319,9 +318,3 @@ class Custodian:
             raise ProtocolError(
                 f"a query id of this plan begins with {self._prefix}, then six digits"
             )
-
-
-def _weights_text(weights: tuple[float, ...]) -> str:
-    """Weights for the ledger's reader; many of them by their hash, so that a record stays small."""
-    text = " ".join(map(repr, weights))
-    return text if len(text) <= 512 else hash_bytes("isonomy/weights/v1", text.encode()).hex()

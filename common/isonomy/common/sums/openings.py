@@ -34,6 +34,7 @@ NONCE_BYTES = 32
 _SCHEMA = 1
 _SENT, _ANSWERED = b"sent", b"answered"
 _LENGTH = struct.Struct("<Q")
+LENGTH_BYTES = _LENGTH.size  # before each of joined chunks
 _UNREADABLE = (OSError, ValueError, TypeError, LookupError, RecursionError, struct.error)
 
 
@@ -85,7 +86,7 @@ class OpeningStore(Protocol):
     def acknowledge(self, query_id: str, answer: bytes) -> None: ...
 
     def keep_columns(self, query_id: str, frames: Iterable[bytes]) -> Iterator[bytes]:
-        """Pass the columns of an attempt on, and keep them if the plan has an auditor."""
+        """Pass the columns of an attempt on, and keep them: for plans that have an auditor."""
 
     def columns(self, query_id: str) -> Iterator[bytes]:
         """The columns that were kept last; VerificationError if none were."""
@@ -95,12 +96,9 @@ class MemoryOpenings:
     """For rehearsals: survives nothing."""
 
     def __init__(self, *, columns: bool = False) -> None:
+        self.keeps_columns = columns
         self._requests: dict[str, StoredRequest] = {}
-        self._columns: dict[str, list[bytes]] | None = {} if columns else None
-
-    @property
-    def keeps_columns(self) -> bool:
-        return self._columns is not None
+        self._columns: dict[str, list[bytes]] = {}
 
     def save(self, query_id: str, request: StoredRequest) -> None:
         self._requests[query_id] = request
@@ -115,14 +113,12 @@ class MemoryOpenings:
     def keep_columns(self, query_id: str, frames: Iterable[bytes]) -> Iterator[bytes]:
         columns: list[bytes] = []
         for frame in frames:
-            if self._columns is not None:
-                columns.append(frame)
+            columns.append(frame)
             yield frame
-        if self._columns is not None:
-            self._columns[query_id] = columns
+        self._columns[query_id] = columns
 
     def columns(self, query_id: str) -> Iterator[bytes]:
-        if self._columns is None or query_id not in self._columns:
+        if query_id not in self._columns:
             raise _no_columns(query_id)
         return iter(self._columns[query_id])
 
@@ -149,7 +145,7 @@ class FolderOpenings:
             "query_id": query_id,
             "shape": list(opening.rows.shape),
             "query": opening.query_frame.hex(),
-            "commitment": opening.commitment().hex(),
+            "commitment": request.header.commitment.hex(),  # hashing the rows again takes longer
         }
         seeds = opening.seeds.flood + opening.seeds.mask + opening.nonce
         head = json.dumps(meta).encode()
@@ -183,9 +179,6 @@ class FolderOpenings:
         self._write(query_id, "request", chunks, "the answer will be fetched again")
 
     def keep_columns(self, query_id: str, frames: Iterable[bytes]) -> Iterator[bytes]:
-        if not self.keeps_columns:
-            yield from frames
-            return
         path = self._path(query_id, "columns")
         partial = path.with_suffix(path.suffix + ".partial")
         try:

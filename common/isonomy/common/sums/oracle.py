@@ -24,6 +24,7 @@ Keywords of every call:
 | sigma, share, epsilon | the noise: exactly one of them |
 | purpose | a label for people who read the ledger |
 | declaration | what the query is, for the regulator to check (privacy.declarations) |
+| alone | where several companies ask together: about this company's people only |
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
 import numpy as np
@@ -44,7 +44,7 @@ from isonomy.common.people.cohort import Cohort
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.privacy.declarations import Audit, Declaration
 from isonomy.common.privacy.quantise import checked_norm, checked_rows, sum_by_person
-from isonomy.common.privacy.queries import Kind, QueryLog, audit_number
+from isonomy.common.privacy.queries import Kind, QueryLog, alone_number, audit_number
 from isonomy.common.sums.accounts import Accounts, IndividualAccounts, PlanAccount
 from isonomy.common.sums.channel import Capabilities, Channel
 from isonomy.common.sums.question import (
@@ -88,6 +88,7 @@ class Ask(Label, total=False):
     sigma: float | None
     share: float | None
     epsilon: float | None
+    alone: bool
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ class GroupOracle:
         self._log = QueryLog(self.terms.people)
         self.accounts: Accounts = accounts or PlanAccount(self.terms)
         self._number = number  # of the next query
+        self._alone_number = 0  # of the next one that this company asks alone
         self._audits: dict[str, tuple[Prepared, Release]] = {}  # by query id: answered ones
         self._declaration = self.terms.declaration
 
@@ -254,7 +256,7 @@ class GroupOracle:
             return self._public(question)
         content, stretch = question.declaration.content, self.accounts.stretch
         audit = content.name if isinstance(content, Audit) else None
-        number = self._number if audit is None else audit_number(audit)
+        number = self._numbered(audit, question.alone)
         prepared = prepare(question, self.terms, number, stretch)
         before = self._audits.get(prepared.query.query_id)
         if before is not None and _same(before[0], prepared):
@@ -264,7 +266,9 @@ class GroupOracle:
             prepared = prepare(question.without(~admitted), self.terms, number, stretch)
         released = self.channel.exchange(prepared)
         # Only now: a query that failed is asked again under the same id, and costs nothing.
-        self._number += audit is None
+        if audit is None:
+            self._number += not question.alone
+            self._alone_number += question.alone
         units, people = released.receipt.units, prepared.shapes.layout.people
         self._log.add(prepared.query.purpose, units, prepared.people, people)
         self.accounts.charge(prepared, admitted, self._number)
@@ -272,6 +276,13 @@ class GroupOracle:
         if audit is not None:
             self._audits[prepared.query.query_id] = prepared, release
         return release
+
+    def _numbered(self, audit: str | None, alone: bool) -> int:
+        """The number in the id of the next question."""
+        place = self.terms.place if alone else None
+        if audit is not None:
+            return audit_number(audit, place)
+        return self._number if place is None else alone_number(self._alone_number, place)
 
     def _question(
         self, kind: Kind, rows: ArrayLike, norm: float, ask: Ask, weights: ArrayLike | None
@@ -296,6 +307,8 @@ class GroupOracle:
             purpose=ask.get("purpose", ""),
             declaration=ask.get("declaration", self._declaration),
             weights=checked,
+            # One company of its own plan asks alone anyway, and its ids are the plain ones.
+            alone=ask.get("alone", False) and self.capabilities.pooled,
         )
 
     def _public(self, question: Question) -> Release:
@@ -360,12 +373,7 @@ class GroupOracle:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, value: BaseException | None, traceback: object) -> None:
         self.close(value)
 
 
@@ -384,8 +392,8 @@ def FilteredOracle(  # noqa: N802  (a documented name)
     """
     if oracle.capabilities.pooled:
         raise ConfigError(
-            "the individual filter works for one company alone: every query under it is inspected, "
-            "and queries that several companies ask together are not. Nothing was asked."
+            "the individual filter works for one company alone: what each person lost is added up "
+            "for one company's queries only. Nothing was asked."
         )
     if not oracle.capabilities.individual:
         raise ConfigError(

@@ -21,6 +21,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from isonomy.common.agreements.feature_map import PublicFeatures
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS, ParameterSet, centre
 from isonomy.common.people.cohort import Cohort, group_labels
@@ -61,6 +62,10 @@ class Terms:
     delta: float
     params: ParameterSet = DEFAULT_PARAMETERS
     declaration: Declaration = PLAIN  # of a question that does not say what it is for
+    # Where several companies ask: this one's place, where its people begin, and the common φ.
+    place: int | None = None
+    first: int = 0
+    feature_map: PublicFeatures | None = None
 
     def labels(self, expression: str) -> tuple[str, ...]:
         """The groups of an attribute or an intersection ("sex*race")."""
@@ -167,6 +172,7 @@ class Question:
     purpose: str
     declaration: Declaration = PLAIN
     weights: NDArray[np.float64] | None = None  # (groups,): a weighted sum
+    alone: bool = False  # about this company's people, where several ask together
 
     @property
     def span(self) -> float:
@@ -195,6 +201,7 @@ class Prepared:
     clipped: int
     people: NDArray[np.int64] | slice  # positions of the people asked about, or all of them
     shapes: Shapes
+    alone: bool = False  # no other company takes part
 
 
 @dataclass(frozen=True)
@@ -231,6 +238,9 @@ def prepare(question: Question, terms: Terms, number: int, stretch: float = 1.0)
         rows, total, unit, total_unit, clipped = _weighted(question, params.row_bound)
     cost = cost_of(shape, counts, params)
     everybody = len(question.positions) == terms.people
+    positions = None if everybody else question.positions
+    if question.alone:
+        positions = question.positions + terms.first  # the plan's people are everybody's
     query = Query(
         query_id=f"{terms.id_prefix}{number:06d}",
         plan=terms.plan,
@@ -243,13 +253,14 @@ def prepare(question: Question, terms: Terms, number: int, stretch: float = 1.0)
         noise=noise.integer(cost, unit, terms.cap_units),
         norm=question.norm,
         weights=() if question.weights is None else tuple(question.weights.tolist()),
-        positions=None if everybody else tuple(question.positions.tolist()),
+        positions=None if positions is None else tuple(positions.tolist()),
         parameters=params.name,
         declaration=question.declaration,
     )
     shapes = shapes_of(query, counts, terms.people)  # capacity, before anything is sent
     people = slice(None) if everybody else question.positions
-    return Prepared(query, rows, total, unit, total_unit, clipped, people, shapes)
+    alone = question.alone
+    return Prepared(query, rows, total, unit, total_unit, clipped, people, shapes, alone)
 
 
 def _weighted(

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from tempfile import SpooledTemporaryFile
-from typing import IO, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ from isonomy.common.crypto.params import Layout, centre, check_answer
 from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.privacy.queries import Query, Shapes
-from isonomy.common.sums.company_half import Reply, read_reply
+from isonomy.common.sums.company_half import Reply, hashing, read_reply
 from isonomy.common.sums.noise_and_budget import Authorised, Custodian
 from isonomy.common.sums.sealed_opening import opening_limit
 from isonomy.common.wire.messages import (
@@ -81,13 +81,35 @@ class _Attempt:
     destroyed: bool = False
 
 
+@dataclass(frozen=True)
+class RowsRead:
+    """What an inspection by rows needs of a request by pads: who was drawn, and what came of them.
+
+    `pads_hold`: the company committed to the pads that the regulator has, of every person.
+    """
+
+    seed: bytes
+    millionths: int
+    cells_hash: bytes
+    drawn: int
+    pads_hold: bool
+
+
 @dataclass(frozen=True, repr=False)
-class _Pending:
-    """A request whose opening was demanded: decrypted, not yet answered."""
+class Read:
+    """A complete request: its query, and its (sums, m) exact or masked sums."""
 
     authorised: Authorised
-    request_hash: bytes
     sums: NDArray[np.int64]
+    rows: RowsRead | None = None  # by pads, under a plan with an auditor
+
+
+@dataclass(frozen=True, repr=False)
+class _Pending:
+    """A request whose opening was demanded: read, not yet answered."""
+
+    request_hash: bytes
+    read: Read
 
 
 class Inspector(Protocol):
@@ -99,8 +121,10 @@ class Inspector(Protocol):
     def check_request(self, query_id: str, request_hash: bytes) -> OpeningDemand | None:
         """The demand that stands against this request; raise if another one stands in its way."""
 
-    def draw(self, query_id: str, request_hash: bytes) -> OpeningDemand | None:
-        """Toss the coin for a complete request."""
+    def draw(
+        self, query_id: str, request_hash: bytes, rows: RowsRead | None
+    ) -> OpeningDemand | None:
+        """Toss the coin for a complete request, or demand the rows that were drawn."""
 
     def judge(self, header: OpeningHeader, frames: Iterator[bytes], max_bytes: int) -> None:
         """Look at an opening of so many bytes at most; raise unless it may now be answered."""
@@ -115,10 +139,8 @@ class RegulatorCarrier(Protocol):
     def columns(self, frame: bytes, check: CheckQuery) -> Iterator[bytes]:
         """What the company gets before it sends its rows. Raises before the first frame."""
 
-    def read(
-        self, header: SumHeader, frames: Iterator[bytes], check: CheckQuery
-    ) -> tuple[Authorised, NDArray[np.int64]]:
-        """The query that a complete request asks, and its (sums, m) exact or masked sums."""
+    def read(self, header: SumHeader, frames: Iterator[bytes], check: CheckQuery) -> Read:
+        """A complete request, checked."""
 
 
 class RegulatorHalf:
@@ -134,6 +156,8 @@ class RegulatorHalf:
         self._custodian, self._identity, self._inspector = custodian, identity, inspector
         self._carrier = carrier or EncryptedColumns(custodian)
         self._pending: dict[str, _Pending] = {}
+        # Round and λ after the dual step that a query was; None if it was not one.
+        self.multipliers = custodian.dual.after.get
 
     def columns(self, frame: bytes) -> Iterator[bytes] | Refusal:
         """What the carrier sends before there is a request, as it is read; or a refusal.
@@ -169,13 +193,14 @@ class RegulatorHalf:
             # A request that was demanded before, and whose verdict has come in since, waits here.
             pending = self._pending.pop(query_id, None)
             if pending is None or pending.request_hash != request_hash:
-                authorised, sums = self._carrier.read(header, stream, self._check_query)
-                pending = _Pending(authorised, request_hash, sums)
-                demand = inspector.draw(query_id, request_hash) if inspector else None
+                read = self._carrier.read(header, stream, self._check_query)
+                pending = _Pending(request_hash, read)
+                demand = inspector.draw(query_id, request_hash, read.rows) if inspector else None
             if demand is not None:
                 self._pending[query_id] = pending
                 return demand
-            record = self._custodian.release(pending.authorised, request_hash, pending.sums)
+            read = pending.read
+            record = self._custodian.release(read.authorised, request_hash, read.sums)
             return sign_answer(self._identity, record)
         except IsonomyError as error:
             return Refusal.of(query_id, error)
@@ -194,10 +219,6 @@ class RegulatorHalf:
         except IsonomyError as error:
             return Refusal.of(query_id, error)
 
-    def multipliers(self, query_id: str) -> tuple[int, tuple[float, ...]] | None:
-        """Round and λ after the dual step of that query; None if it was not one."""
-        return self._custodian.dual.after(query_id)
-
     def _opened(self, header: OpeningHeader, frames: Iterator[bytes]) -> DebitRecord:
         if self._inspector is None:
             raise ProtocolError("no opening was demanded: the plan names no auditor")
@@ -211,7 +232,8 @@ class RegulatorHalf:
         if pending is None or pending.request_hash != header.request_hash:
             # It passed, but we restarted meanwhile: it is asked again, and inspected again.
             raise attempt_lost()
-        return self._custodian.release(pending.authorised, pending.request_hash, pending.sums)
+        read = pending.read
+        return self._custodian.release(read.authorised, pending.request_hash, read.sums)
 
 
 class EncryptedColumns:
@@ -224,12 +246,11 @@ class EncryptedColumns:
     # --- The first call ------------------------------------------------------------------------
 
     def columns(self, frame: bytes, check: CheckQuery) -> Iterator[bytes]:
-        """Encrypted indicator columns for a query, block by block as they are read."""
-        query = decode(frame, Query)
-        return self._columns(self._begin(query, frame_hash(frame), check))
+        """Authorise a query and open an attempt at it, with a key of its own.
 
-    def _begin(self, query: Query, query_hash: bytes, check: CheckQuery) -> _Attempt:
-        """Authorise a query and open an attempt at it, with a key of its own."""
+        Returns the encrypted indicator columns, block by block as they are read.
+        """
+        query = decode(frame, Query)
         if self._custodian.was_answered(query.query_id):
             raise ReplayRefused(
                 f"query {query.query_id!r} was answered before; send the stored request to get "
@@ -243,17 +264,17 @@ class EncryptedColumns:
             self._forget(next(iter(self._attempts)))
         # Fresh for each attempt: a key that has decrypted once never decrypts again.
         key = QueryKey(authorised.shapes.layout.params)
-        attempt = _Attempt(authorised, key, os.urandom(ATTEMPT_BYTES), query_hash)
+        attempt = _Attempt(authorised, key, os.urandom(ATTEMPT_BYTES), frame_hash(frame))
         self._attempts[query.query_id] = attempt
-        return attempt
+        return self._columns(attempt)
 
     def _columns(self, attempt: _Attempt) -> Iterator[bytes]:
         authorised, hashes = attempt.authorised, list[bytes]()
         everybody = slice(0, len(authorised.codes[0]))
-        for frame in column_frames(
+        frames = column_frames(
             authorised, attempt.key, attempt.attempt, attempt.query_hash, everybody
-        ):
-            hashes.append(frame_hash(frame))
+        )
+        for frame in hashing(frames, hashes):
             yield frame
             # Before the next column is encrypted: the key may have gone while this one travelled.
             if attempt.destroyed:
@@ -264,48 +285,40 @@ class EncryptedColumns:
 
     # --- The second call -----------------------------------------------------------------------
 
-    def read(
-        self, header: SumHeader, frames: Iterator[bytes], check: CheckQuery
-    ) -> tuple[Authorised, NDArray[np.int64]]:
+    def read(self, header: SumHeader, frames: Iterator[bytes], check: CheckQuery) -> Read:
         """Decrypt a complete request under the key of its attempt, which is gone afterwards."""
         attempt = self._attempts.get(header.query_id)
         # Compare first: an old header must not cost a newer attempt its key.
         if attempt is None or attempt.attempt != header.attempt:
             raise attempt_lost()
         shapes = attempt.authorised.shapes
+        params = shapes.layout.params
         try:
             if header.query_hash != attempt.query_hash:
                 raise ProtocolError("the request answers another query than the one it names")
             if not attempt.columns_hash or header.columns_hash != attempt.columns_hash:
                 raise ProtocolError("the request was not made from the columns that were sent")
+            # Every part is here and checked before the first is decrypted: whoever could have parts
+            # decrypted and then be refused would have free, unseen decryptions. Ciphertexts are no
+            # secret, so what does not fit into memory waits in an unnamed file.
             with SpooledTemporaryFile(max_size=SPOOL_BYTES) as spool:
-                _collect(header, shapes, frames, spool)
+                for body in request_parts(header, frames, [params.answer_bytes] * shapes.parts):
+                    check_answer(params, body)
+                    spool.write(body)
                 spool.seek(0)
-                parts = iter(partial(spool.read, shapes.layout.params.answer_bytes), b"")
+                parts = iter(partial(spool.read, params.answer_bytes), b"")
                 sums = decrypt_sums(attempt.authorised, attempt.key, parts)
         except OSError as error:
             raise StorageError(f"no room for a request's ciphertexts: {error.strerror}") from None
         finally:
             self._forget(header.query_id)
-        return attempt.authorised, sums
+        return Read(attempt.authorised, sums)
 
     def _forget(self, query_id: str) -> None:
         attempt = self._attempts.pop(query_id, None)
         if attempt is not None:
             attempt.destroyed = True
             attempt.key.destroy()
-
-
-def _collect(header: SumHeader, shapes: Shapes, frames: Iterator[bytes], spool: IO[bytes]) -> None:
-    """Every part of a request, checked, before the first of them is decrypted.
-
-    Whoever could have parts decrypted and then be refused would have free, unseen decryptions.
-    Ciphertexts are no secret: what does not fit into memory waits in an unnamed file.
-    """
-    params = shapes.layout.params
-    for body in request_parts(header, frames, [params.answer_bytes] * shapes.parts):
-        check_answer(params, body)
-        spool.write(body)
 
 
 def request_parts(
@@ -337,7 +350,8 @@ def _opening_limit(pending: _Pending | None) -> int:
     """The size of the largest honest opening; after our restart nobody knows it."""
     if pending is None:
         return MAX_OPENING_BYTES
-    return opening_limit(pending.authorised.query, pending.authorised.shapes)
+    read = pending.read
+    return opening_limit(read.authorised.query, read.authorised.shapes, by_rows=bool(read.rows))
 
 
 def attempt_lost() -> AttemptLost:

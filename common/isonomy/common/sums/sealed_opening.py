@@ -2,14 +2,19 @@
 
     box   = seal_to(auditor's key, context, chunks)          X25519 + AES-256-GCM, keys.boxes
     context = H(plan, query id, request hash)                a box opens in its own place only
-    chunks  = header, query, shape, rows, seeds, nonce, answer (if there is one), columns …
+    chunks  = header, query, shape, rows, seeds, nonce, answer (if there is one), pool (of a query
+              that several companies asked together: pool_masks.PoolPart), columns …
+
+Under a plan by pads the rows are those of the people drawn, and their row keys, one chunk per
+released group, take the place of the columns (pads/message.py).
 
 In a session the box follows the regulator's demand, cut into OpeningPart frames. On disk it stands
 in a file that names plan, query and request, with the regulator's signed demand if there was one:
 
     isonomy-opening 1 | plan | query id | request hash | demand or nothing | signature | box
 
-The company signs what it seals: a box that anybody else made is no evidence against it. The
+The company signs what it seals, together with the demand: a box that anybody else made is no
+evidence against it, and neither is one that stands under another demand than it answered. The
 regulator carries such files to an auditor without being able to read them, unless the plan names
 the regulator's own key.
 """
@@ -56,6 +61,7 @@ DEMAND_DOMAIN, OPENING_DOMAIN = "isonomy/opening-demand/v1", "isonomy/opening/v1
 _MAGIC = b"isonomy-opening 1"
 _SEALED_BYTES = 48  # key and tag
 _FRAME_BYTES = 512  # more than a frame needs around its ciphertext
+_ROW_KEY_BYTES = 32  # of one person and group, both sides
 
 
 @dataclass(frozen=True, repr=False)  # no repr: rows and seeds must not reach logs
@@ -64,8 +70,9 @@ class Shown:
 
     header_frame: bytes
     opening: Opening
-    columns: list[bytes]
+    columns: list[bytes]  # by pads: row keys of each released group
     answer: bytes = b""  # the regulator's signed answer, if it gave one
+    pool: bytes = b""  # PoolPart, of a query that several companies asked together
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,7 +93,7 @@ class SealedOpening:
 
     def check_signature(self, company_key: bytes) -> None:
         """VerificationError unless the company itself sealed this box for this request."""
-        check_header_signature(self.header(), company_key)
+        check_header_signature(self.header(), company_key, self.demand)
 
     def save(self, path: Path) -> None:
         """All or nothing, for the owner's eyes only."""
@@ -121,17 +128,8 @@ class SealedOpening:
         return _unpack(open_box(key, place, self.box))
 
 
-def seal_opening(
-    auditor: bytes,
-    plan: bytes,
-    query_id: str,
-    request: StoredRequest,
-    columns: Iterable[bytes],
-    identity: Identity,
-) -> SealedOpening:
-    """The company's side: a stored request, for the auditor's eyes, signed."""
-    header = request.frames[0]
-    request_hash = frame_hash(header)
+def show_columns(query_id: str, request: StoredRequest, columns: Iterable[bytes]) -> Shown:
+    """A whole request by homomorphic encryption, with the columns that were kept of it."""
     frames = list(columns)
     if frames_hash(frames) != request.header.columns_hash:
         # Shown like this, an honest request would count as a forged one.
@@ -139,33 +137,57 @@ def seal_opening(
             f"the columns that were kept of query {query_id!r} are not those of its request; "
             "restore the openings from a backup"
         )
-    packed = _pack(Shown(header, request.opening, frames, request.answer or b""))
+    return Shown(request.frames[0], request.opening, frames, request.answer or b"")
+
+
+def seal_opening(
+    auditor: bytes,
+    plan: bytes,
+    query_id: str,
+    shown: Shown,
+    identity: Identity,
+    demand: bytes = b"",
+    request_hash: bytes = b"",
+) -> SealedOpening:
+    """The company's side: what it shows, for the auditor's eyes, signed with the demand.
+
+    `request_hash`: of the joint request, where several companies asked; without, the header's.
+    """
+    request_hash, packed = request_hash or frame_hash(shown.header_frame), _pack(shown)
     if len(packed) + _SEALED_BYTES > MAX_OPENING_BYTES:
         raise CapacityError(f"an opening has at most {MAX_OPENING_BYTES} bytes; ask for less")
     box = seal_to(auditor, _context(plan, query_id, request_hash), packed)
-    unsigned = SealedOpening(plan, query_id, request_hash, box, b"")
-    signature = identity.sign(OPENING_DOMAIN, unsigned.header().signed_bytes())
+    unsigned = SealedOpening(plan, query_id, request_hash, box, b"", demand)
+    signature = identity.sign(OPENING_DOMAIN, _signed_bytes(unsigned.header(), demand))
     return replace(unsigned, signature=signature)
 
 
-def check_header_signature(header: OpeningHeader, company_key: bytes) -> None:
+def check_header_signature(header: OpeningHeader, company_key: bytes, demand: bytes) -> None:
     """VerificationError unless the company signed this header, which binds the box by its hash."""
-    verify_signature(company_key, OPENING_DOMAIN, header.signed_bytes(), header.signature)
+    signed = _signed_bytes(header, demand)
+    verify_signature(company_key, OPENING_DOMAIN, signed, header.signature)
 
 
-def opening_limit(query: Query, shapes: Shapes) -> int:
-    """Bytes that an honest opening of this query has at most."""
+def _signed_bytes(header: OpeningHeader, demand: bytes) -> bytes:
+    """The header and the demand: by pads the demand says whose rows are in the box."""
+    return header.signed_bytes() + (frame_hash(demand) if demand else b"")
+
+
+def opening_limit(query: Query, shapes: Shapes, *, by_rows: bool = False) -> int:
+    """Bytes that an honest opening of this query has at most. `by_rows`: under a plan by pads."""
     layout, params = shapes.layout, shapes.layout.params
     rows = 4 * layout.people * layout.columns
     rows *= shapes.indicators if query.shape == "weighted" else 1
     columns = (layout.blocks * shapes.indicators + 1) * (params.column_bytes + _FRAME_BYTES)
+    if by_rows:
+        columns = shapes.indicators * (layout.people * _ROW_KEY_BYTES + _FRAME_BYTES)
     answer = 8 * shapes.sums * layout.columns
     return rows + columns + answer + 8 * layout.people + (1 << 20)
 
 
-def check_opening_size(query: Query, shapes: Shapes) -> None:
+def check_opening_size(query: Query, shapes: Shapes, *, by_rows: bool = False) -> None:
     """CapacityError for a query that could not be opened, before anything is computed for it."""
-    if opening_limit(query, shapes) > MAX_OPENING_BYTES:
+    if opening_limit(query, shapes, by_rows=by_rows) > MAX_OPENING_BYTES:
         raise CapacityError(
             f"rows and columns of this query are more than the {MAX_OPENING_BYTES >> 20} MiB that "
             "an inspection can look at; ask about fewer people or columns at a time"
@@ -216,12 +238,12 @@ def _pack(shown: Shown) -> bytes:
     secrets = opening.seeds.flood + opening.seeds.mask + opening.nonce
     rows: bytes | memoryview = row_bytes(opening.rows)
     fixed = [shown.header_frame, opening.query_frame, shape, rows, secrets]
-    return join_chunks([*fixed, shown.answer, *shown.columns])
+    return join_chunks([*fixed, shown.answer, shown.pool, *shown.columns])
 
 
 def _unpack(packed: bytes) -> Shown:
     try:
-        header, query, shape, rows, secrets, answer, *columns = cut_chunks(packed)
+        header, query, shape, rows, secrets, answer, pool, *columns = cut_chunks(packed)
         sizes = np.frombuffer(shape, "<i8").tolist()
         opening = Opening(
             query_frame=query,
@@ -234,4 +256,4 @@ def _unpack(packed: bytes) -> Shown:
     exact = len(secrets) == 2 * SEED_BYTES + NONCE_BYTES
     if not exact or len(sizes) not in (2, 3) or min(sizes) < 1 or not columns:
         raise ProtocolError("an opening lacks rows, seeds or columns")
-    return Shown(header, opening, columns, answer)
+    return Shown(header, opening, columns, answer, pool)

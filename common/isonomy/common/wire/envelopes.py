@@ -36,7 +36,18 @@ MAX_NAME, MAX_TEXT, MAX_PARTIES = 64, 128, 16
 KEY_BYTES, SIGNATURE_BYTES, SECRET_BYTES, LINK_BYTES, MAX_TOKEN = 32, 64, 32, 16, 1024
 
 Purpose = Literal[
-    "", "query", "columns", "sum", "pads", "answer", "dual", "opening", "joint", "align", "round"
+    "",
+    "query",
+    "columns",
+    "sum",
+    "alone",
+    "pads",
+    "answer",
+    "dual",
+    "opening",
+    "joint",
+    "align",
+    "round",
 ]
 PURPOSES = frozenset(get_args(Purpose))
 SIGNED_PURPOSES = frozenset({"sum"})  # travel in the clear, because the server adds them
@@ -144,7 +155,7 @@ class Envelope:
 
 
 def payload_digest(payload: bytes | memoryview) -> bytes:
-    """Return the hash that a chunk in the clear carries, and the relay's chain holds of any."""
+    """Return the hash that a chunk in the clear carries."""
     return sha256(payload).digest()
 
 
@@ -170,7 +181,8 @@ def fixed_field(value: bytes, size: int, field: str, *, empty: bool = False) -> 
 
 def parse(raw: bytes) -> Envelope:
     """Return the checked envelope in these bytes: size ‖ protobuf ‖ payload (session.proto)."""
-    _check_size(raw, MAX_ENVELOPE_BYTES, "a message")
+    if len(raw) > MAX_ENVELOPE_BYTES:
+        raise OversizedMessage(f"a message of {len(raw)} bytes; at most {MAX_ENVELOPE_BYTES}")
     end = _SIZE_BYTES + int.from_bytes(raw[:_SIZE_BYTES], "big")
     if len(raw) < end:
         raise TruncatedMessage("a message could not be parsed: it is shorter than it says")
@@ -186,6 +198,7 @@ def parse(raw: bytes) -> Envelope:
     sequenced = isinstance(body, SEQUENCED)
     if payload and name != "data":
         raise ProtocolError(f"a {name} carries a payload where none belongs")
+    # Numbers decide about order and nonces: a message must not have one by accident, nor lack it.
     if (message.sequence > 0) != sequenced:
         raise ProtocolError(f"a {name} has a sequence number where none belongs, or none")
     if message.purpose not in PURPOSES:
@@ -206,8 +219,8 @@ def parse(raw: bytes) -> Envelope:
 def _data(data: wire.Data, payload: memoryview) -> Data:
     if not 0 <= data.chunk < data.chunks <= MAX_CHUNKS:
         raise ProtocolError(f"a frame has 1 to {MAX_CHUNKS} chunks, numbered from 0")
-    _check_size(payload, CHUNK_BYTES + 64, "a payload")
-    _check_size(data.total, CHUNK_BYTES, "a total")
+    if len(payload) > CHUNK_BYTES + 64 or len(data.total) > CHUNK_BYTES:
+        raise OversizedMessage(f"a payload and a total have at most {CHUNK_BYTES} bytes each")
     # A sealed payload carries AES-GCM's tag; one in the clear this hash, which is signed.
     digest = fixed_field(data.digest, HASH_BYTES, "digest", empty=True)
     if digest and not data.summed and payload_digest(payload) != digest:
@@ -241,18 +254,13 @@ def _body(name: str, message: Any) -> Body:
             fixed_field(value, _SIZES[key], key)
         elif key in _LIMITS:
             text_field(value, key, limit=_LIMITS[key], empty=key == "text")
-        elif key == "token":
-            _check_size(value, MAX_TOKEN, "a token")
+        elif key == "token" and len(value) > MAX_TOKEN:
+            raise OversizedMessage(f"a token has at most {MAX_TOKEN} bytes; got {len(value)}")
         elif key == "present":
             if len(value) > MAX_PARTIES:
                 raise OversizedMessage("a list of more parties than a plan can have")
             values[key] = tuple(text_field(name, "party", limit=MAX_NAME) for name in value)
     return kind(**values)
-
-
-def _check_size(value: bytes | memoryview, limit: int, what: str) -> None:
-    if len(value) > limit:
-        raise OversizedMessage(f"{what} has at most {limit} bytes; got {len(value)}")
 
 
 _SIZES = {"resume_secret": SECRET_BYTES, "ephemeral": KEY_BYTES, "signature": SIGNATURE_BYTES}
@@ -300,6 +308,7 @@ def parse_dual(raw: bytes) -> tuple[int, tuple[float, ...]]:
     except DecodeError:
         raise TruncatedMessage("multipliers could not be parsed") from None
     multipliers = np.array(values.multiplier_bits, "<u8").view("<f8")
+    # A NaN equals nothing, not even itself: both sides would hold different λ for ever.
     if not np.isfinite(multipliers).all():
         raise ProtocolError("multipliers must be finite")
     return values.round, tuple(multipliers.tolist())

@@ -119,13 +119,20 @@ class Answer(_Signed):
 
 @dataclass(frozen=True)
 class OpeningDemand(_Signed):
-    """The regulator's coin fell: this request is answered once its opening was seen."""
+    """The regulator's coin fell: this request is answered once its opening was seen.
+
+    By pads `seed` and `millionths` say whose rows are opened (pads.draw), and `cells_hash` what
+    arrived of them. Otherwise the three are empty, and the whole request is opened.
+    """
 
     query_id: str
     plan: bytes
     request_hash: bytes
     auditor: bytes
     signature: bytes
+    seed: bytes = b""
+    millionths: int = 0
+    cells_hash: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -199,6 +206,11 @@ class Refusal:
                 "same request again later: it is debited once, whenever it is answered."
             )
         return cls(query_id, wire_code(error), text)
+
+    @property
+    def reason(self) -> str:
+        """Kind and text, for this side's own log."""
+        return f"{self.code}: {self.text}"
 
     def error(self) -> IsonomyError:
         """Return the error that the code names; ProtocolError if a refusal may not name it."""
@@ -381,6 +393,10 @@ def decode_any(frame: bytes) -> Message:
         if len(body.values) % 8 or not body.values:
             raise ProtocolError("an answer holds whole 64-bit values")
         content["values"] = np.frombuffer(body.values, "<i8").astype(np.int64)
+    elif kind is OpeningDemand:
+        sizes = (len(body.seed), len(body.cells_hash), body.millionths > 0)
+        if sizes not in ((0, 0, False), (HASH_BYTES, HASH_BYTES, True)):
+            raise ProtocolError("a demand names a draw and its cells, or the whole request")
     elif kind is OpeningHeader:
         if not 0 < body.size <= MAX_OPENING_BYTES or body.parts != opening_parts(body.size):
             raise ProtocolError(

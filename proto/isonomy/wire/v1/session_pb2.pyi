@@ -127,14 +127,16 @@ class Close(_message.Message):
     def __init__(self, code: _Optional[str] = ..., text: _Optional[str] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class PooledTotals(_message.Message):
-    __slots__ = ("query_id", "attempt", "masked")
+    __slots__ = ("query_id", "attempt", "masked", "masks_hash")
     QUERY_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     MASKED_FIELD_NUMBER: _ClassVar[int]
+    MASKS_HASH_FIELD_NUMBER: _ClassVar[int]
     query_id: str
     attempt: bytes
     masked: bytes
-    def __init__(self, query_id: _Optional[str] = ..., attempt: _Optional[bytes] = ..., masked: _Optional[bytes] = ...) -> None: ...
+    masks_hash: bytes
+    def __init__(self, query_id: _Optional[str] = ..., attempt: _Optional[bytes] = ..., masked: _Optional[bytes] = ..., masks_hash: _Optional[bytes] = ...) -> None: ...
 
 class PooledReply(_message.Message):
     __slots__ = ("header_hashes", "masked_total", "block", "totals_hash")

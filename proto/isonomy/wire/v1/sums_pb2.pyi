@@ -191,18 +191,24 @@ class Refusal(_message.Message):
     def __init__(self, query_id: _Optional[str] = ..., code: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class OpeningDemand(_message.Message):
-    __slots__ = ("query_id", "plan", "request_hash", "auditor", "signature")
+    __slots__ = ("query_id", "plan", "request_hash", "auditor", "signature", "seed", "millionths", "cells_hash")
     QUERY_ID_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     REQUEST_HASH_FIELD_NUMBER: _ClassVar[int]
     AUDITOR_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    MILLIONTHS_FIELD_NUMBER: _ClassVar[int]
+    CELLS_HASH_FIELD_NUMBER: _ClassVar[int]
     query_id: str
     plan: bytes
     request_hash: bytes
     auditor: bytes
     signature: bytes
-    def __init__(self, query_id: _Optional[str] = ..., plan: _Optional[bytes] = ..., request_hash: _Optional[bytes] = ..., auditor: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    seed: bytes
+    millionths: int
+    cells_hash: bytes
+    def __init__(self, query_id: _Optional[str] = ..., plan: _Optional[bytes] = ..., request_hash: _Optional[bytes] = ..., auditor: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., seed: _Optional[bytes] = ..., millionths: _Optional[int] = ..., cells_hash: _Optional[bytes] = ...) -> None: ...
 
 class OpeningHeader(_message.Message):
     __slots__ = ("query_id", "request_hash", "size", "parts", "box_hash", "signature")

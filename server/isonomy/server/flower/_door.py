@@ -63,8 +63,16 @@ class Refused(Exception):  # noqa: N818  (reads as the event it is)
 class Door:
     """The filter. `admit` makes a registered node known to Flower."""
 
-    def __init__(self, app: Any, config: ServerConfig, admit: Admit, log: Any) -> None:
+    def __init__(
+        self,
+        app: Any,
+        config: ServerConfig,
+        admit: Admit,
+        log: Any,
+        on_refusal: Callable[[], None] = lambda: None,
+    ) -> None:
         self._app, self._config, self._admit, self._log = app, config, admit, log
+        self._on_refusal = on_refusal
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, or answer it with 403."""
@@ -78,6 +86,7 @@ class Door:
             if scope["path"] == ACTIVATE:
                 self._admit(holder.name, holder.public_key)
         except (Refused, IsonomyError, TimeoutError) as error:
+            self._on_refusal()
             self._log.warning("door refused", path=scope["path"][:80], reason=str(error))
             headers = [(b"content-length", b"0"), (b"connection", b"close")]
             await send({"type": "http.response.start", "status": 403, "headers": headers})

@@ -24,6 +24,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.errors import (
+    IsonomyError,
     PartyTimeout,
     ProtocolError,
     TokenRefused,
@@ -32,21 +33,29 @@ from isonomy.common.base.errors import (
 from isonomy.common.base.exit_codes import code_of, help_for
 from isonomy.common.base.private_files import write_private
 from isonomy.common.node.bridge import DaemonAbsent
+from isonomy.common.node.bridge_server import caller_is_gone
 from isonomy.common.node.client_app import OUTCOME, TICKET
 from isonomy.common.session.connection import DONE
 from isonomy.common.session.tickets import SessionRole
 from isonomy.server.config import ServerConfig
 from isonomy.server.flower.operator import RunFailed
+from isonomy.server.flower.overview import Overview
+from isonomy.server.flower.sessions import OUTCOME_FILE
+from isonomy.server.relay.metrics import RelayMetrics
 from isonomy.server.relay.relay import RelayServer
 
 POLL_S = 0.5
 GRACE_S = 15.0
-DAEMON_WAIT_S = 60
-OUTCOME_FILE = "outcome.json"
+DAEMON_WAIT_S = 15  # then the node says why, and is sent a new ticket
 MAX_SUMMARY_CHARS = 1 << 16
 
 # The daemon died, was not there yet, or took so long that its ticket expired: worth a new ticket.
 RETRY = frozenset(code_of(kind("")) for kind in (TransportError, DaemonAbsent, TokenRefused))
+NO_NODE = "its node is not connected; start it, and check that its certificate is registered"
+WHY = {
+    0: "its node has the ticket, its own process has not joined",
+    code_of(TransportError("")): "its process hung up; start it again",
+}
 
 
 @dataclass
@@ -61,6 +70,7 @@ class Party:
     sent_at: float = 0.0
     absent_since: float = 0.0
     activated_at: str = ""  # when its node had come online, as the ticket was sent
+    trouble: int = 0  # the number with which its node replied last, until it is in the session
 
 
 class Conductor:
@@ -75,9 +85,11 @@ class Conductor:
         join_s: float,
         log: Any,
         stop: threading.Event,
+        overview: Overview | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._grid, self._relay, self._join_s = grid, relay, join_s
+        self._overview = overview or Overview(plan)
         self._log, self._clock = log, clock
         self._stop = stop
         self._companies = {card.name for card in plan.companies}
@@ -94,6 +106,7 @@ class Conductor:
         """(1) Wait for every party's node; then (2) send the tickets."""
         deadline = self._clock() + self._join_s
         while len(nodes := self.nodes()) < len(self.parties):
+            self._look(nodes)
             if self._clock() > deadline:
                 absent = sorted({party.name for party in self.parties} - set(nodes))
                 raise PartyTimeout(
@@ -114,6 +127,7 @@ class Conductor:
         nodes = self.nodes()
         self._note_restarts(nodes)
         self._send_again(nodes)
+        self._look(nodes)
         waited_s = self._clock() - max(party.sent_at for party in self.parties)
         if min(waited_s, self._relay.unattended_s) > self._join_s:  # nobody replies, nobody is here
             for party in self.parties:
@@ -121,9 +135,33 @@ class Conductor:
         return any(party.code is None for party in self.parties)
 
     def pause(self) -> None:
-        """Wait a little; RunFailed once the operator has stopped the run."""
+        """Wait a little; RunFailed once the operator has stopped the run, or its command is gone.
+
+        Nobody would see the outcome of a run without its command, nor know that it is on.
+        """
         if self._stop.wait(POLL_S):
-            raise RunFailed("the run was stopped. Run again to resume")
+            raise RunFailed("the operator stopped the run. Run again to resume")
+        if caller_is_gone():
+            raise RunFailed("the operator's `run` command is gone. Run again to resume")
+
+    def _look(self, nodes: Mapping[str, Any]) -> None:
+        """Note where everybody stands, for the operator."""
+        present = self._relay.present()
+        self._overview.count(*self._relay.passed())
+        for party in self.parties:
+            if party.code is not None:
+                why = help_for(party.code) if party.code else ""
+                self._overview.note(party.name, "ended", why)
+            elif party.name in present:
+                party.trouble = 0
+                self._overview.note(party.name, "connected")
+            elif party.name not in nodes:
+                self._overview.note(party.name, "no node", NO_NODE)
+            elif not party.sent_at:
+                self._overview.note(party.name, "ready")
+            else:
+                why = WHY.get(party.trouble) or help_for(party.trouble)
+                self._overview.note(party.name, "awaited", why)
 
     def completed(self) -> bool:
         """Say whether every company took part and closed with "done".
@@ -181,6 +219,7 @@ class Conductor:
         party.message_id = ""
         if not party.absent_since or self._clock() - party.sent_at > 2 * DAEMON_WAIT_S:
             party.absent_since = self._clock()  # it was there in between
+        party.trouble = code
         self._log.warning("party went away", party=party.name, code=code)
 
     def _note_restarts(self, nodes: Mapping[str, Any]) -> None:
@@ -223,20 +262,27 @@ def conduct(
     config: ServerConfig,
     plan: PlanPublic,
     stop: threading.Event,
+    overview: Overview,
+    metrics: RelayMetrics,
     log: Any,
 ) -> None:
     """Run one session to its end; RunFailed if it did not complete (its state stays)."""
     state = config.state_folder(plan)
-    began = time.monotonic()
-    relay = RelayServer.of(config, plan, log).start()
+    began, reason = time.monotonic(), ""
+    relay = RelayServer.of(config, plan, log, metrics=metrics).start()
+    rules = {"join_s": config.join_s, "stop": stop, "overview": overview, "log": log}
+    conductor = Conductor(grid, relay, plan, **rules)
     try:
-        conductor = Conductor(grid, relay, plan, join_s=config.join_s, stop=stop, log=log)
         conductor.gather()
         _wait(conductor, relay, began + config.session_s)
+    except IsonomyError as error:
+        reason = str(error)
+        raise
     finally:
-        relay.end("the run has ended")
+        relay.end(reason or "the run has ended")
         relay.stop()
-    _write_outcome(state / OUTCOME_FILE, conductor, relay.summary(), time.monotonic() - began)
+        seconds = time.monotonic() - began
+        _write_outcome(state / OUTCOME_FILE, conductor, relay.summary(), seconds, reason)
     if conductor.failed:
         raise RunFailed(f"the session did not complete: {conductor.reasons}. Run again to resume")
 
@@ -258,12 +304,15 @@ def _wait(conductor: Conductor, relay: RelayServer, deadline: float) -> None:
         conductor.settle()
 
 
-def _write_outcome(path: Path, conductor: Conductor, relay: Any, seconds: float) -> None:
+def _write_outcome(
+    path: Path, conductor: Conductor, relay: Any, seconds: float, reason: str = ""
+) -> None:
     outcome = {
         "parties": {
             party.name: {**party.summary, "code": party.code} for party in conductor.parties
         },
         "relay": relay,
         "seconds": round(seconds, 3),
+        "broken_off": reason,
     }
     write_private(path, json.dumps(outcome, indent=1, default=str).encode(), sync=False)

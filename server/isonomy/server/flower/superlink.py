@@ -23,7 +23,12 @@ from flwr.common.constant import (
     SubStatus,
 )
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, TaskType
+from flwr.supercore.constant import (
+    FLWR_IN_MEMORY_DB_NAME,
+    NOOP_FEDERATION_ID,
+    NodeStatus,
+    TaskType,
+)
 from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
@@ -55,6 +60,11 @@ class SuperLink:
         if self._state.get_node_id_by_public_key(public_key) is None:
             owner = (NOOP_FLWR_AID, NOOP_ACCOUNT_NAME)
             self._state.create_node(*owner, public_key, HEARTBEAT_DEFAULT_INTERVAL, name=name)
+
+    def online(self) -> list[str]:
+        """Return the names of the nodes that are connected."""
+        nodes = self._state.get_node_info(owner_aids=[NOOP_FLWR_AID], statuses=[NodeStatus.ONLINE])
+        return sorted(node.name for node in nodes)
 
     def run(self, main: Callable[[Grid], Result]) -> Result:
         """Run a ServerApp from its start to its end; returns what `main` returns."""

@@ -20,20 +20,23 @@ What passes, on a stream that was admitted:
     (9) ciphertexts of a sum are signed by their sender; those of several companies, and those of
         a few-shot round, are added up
 
-Everything that passes enters a hash chain, for the operator's own records. It binds the relay to
-nothing, because nobody else holds the head. The parties rely on each other's signatures.
+Everything that passes enters a hash chain, for the operator's own records: headers, and of each
+payload its hash (in the clear) or the tag of its seal. It binds the relay to nothing, because
+nobody else holds the head. The parties rely on each other's signatures.
 """
 
 from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, StringConstraints
 
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.canonical import hash_bytes
+from isonomy.common.base.documents import Digest, Document
 from isonomy.common.base.errors import (
-    ConfigError,
     OrderViolation,
     PlanMismatch,
     ProtocolError,
@@ -56,12 +59,13 @@ from isonomy.common.wire.envelopes import (
     HelloReply,
     PlanAgreement,
     dump,
-    payload_digest,
 )
 from isonomy.server.relay._rounds import RoundAdder
 from isonomy.server.relay._sums import SumCollector
 
 NO_HEAD = bytes(32)
+Hex = Annotated[str, StringConstraints(pattern="^[0-9a-f]+$")]
+TAG_BYTES = 16  # of AES-GCM, at the end of what is sealed
 
 
 @dataclass(frozen=True)
@@ -98,12 +102,25 @@ class Passed:
     by_purpose: dict[str, int] = field(default_factory=dict)
 
 
-def chain_digest(envelope: Envelope) -> bytes:
-    """Return what the chain holds of a message's payload. Slow for large ones; needs no lock."""
-    body = envelope.body
-    if not isinstance(body, Data):
-        return b""
-    return body.digest or payload_digest(body.payload)
+class Checkpoint(Document):
+    """What survives kill −9: whom the relay admitted, and what passed. Nothing in it is secret.
+
+    One that admits a party is on disk before the party hears of it, so a token that opened a
+    session is known as used by the next process too.
+    """
+
+    word: ClassVar[str] = "relay's checkpoint (move it away to begin anew, with new tickets)"
+    max_bytes: ClassVar[int] = 1 << 24
+
+    version: Literal[1] = 1
+    plan: Digest
+    used: tuple[Hex, ...]  # ids of tokens
+    sessions: dict[str, tuple[Hex, Hex]]  # party -> token id, hash of its secret
+    head: Digest
+    envelopes: int = Field(ge=0)
+    size: int = Field(ge=0)
+    by_purpose: dict[str, int]
+    closed: dict[str, str]
 
 
 class RelayState:
@@ -114,7 +131,7 @@ class RelayState:
         self._signing_keys = {name: card.signing_key for name, card in self._cards.items()}
         self._token_public, self._relay_key = token_public, relay_key
         # In hexadecimal digits, as a checkpoint has them.
-        self._sessions: dict[str, list[str]] = {}  # party -> token id, hash of its secret
+        self._sessions: dict[str, tuple[str, str]] = {}  # party -> token id, hash of its secret
         self._used: set[str] = set()  # token ids
         self._streams: dict[int, _Admission] = {}
         self._current: dict[str, int] = {}  # party -> its newest stream
@@ -188,6 +205,7 @@ class RelayState:
         token_id = claims.token_id.hex()
         session_token, session_secret = self._sessions.get(party, ("", ""))
         if token_id == session_token:
+            # In constant time: the relay is reached by strangers, who could measure a comparison.
             if not hmac.compare_digest(secret, session_secret):
                 raise TokenRefused("the token was used before; ask the server for a new ticket")
             return  # the party comes back: only it knows the secret
@@ -195,8 +213,9 @@ class RelayState:
             raise TokenRefused("the token was used before; ask the server for a new ticket")
         if claims.expires < now:
             raise TokenRefused("the token has expired; ask the server for a new ticket")
+        # For ever, not until it expires: a clock that is set back must not open it again.
         self._used.add(token_id)
-        self._sessions[party] = [token_id, secret]
+        self._sessions[party] = (token_id, secret)
 
     # --- Passing on: rules (5) to (9) -------------------------------------------------------------
 
@@ -220,7 +239,14 @@ class RelayState:
             sender.agreed.add(envelope.recipient)
             flow.expected, flow.open = None, target is not None
         elif isinstance(envelope.body, SEQUENCED):
-            self._check_order(sender, flow, envelope)
+            if envelope.recipient not in sender.agreed:  # (6)
+                raise OrderViolation("data came before the plan was agreed on this stream")
+            if flow.expected is not None and envelope.sequence != flow.expected:  # (7)
+                raise OrderViolation(
+                    f"expected message {flow.expected} for {envelope.recipient}, got "
+                    f"{envelope.sequence}: replayed, or something was left out"
+                )
+            flow.expected = envelope.sequence + 1
         if target is None or not flow.open:
             return None  # (8)
         if envelope.purpose in SIGNED_PURPOSES and isinstance(envelope.body, Data):  # (9)
@@ -229,20 +255,16 @@ class RelayState:
                 raw = self._sums.take(envelope, raw)
         return Outgoing(target, raw)
 
-    @staticmethod
-    def _check_order(sender: _Admission, flow: _Flow, envelope: Envelope) -> None:
-        if envelope.recipient not in sender.agreed:  # (6)
-            raise OrderViolation("data came before the plan was agreed on this stream")
-        if flow.expected is not None and envelope.sequence != flow.expected:  # (7)
-            raise OrderViolation(
-                f"expected message {flow.expected} for {envelope.recipient}, got "
-                f"{envelope.sequence}: replayed, or something was left out"
-            )
-        flow.expected = envelope.sequence + 1
+    def note(self, envelope: Envelope, size: int) -> None:
+        """Enter a numbered message that `pass_on` let through.
 
-    def note(self, envelope: Envelope, size: int, digest: bytes) -> None:
-        """Enter a numbered message that `pass_on` let through into the chain."""
+        Of its payload the chain holds the hash that a clear one carries, and the tag with which a
+        sealed one ends: to hash it would cost as much as everything else here.
+        """
         passed, name = self.passed, envelope.purpose or type(envelope.body).__name__.lower()
+        body, digest = envelope.body, b""
+        if isinstance(body, Data):
+            digest = body.digest or bytes(body.payload[-TAG_BYTES:])
         passed.head = hash_bytes("isonomy/passed/v1", passed.head, envelope.header(), digest)
         passed.envelopes += 1
         passed.size += size
@@ -264,36 +286,23 @@ class RelayState:
 
     # --- Checkpoints ---------------------------------------------------------------------------
 
-    def checkpoint(self) -> dict[str, Any]:
+    def checkpoint(self) -> Checkpoint:
         """Return what a restarted relay must know: whom it admitted, and what had passed."""
-        return {
-            "plan": self.plan.hash.hex(),
-            "used": sorted(self._used),
-            "sessions": dict(self._sessions),
-            "head": self.passed.head.hex(),
-            "envelopes": self.passed.envelopes,
-            "bytes": self.passed.size,
-            "by_purpose": dict(self.passed.by_purpose),
-            "closed": dict(self.closed),
-        }
+        return Checkpoint(
+            plan=self.plan.hash,
+            used=tuple(sorted(self._used)),
+            sessions=self._sessions,
+            head=self.passed.head,
+            envelopes=self.passed.envelopes,
+            size=self.passed.size,
+            by_purpose=self.passed.by_purpose,
+            closed=self.closed,
+        )
 
-    def restore(self, saved: dict[str, Any]) -> None:
+    def restore(self, saved: Checkpoint) -> None:
         """Go on from a checkpoint. The streams have ended; parties come back by themselves."""
-        try:
-            plan, used = saved["plan"], {_hex(token) for token in saved["used"]}
-            sessions = {
-                p: [_hex(token), _hex(key)] for p, (token, key) in saved["sessions"].items()
-            }
-            purposes = {name: int(size) for name, size in saved["by_purpose"].items()}
-            head, closed = bytes.fromhex(saved["head"]), saved["closed"]
-            passed = Passed(head, int(saved["envelopes"]), int(saved["bytes"]), purposes)
-            codes = {party: str(code) for party, code in closed.items()}
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise ConfigError("the relay's checkpoint is damaged; move it away") from None
-        if plan != self.plan.hash.hex():
+        if saved.plan != self.plan.hash:
             raise PlanMismatch("the relay's checkpoint belongs to another plan; use another folder")
-        self._used, self._sessions, self.passed, self.closed = used, sessions, passed, codes
-
-
-def _hex(text: str) -> str:
-    return bytes.fromhex(text).hex()
+        self._used, self._sessions = set(saved.used), dict(saved.sessions)
+        self.passed = Passed(saved.head, saved.envelopes, saved.size, dict(saved.by_purpose))
+        self.closed = dict(saved.closed)

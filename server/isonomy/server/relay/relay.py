@@ -1,13 +1,12 @@
 """The relay as a gRPC server: mutual TLS, one stream per party, the rules of state.py.
 
 Two threads serve a stream: one reads and applies the rules under one lock, the other writes what is
-queued for the party. One more keeps the chain and the checkpoints, in the order in which messages
-passed, so that nobody waits for a hash or a disk. A party that breaks a rule gets a typed ErrorNote
-and loses its stream; the others hear that it did, and why.
+queued for the party. A party that breaks a rule gets a typed ErrorNote and loses its stream; the
+others hear that it did, and why.
 
-Trouble passes. Without a checkpoint nobody is let in, and the party tries again. Sessions go on;
-what is not on disk yet is written as soon as that works (by the thread `relay-keeper`, which also
-ends silent streams and hangs up on strangers).
+The thread `relay-keeper` writes a checkpoint a few times a second while something passes, ends
+silent streams and hangs up on strangers. Trouble passes. Where no checkpoint can be written, nobody
+is let in, and the party tries again; sessions go on, and what passed is written once that works.
 
 The log names streams, parties, plans and queries, and never holds a payload, a token or a secret.
 """
@@ -23,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import grpc  # type: ignore[import-untyped]
@@ -44,6 +42,7 @@ from isonomy.common.base.errors import (
 )
 from isonomy.common.base.logs import logger
 from isonomy.common.base.malloc import reuse_freed_memory
+from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.keys.certificates import PARTIES, Holder, TlsFiles, key_fingerprint
 from isonomy.common.keys.identity import Identity
 from isonomy.common.node.node import free_port
@@ -56,15 +55,13 @@ from isonomy.common.wire.envelopes import (
     SERVER,
     SERVICE_METHOD,
     Close,
-    Data,
     Envelope,
     ErrorNote,
     dump,
     parse,
 )
 from isonomy.server.config import ServerConfig
-from isonomy.server.relay._state import RelayState, chain_digest
-from isonomy.server.relay._store import RelayStore
+from isonomy.server.relay._state import Checkpoint, RelayState
 from isonomy.server.relay.connections import (
     HANDSHAKE_S,
     MAX_CONNECTIONS,
@@ -72,6 +69,7 @@ from isonomy.server.relay.connections import (
     peer_of,
     reserve_descriptors,
 )
+from isonomy.server.relay.metrics import RelayMetrics
 
 TICKET_LIFE_S = 600
 GRACE_S = 0.5  # for streams to end by themselves when the relay stops
@@ -143,6 +141,7 @@ class RelayServer:
         *,
         advertise: str | None = None,
         log: Any = None,
+        metrics: RelayMetrics | None = None,
     ) -> None:
         self._address, self._tls, self._plan = address, tls, plan_public
         self._token_key = token_key
@@ -151,27 +150,36 @@ class RelayServer:
         )
         if advertise is not None and not is_address(advertise):
             raise ConfigError(f"a relay is advertised as host:port, not as {advertise!r}")
-        self._advertise = advertise
+        self._advertise, self._metrics = advertise, metrics or RelayMetrics()
         self._relay_key = key_fingerprint(tls.read()[1])
-        self._store = RelayStore(state_dir)
+        try:
+            private_folder(state_dir)
+        except OSError as error:
+            raise ConfigError(f"cannot make the folder {state_dir}: {error.strerror}") from None
+        self._file = state_dir / "relay.json"
         self._state = RelayState(plan_public, token_key.public, self._relay_key)
-        saved = self._store.load()
-        if saved is not None:
-            self._state.restore(saved)
+        if self._file.exists():
+            self._state.restore(Checkpoint.load(self._file))
         self._lock = threading.Lock()
         self._streams: dict[int, _Stream] = {}
         self._numbers = count(1)
-        self._passed: queue.SimpleQueue[tuple[Envelope, int] | None] = queue.SimpleQueue()
-        self._chain = threading.Thread(target=self._keep_chain, name="relay-chain", daemon=True)
         self._stopped = threading.Event()
         self._keeper = threading.Thread(target=self._keep_order, name="relay-keeper", daemon=True)
-        self._unsaved = False  # the last checkpoint could not be written
+        self._unsaved = False  # something has passed since the last checkpoint
+        self._failing = False  # the last checkpoint could not be written
         self._started = self._attended_at = time.monotonic()
         self._server: Any = None
         self.port = 0
 
     @classmethod
-    def of(cls, config: ServerConfig, plan: PlanPublic, log: Any) -> Self:
+    def of(
+        cls,
+        config: ServerConfig,
+        plan: PlanPublic,
+        log: Any,
+        *,
+        metrics: RelayMetrics | None = None,
+    ) -> Self:
         """Return the relay of a plan, as the server's configuration has it."""
         port = config.relay.port or free_port(config.relay.host)
         return cls(
@@ -182,6 +190,7 @@ class RelayServer:
             config.state_folder(plan),
             advertise=f"{config.relay.advertise}:{port}",
             log=log,
+            metrics=metrics,
         )
 
     # --- Life ------------------------------------------------------------------------------------
@@ -205,7 +214,6 @@ class RelayServer:
                 "not this machine's. Stop who holds it, or choose another port."
             )
         reuse_freed_memory()
-        self._chain.start()
         self._server.start()
         self._keeper.start()
         self._log.info("relay listens", port=self.port)
@@ -219,11 +227,9 @@ class RelayServer:
         self._stopped.set()
         if self._server is not None:
             self._server.stop(GRACE_S).wait()
-        if self._chain.is_alive():
-            self._passed.put(None)
-            self._chain.join()
         with self._lock:
             self._checkpoint(sync=True)
+        self._metrics.connected.set(0)
         self._log.info("relay stopped")
 
     def end(self, reason: str) -> None:
@@ -236,12 +242,7 @@ class RelayServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     # --- For the ServerApp -----------------------------------------------------------------------
@@ -272,6 +273,16 @@ class RelayServer:
         """Return who has closed the session, with which code."""
         with self._lock:
             return dict(self._state.closed)
+
+    def passed(self) -> tuple[int, int]:
+        """Return how many messages and bytes have passed."""
+        with self._lock:
+            return self._state.passed.envelopes, self._state.passed.size
+
+    def present(self) -> frozenset[str]:
+        """Return who is connected now."""
+        with self._lock:
+            return frozenset(self._state.present())
 
     @property
     def unattended_s(self) -> float:
@@ -332,7 +343,7 @@ class RelayServer:
                     if target is not None:
                         target.put(outgoing.raw, party)
                     if isinstance(envelope.body, SEQUENCED):
-                        self._passed.put((envelope, len(outgoing.raw)))
+                        self._note_passed(envelope, len(outgoing.raw))
         except StorageError as error:  # not let in: nothing may be lost, so the party comes back
             self._log.error("not admitted", stream=number, reason=str(error))
         except IsonomyError as error:
@@ -347,56 +358,8 @@ class RelayServer:
             self._leave(number)
             stream.end()
 
-    def _keep_chain(self) -> None:
-        while (item := self._passed.get()) is not None:
-            envelope, size = item
-            digest, body = chain_digest(envelope), envelope.body
-            self._log_passed(envelope, size)
-            with self._lock:
-                self._state.note(envelope, size, digest)
-                last = isinstance(body, Data) and body.last
-                if isinstance(body, Close) or (last and envelope.purpose in ("answer", "round")):
-                    self._checkpoint(sync=isinstance(body, Close))
-
-    def _checkpoint(self, *, sync: bool) -> None:
-        """Write what passed, or have it written later: it is for our own records. Holds the lock.
-
-        Who was admitted is on disk already, so nothing depends on it that a party relies on.
-        """
-        try:
-            self._save(sync=sync)
-        except StorageError as error:
-            if not self._unsaved:
-                self._log.error("checkpoint failed; will be tried again", reason=str(error))
-            self._unsaved = True
-
-    def _keep_order(self) -> None:
-        """Look after what no message of a party brings about, until the relay stops."""
-        strangers, pause_s, next_try = Strangers(self.port), LOOK_S, 0.0
-        while not self._stopped.wait(LOOK_S):
-            now = time.monotonic()
-            with self._lock:
-                peers = {stream.peer for stream in self._streams.values()}
-                self._end_silent(now)
-                if self._state.present():
-                    self._attended_at = now
-                if not self._unsaved:
-                    pause_s = LOOK_S
-                elif now >= next_try:
-                    pause_s = min(2 * pause_s, MAX_PAUSE_S)
-                    next_try = now + pause_s
-                    self._checkpoint(sync=True)
-            with suppress(OSError):  # no descriptor is left to look at them
-                if many := strangers.hang_up(peers, now):
-                    self._log.warning("hung up on strangers", connections=many)
-
-    def _end_silent(self, now: float) -> None:
-        for number, stream in self._streams.items():
-            if now - stream.heard_at > SILENCE_S:
-                self._log.warning("silent stream ended", stream=number)
-                stream.cancel()  # it may be stuck with what its party does not read
-
-    def _log_passed(self, envelope: Envelope, size: int) -> None:
+    def _note_passed(self, envelope: Envelope, size: int) -> None:
+        """Enter a message into the chain. Holds the lock."""
         if isinstance(envelope.body, Close):
             self._log.info("session closed", party=envelope.sender, code=envelope.body.code)
         self._log.debug(
@@ -409,6 +372,50 @@ class RelayServer:
             sequence=envelope.sequence,
             bytes=size,
         )
+        self._state.note(envelope, size)
+        self._metrics.passed(envelope.purpose, size)
+        self._unsaved = True
+
+    def _checkpoint(self, *, sync: bool) -> bool:
+        """Write what passed; returns whether that worked. Holds the lock.
+
+        It is for our own records: who was admitted is on disk already, so nothing depends on it
+        that a party relies on.
+        """
+        try:
+            self._save(sync=sync)
+        except StorageError as error:
+            if not self._failing:
+                self._log.error("checkpoint failed; will be tried again", reason=str(error))
+            self._failing = True
+        return not self._failing
+
+    def _keep_order(self) -> None:
+        """Look after what no message of a party brings about, until the relay stops."""
+        strangers, pause_s, next_try = Strangers(self.port), LOOK_S, 0.0
+        while not self._stopped.wait(LOOK_S):
+            now = time.monotonic()
+            with self._lock:
+                peers = {stream.peer for stream in self._streams.values()}
+                self._end_silent(now)
+                self._metrics.connected.set(len(self._state.present()))
+                if self._state.present():
+                    self._attended_at = now
+                if self._unsaved and now >= next_try:
+                    # Once somebody has closed, it must survive a power cut, not only a kill.
+                    written = self._checkpoint(sync=bool(self._state.closed))
+                    pause_s = LOOK_S if written else min(2 * pause_s, MAX_PAUSE_S)
+                    next_try = now + pause_s
+            with suppress(OSError):  # no descriptor is left to look at them
+                if many := strangers.hang_up(peers, now):
+                    self._metrics.strangers.inc(many)
+                    self._log.warning("hung up on strangers", connections=many)
+
+    def _end_silent(self, now: float) -> None:
+        for number, stream in self._streams.items():
+            if now - stream.heard_at > SILENCE_S:
+                self._log.warning("silent stream ended", stream=number)
+                stream.cancel()  # it may be stuck with what its party does not read
 
     def _admit(self, number: int, stream: _Stream, hello: Envelope) -> str:
         with self._lock:
@@ -425,6 +432,7 @@ class RelayServer:
             # On disk before the party hears of it: a used token stays used.
             self._save(sync=True)
             stream.put(reply)
+        self._metrics.joined.inc()
         event = "session resumed" if resumed else "session opened"
         self._log.info(event, party=hello.sender, stream=number)
         return hello.sender
@@ -432,6 +440,7 @@ class RelayServer:
     def _refuse(self, number: int, stream: _Stream, party: str, error: IsonomyError) -> None:
         """Tell the party why, and the others that it was cut off."""
         code, text = wire_code(error), wire_text(error)
+        self._metrics.refusals.labels(code).inc()
         self._log.warning("refused", party=party, stream=number, code=code, reason=str(error))
         stream.put(self._note(party or "party", code, text, fatal=True))
         if party:
@@ -458,9 +467,10 @@ class RelayServer:
             self._log.info("stream ended", stream=number, certificate=stream.certificate)
 
     def _save(self, *, sync: bool) -> None:
-        self._store.save(self._state.checkpoint(), sync=sync)
-        if self._unsaved:
-            self._unsaved = False
+        write_private(self._file, self._state.checkpoint().to_json(), sync=sync)
+        self._unsaved = False
+        if self._failing:
+            self._failing = False
             self._log.info("checkpoint is written again")
 
 

@@ -271,8 +271,8 @@ def test_simulate_tells_three_epsilons(strategy: str) -> None:
 def _text(result: Any) -> str:
     from rich.console import Console
 
-    from isonomy.company.rehearsal.report import table
     from isonomy.company.rehearsal.results import Simulation
+    from isonomy.company.rehearsal.tables_and_plots import table
 
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(table(Simulation((result,))))

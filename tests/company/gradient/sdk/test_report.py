@@ -13,7 +13,7 @@ from isonomy.common.sums.local import LocalOracle
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.gradient.record.privacy import RecordPrivacy
 from isonomy.company.gradient.sdk.classifier import GradientFairClassifier
-from isonomy.company.gradient.sdk.report import GapWarning, GradientReport
+from isonomy.company.gradient.sdk.gradient_report import GapWarning, GradientReport
 
 PEOPLE = 1500
 SHORT = {"rounds": 2, "local_steps": 1, "warmup_steps": 150}

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,12 +92,13 @@ class SystemNoiseOptimizer(DPPerLayerOptimizer):  # type: ignore[misc]
         """Σ of clipped gradients + N(0, (σC)²) per coordinate."""
         deviation = self.noise_multiplier * self.max_grad_norm
         for parameter in self.params:
-            noise = _gaussian(deviation, tuple(parameter.summed_grad.shape))
+            noise = gaussian(deviation, tuple(parameter.summed_grad.shape))
             noisy = parameter.summed_grad + torch.as_tensor(noise, dtype=torch.float32)
             parameter.grad = noisy.view_as(parameter)
 
 
-def _gaussian(deviation: float, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def gaussian(deviation: float, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Noise from the operating system."""
     draws = rounded_gaussian(FINE, int(np.prod(shape)), SystemNoise())
     return np.asarray(draws.reshape(shape) * (deviation / FINE))
 
@@ -172,7 +173,8 @@ def fit(
     loss_of = nn.BCEWithLogitsLoss(reduction="none")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
-        for number, lot in enumerate(_lots(n, rate, steps)):
+        for number, rows_of_lot in enumerate(poisson_lots(n, rate, steps)):
+            lot = torch.as_tensor(rows_of_lot)
             optimizer.zero_grad()
             scores, penalty = private(x[lot], z[lot])
             torch.sum(loss_of(scores, y[lot]) + penalty).backward()  # type: ignore[no-untyped-call]
@@ -189,17 +191,20 @@ def fit(
 
 
 def noise_multiplier(rate: float, steps: int, epsilon: float, delta: float) -> float:
-    """The least noise, to 0.1 %, that keeps steps and counts together within (ε, δ)."""
+    """The least noise that keeps steps and counts together within (ε, δ)."""
+    return least_noise(lambda sigma: _epsilon(sigma, rate, steps, delta), epsilon, _NAME)
+
+
+def least_noise(epsilon_of: Callable[[float], float], epsilon: float, who: str) -> float:
+    """The least noise, to 0.1 %, whose ε is within the budget."""
     low, high = 0.2, 1.0
-    while _epsilon(high, rate, steps, delta) > epsilon:
+    while epsilon_of(high) > epsilon:
         low, high = high, 2 * high
         if high > 1e4:
-            raise ConfigError(f"{_NAME}: no noise keeps the counts alone within ε = {epsilon:g}")
+            raise ConfigError(f"{who}: no noise keeps its releases within ε = {epsilon:g}")
     while high / low > 1.001:
         middle = (low * high) ** 0.5
-        low, high = (
-            (low, middle) if _epsilon(middle, rate, steps, delta) <= epsilon else (middle, high)
-        )
+        low, high = (low, middle) if epsilon_of(middle) <= epsilon else (middle, high)
     return high
 
 
@@ -219,7 +224,7 @@ def _constraint_rows(
     cells = [np.ones(n, bool)]
     if notion == "equalized_odds":
         cells = [target == 0, target == 1]
-    noise = _gaussian(COUNT_NOISE, (len(cells), k))
+    noise = gaussian(COUNT_NOISE, (len(cells), k))
     columns = []
     for who, noise_of in zip(cells, noise, strict=True):
         sizes = np.array([(groups[who] == a).sum() for a in range(k)]) + noise_of
@@ -229,10 +234,10 @@ def _constraint_rows(
     return np.stack(columns, axis=1)
 
 
-def _lots(n: int, rate: float, steps: int) -> Iterator[Tensor]:
+def poisson_lots(n: int, rate: float, steps: int) -> Iterator[NDArray[np.int64]]:
     """Poisson samples from the system's randomness; an empty lot is a step of noise alone."""
     # From the operating system: amplification holds only if nobody can predict the lots.
     below = int(rate * 2**32)
     for _ in range(steps):
         draws = np.frombuffer(os.urandom(4 * n), "<u4")
-        yield torch.as_tensor(np.flatnonzero(draws < below))
+        yield np.flatnonzero(draws < below)

@@ -34,13 +34,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isonomy.common.base.documents import parse_toml
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.people.cohort import INTERSECTION
 from isonomy.company.compare.benchmark.methods import method
 from isonomy.company.rehearsal.datasets import attribute_names
 from isonomy.company.rehearsal.settings import Settings
 from isonomy.company.rehearsal.strategies import GRADIENT
 
 SCHEMA = 1  # of a result line; part of the key
-BUILT_IN = ("quick", "bar", "full")
+BUILT_IN = ("quick", "bar", "groups", "full")
 Value = bool | int | float | str
 
 
@@ -153,10 +154,10 @@ def unfold(experiments: Iterable[Experiment], seeds: int | None = None) -> list[
                 cells.update(dict.fromkeys(experiment.cells(seed)))
     for cell in cells:
         cell.settings()
-        if cell.attribute not in attribute_names(cell.dataset):
+        known = attribute_names(cell.dataset)
+        if not set(cell.attribute.split(INTERSECTION)) <= set(known):
             raise ConfigError(
-                f"{cell.dataset} has no attribute {cell.attribute!r}; "
-                f"it has {', '.join(attribute_names(cell.dataset))}"
+                f"{cell.dataset} has no attribute {cell.attribute!r}; it has {', '.join(known)}"
             )
     return list(cells)
 
@@ -165,7 +166,7 @@ def unfold(experiments: Iterable[Experiment], seeds: int | None = None) -> list[
 
 
 def built_in(name: str) -> list[Experiment]:
-    """The list `quick`, `bar` or `full`."""
+    """One of the lists in `BUILT_IN`."""
     folder = resources.files("isonomy.company.compare.benchmark") / "lists"
     return parse((folder / f"{name}.toml").read_text(encoding="utf-8"), f"the list {name}")
 

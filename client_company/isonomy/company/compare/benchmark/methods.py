@@ -43,9 +43,14 @@ _METHODS = {
     "dp_postprocess": Method("DP-postprocess. (needs A)", RED, "down"),
     "randomised_response": Method("randomised response", SKY, "square"),
     "dp_sgd_penalty": Method("DP-SGD + penalty", PURPLE, "cross"),
+    "raco_dp": Method("RaCO-DP, our code", BROWN, "diamond"),
     "unconstrained": Method("no constraint", INK, "plus", private=False),
     "f_ld": Method("F-LD, not private", GREY, "square", private=False),
     "exponentiated_gradient": Method("exp. gradient, not private", GREY, "diamond", private=False),
+    "linear_post": Method("LinearPost, not private", INK, "circle", private=False),
+    "threshold_optimizer": Method(
+        "thresholds by group, not private (needs A)", GREY, "down", private=False
+    ),
     "zafar": Method("Zafar, not private", GREY, "triangle", private=False),
 }
 

@@ -2,6 +2,10 @@
 
 Processes and not threads: the strategies hold the interpreter's lock. One numeric thread per
 process: two processes with two threads each on two cores are slower than two with one.
+
+A worker keeps the last data set and the base models that it has fitted, because neighbouring cells
+share them. `seconds` is therefore the strategy's own time, with the base model's fits in it only
+where this worker had not made them before.
 """
 
 from __future__ import annotations
@@ -9,20 +13,24 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
 from isonomy.common.base.errors import TransportError
-from isonomy.company.compare.benchmark._outcome import outcome
-from isonomy.company.compare.benchmark.cells import Cell
+from isonomy.company.compare.benchmark.cells import Cell, version
 from isonomy.company.compare.benchmark.store import Store
+from isonomy.company.rehearsal.base_models import Fits
 from isonomy.company.rehearsal.datasets import load
+from isonomy.company.rehearsal.results import finite
+from isonomy.company.rehearsal.simulate import run_seed
 
 Work = Callable[[Cell, Path | None], dict[str, Any]]
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -46,6 +54,36 @@ def check_data(cells: Sequence[Cell], data_dir: Path | None) -> None:
     """Read every set once before anything runs; raises DataError naming a missing file."""
     for name, attribute in dict.fromkeys((cell.dataset, cell.attribute) for cell in cells):
         load(name, data_dir, attribute)
+
+
+def outcome(cell: Cell, data_dir: Path | None) -> dict[str, Any]:
+    """A line for the store: measured, or failed with the reason."""
+    begin = time.time()
+    line: dict[str, Any] = {"key": cell.key, "version": version(), "cell": cell.to_json()}
+    try:
+        measured = _measured(cell, data_dir)
+    except Exception as error:  # a library's too: one cell must not end the night's run
+        return {**line, "status": "failed", "reason": f"{type(error).__name__}: {error}"}
+    finished = {"started": round(begin, 1), "wall_seconds": round(time.time() - begin, 2)}
+    return {**line, "status": "ok", **measured, **finished}
+
+
+def _measured(cell: Cell, data_dir: Path | None) -> dict[str, Any]:
+    data = _dataset(cell.dataset, data_dir, cell.attribute)
+    fits = _fits(cell.dataset, cell.attribute, cell.base, cell.seed)
+    settings = cell.settings()
+    run = run_seed(data, cell.attribute, settings, settings.epsilons[0], cell.seed, fits)
+    # None: nothing measured (NaN), or the ε of what is not private (infinity).
+    return finite({name: value for name, value in vars(run).items() if name != "seed"})
+
+
+# One each: cells come seed by seed and set by set, so older ones are done with.
+_dataset = lru_cache(maxsize=1)(load)
+
+
+@lru_cache(maxsize=1)
+def _fits(*_place: str | int) -> Fits:
+    return Fits()
 
 
 def run(

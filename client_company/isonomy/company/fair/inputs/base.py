@@ -25,7 +25,7 @@ from sklearn.pipeline import Pipeline
 
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.company.fair.inputs.people import People
-from isonomy.company.fair.tilt.report import Seconds
+from isonomy.company.fair.tilt.fit_report import Seconds
 from isonomy.company.fair.tilt.rule import HALF
 
 Floats = NDArray[np.float64]

@@ -21,6 +21,7 @@ from isonomy.common.privacy.queries import cost_of
 from isonomy.common.sums.channel import Needs, check_needs
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.fair.inputs.copies import RECIPE, LeftOut
+from isonomy.company.fair.inputs.public_map import check_table
 from isonomy.company.fair.tilt.notions import Event
 from isonomy.company.fair.tilt.releases import MEASURED, Prices
 from isonomy.company.federation.decisions import favourable
@@ -36,6 +37,10 @@ USELESS = 0.25  # a gap known to ± this (one deviation) says nothing: two devia
 
 class AttributeAmongFeaturesWarning(UserWarning):
     """A column of X is named like a sensitive attribute."""
+
+
+class FeatureMapWarning(UserWarning):
+    """Values of X that the plan's feature map does not know."""
 
 
 def checked_oracle(oracle: object, needs: Needs) -> GroupOracle:
@@ -112,6 +117,18 @@ def warn_of_attributes(oracle: GroupOracle, names: Sequence[str]) -> None:
             AttributeAmongFeaturesWarning,
             stacklevel=4,
         )
+
+
+def check_pooled(oracle: GroupOracle, X: Any) -> None:
+    """Several lenders learn together by a map that their plan fixes, and that X must fit."""
+    if oracle.terms.feature_map is None:
+        raise ConfigError(
+            "the plan is one of several companies and has no feature map, so each would send sums "
+            "of other features. Make the map (isonomy-company feature-map) and a plan with it "
+            "(plan --feature-map). Nothing was asked."
+        )
+    for remark in check_table(oracle.terms.feature_map, X):
+        warnings.warn(remark, FeatureMapWarning, stacklevel=4)
 
 
 def affordable_units(
@@ -254,3 +271,15 @@ def class_numbers(y: Any, rows: int, pos_label: Any) -> Classes:
     chosen = int(np.flatnonzero([each == good for each in classes.tolist()])[0])
     order = np.append(np.delete(np.arange(len(classes)), chosen), chosen)
     return Classes(classes, order, np.argsort(order)[numbers].astype(np.int64))
+
+
+def check_confidence(confidence: object) -> None:
+    """Refuse what is no chance above one half."""
+    if confidence is None:
+        return
+    number = isinstance(confidence, int | float) and not isinstance(confidence, bool)
+    if not (number and 0.5 <= float(confidence) < 1):  # type: ignore[arg-type]
+        raise ConfigError(
+            f"confidence is a chance of at least 0.5 and below 1 (0.9 is usual), or None; "
+            f"got {confidence!r}"
+        )

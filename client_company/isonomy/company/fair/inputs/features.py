@@ -22,7 +22,7 @@ and Bank lose a little by the balancing and get some of it back by the stretchin
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,14 @@ BANDWIDTH = 0.5  # of the Fourier features' kernel, in median distances
 CLIP_QUANTILE = 0.75
 MAX_LINEAR = 600  # wider tables are projected on this many public principal directions
 MAX_CODED = DEFAULT_PARAMETERS.max_columns - FOURIER - BINS - 1
+
+
+class Draws(Protocol):
+    """What draws random numbers: numpy's generator, or one that never changes (public_map.py)."""
+
+    def standard_normal(self, size: Any, /) -> Any: ...
+    def uniform(self, low: float, high: float, size: Any, /) -> Any: ...
+    def integers(self, low: int, high: int, size: Any, /) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -98,7 +106,7 @@ class FeatureMap:
         return np.hstack([constant, linear, waves - self.fourier_centre])
 
 
-def fit_features(X: Any, score: Floats, rng: np.random.Generator) -> FeatureMap:
+def fit_features(X: Any, score: Floats, rng: Draws) -> FeatureMap:
     """All constants of φ from X and the (out-of-fold) score; `rng` draws the Fourier features."""
     columns = Columns.of(X)
     coder = ColumnCoder.fit(columns)
@@ -140,7 +148,7 @@ def wave_height(features: int) -> float:
     return float(np.sqrt(2.0 / features))
 
 
-def _typical_distance(coded: Floats, rng: np.random.Generator) -> float:
+def _typical_distance(coded: Floats, rng: Draws) -> float:
     """Median distance of random pairs: the usual bandwidth of a Gaussian kernel."""
     one, other = rng.integers(0, len(coded), (2, 1000))
     distance = float(np.median(np.linalg.norm(coded[one] - coded[other], axis=1)))

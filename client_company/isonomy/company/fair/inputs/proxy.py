@@ -45,8 +45,9 @@ class Geometry:
     directions: Floats
 
     @classmethod
-    def of(cls, rows: Floats) -> Geometry:
-        eigenvalues, directions = np.linalg.eigh(rows.T @ rows)
+    def of(cls, rows: Floats, scale: float = 1.0) -> Geometry:
+        """From these people's rows. `scale`: how many times as many people the release has."""
+        eigenvalues, directions = np.linalg.eigh(scale * (rows.T @ rows))
         inside = eigenvalues > _RANK * max(float(eigenvalues[-1]), 1e-300)
         return cls(rows, eigenvalues[inside], directions[:, inside])
 
@@ -74,11 +75,22 @@ class Posterior:
     shared: Floats  # (r,) τ² s² / D: covariance of β with those sums
 
 
-def fit_posterior(geometry: Geometry, moment: Floats, share: float, deviation: float) -> Posterior:
-    """Posterior of one group in one stratum, from its released moment (d,)."""
+def fit_posterior(
+    geometry: Geometry,
+    moment: Floats,
+    share: float,
+    deviation: float,
+    total: Floats | None = None,
+) -> Posterior:
+    """Posterior of one group in one stratum, from its released moment (d,).
+
+    total: (d,) Σφ over the people of the release, if they are more than those of the geometry.
+    """
+    if total is None:
+        total = geometry.rows.sum(axis=0)
     ell = geometry.eigenvalues
     v, s2 = max(share * (1 - share), 1e-6), deviation**2
-    c = geometry.directions.T @ (moment - share * geometry.rows.sum(axis=0))  # (r,)
+    c = geometry.directions.T @ (moment - share * total)  # (r,)
 
     def cost(log_prior: float) -> float:
         D = np.exp(log_prior) * ell**2 + v * ell + s2

@@ -147,8 +147,7 @@ def _bins(graph: Graph, features: FeatureMap, score: str) -> str:
 
 def _memberships(graph: Graph, proxy: Proxy, phi: str, norm: float, stratum: int) -> str:
     """(n, groups) `proxy(rows)[stratum]` for rows φ / norm."""
-    within = proxy.shares[stratum] / proxy.shares[stratum, proxy.blocks[0]].sum()
-    bias = np.concatenate([within[block][:-1] for block in proxy.blocks])  # (free,)
+    bias, groups = proxy.intercepts[stratum], proxy.shares.shape[1]
     # the last group of an attribute is 1 minus the others: affine in the free groups
     constant = with_last(np.zeros((1, len(bias))), proxy.blocks)[0]
     linear = with_last(np.eye(len(bias)), proxy.blocks) - constant  # (free, groups)
@@ -156,7 +155,7 @@ def _memberships(graph: Graph, proxy: Proxy, phi: str, norm: float, stratum: int
     g = graph.affine(free, linear, constant)
     low, high = graph.constant(np.array(0.0)), graph.constant(np.array(1.0))
     g = graph.op("Min", graph.op("Max", g, low), high)
-    same = np.zeros((len(within), len(within)))
+    same = np.zeros((groups, groups))
     for block in proxy.blocks:
         same[block, block] = 1.0
     return graph.op("Div", g, graph.op("MatMul", g, graph.constant(same)))

@@ -37,23 +37,23 @@ class Problem:
     tolerance: Floats  # (attributes, events)
     keep_selection_rate: bool = False
     cut: float = HALF  # of the base model's rule
+    confidence: float | None = None  # with which the tolerance must be shown to be kept
 
 
 @dataclass(frozen=True)
 class Proxy:
     """g_a(x, y) for anybody: shares (strata, groups) and β (strata, free groups, d)."""
 
-    shares: Floats  # P(A = a, stratum)
+    shares: Floats  # P(A = a, stratum) among this company's people
     beta: Floats
     blocks: tuple[slice, ...]
+    intercepts: Floats  # (strata, free groups) P(A = a | stratum) among the people of the moments
 
     def __call__(self, rows: Floats) -> Floats:
         """(strata, n, groups) from rows φ(x), clipped to [0, 1], each attribute adding up to 1."""
-        within = self.shares / self.shares[:, self.blocks[0]].sum(axis=1, keepdims=True)
         result = np.empty((len(self.beta), len(rows), self.shares.shape[1]))
         for stratum, beta in enumerate(self.beta):
-            free = rows @ beta.T  # (n, free groups)
-            free += np.concatenate([within[stratum, block][:-1] for block in self.blocks])
+            free = rows @ beta.T + self.intercepts[stratum]  # (n, free groups)
             g = np.clip(with_last(free, self.blocks), 0.0, 1.0)
             for block in self.blocks:
                 result[stratum, :, block] = g[:, block] / g[:, block].sum(axis=1, keepdims=True)
@@ -79,22 +79,25 @@ class Analyst:
         folded = problem.people.fold(rows)  # (entries, d)
         counts = releases.floored.T  # (strata, groups)
         everybody = counts[:, releases.blocks[0]].sum(axis=1, keepdims=True)
+        within = releases.within  # (strata, groups) of the people of the moments
         label = problem.people.stratum if releases.strata > 1 else None
         self.strata = []
         for stratum in range(releases.strata):
             inside = np.arange(len(folded)) if label is None else np.flatnonzero(label == stratum)
-            geometry = Geometry.of(folded[inside])
-            share = np.clip(counts[stratum] / everybody[stratum], 1e-4, 1 - 1e-4)
+            geometry = Geometry.of(folded[inside], releases.scales[stratum])
+            share = np.clip(within[stratum], 1e-4, 1 - 1e-4)
             moments = features.columns(releases.moments[stratum])
+            total = releases.total(stratum, features)
             posteriors = tuple(
-                fit_posterior(geometry, moments[g], float(share[g]), float(deviation))
+                fit_posterior(geometry, moments[g], float(share[g]), float(deviation), total)
                 for g, deviation in zip(
                     releases.free, releases.moment_deviation[releases.free], strict=True
                 )
             )
             self.strata.append(Stratum(inside, geometry, posteriors))
         beta = np.stack([[p.beta for p in stratum.posteriors] for stratum in self.strata])
-        self.proxy = Proxy(counts / everybody.sum(), beta, releases.blocks)
+        intercepts = within[:, releases.free]
+        self.proxy = Proxy(counts / everybody.sum(), beta, releases.blocks, intercepts)
         self.cost = costs(problem.events, problem.proba, self.proxy(rows), self.proxy.shares)
 
     def read(self, releases: Releases) -> View:
@@ -131,7 +134,7 @@ class Analyst:
         base, _ = land.decide(Tilt.none(*land.shape))
         if problem.keep_selection_rate:
             land = replace(land, keep_rate=float(land.weight @ base / land.weight.sum()))
-        view = View(land, knowledge, releases, problem.people)
+        view = View(land, knowledge, releases, problem.people, problem.confidence)
         if land.shape[0] == 2:
             return view
         slack = SLACK * np.maximum(0.0, view.rate_deviations(base) - SLACK_FROM)
@@ -167,6 +170,24 @@ class View:
     knowledge: Knowledge
     releases: Releases
     people: People
+    confidence: float | None = None
+
+    def beyond(self, decided: Ints) -> float:
+        """By how much the gaps' upper bounds at `confidence` exceed the tolerances, at most.
+
+        The bound of the largest gap needs no correction for their number: whichever it is, its own
+        bound holds with this confidence. Infinite where a group is too small to be measured.
+        """
+        measured = self.releases.measured(self.land.events)
+        if self.confidence is None or not measured.all():
+            return np.inf
+        _, rates, variance, alone = self._answers(decided)
+        pairs = self._pairs(rates, np.sqrt(variance), alone, measured)
+        bounds = [each.gaps + ndtri(self.confidence) * each.deviations for each in pairs]
+        return max(
+            float((bound - tolerance[each.event]).max())
+            for bound, each, tolerance in zip(bounds, pairs, self.land.tolerance, strict=True)
+        )
 
     def rate_deviations(self, decided: Ints) -> Floats:
         """(groups, events) standard deviation of the estimated rates."""

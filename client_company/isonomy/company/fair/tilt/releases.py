@@ -28,6 +28,7 @@ Ints = NDArray[np.int64]
 
 AUDITS = 4
 COUNT_SHARE, MOMENT_SHARE, AUDIT_SHARE = 0.04, 0.56, 0.40
+POOLED_PART = 0.25  # of the counts' price, where several lenders also count together
 FLOOR = 4.0  # counts are never taken to be below this many noise deviations
 MEASURED = 6.0  # rates are reported of groups with at least this many noise deviations of people
 
@@ -74,6 +75,8 @@ class Releases:
     fingerprint: bytes  # of people and labels: the releases fit no other rows
     units: int  # μ² paid, in the ledger's units
     queries: tuple[str, ...]  # ids of the ledger's records
+    # (groups, strata) people of all lenders, where the moments are sums over all of them
+    pooled_counts: Floats | None = None
 
     @property
     def blocks(self) -> tuple[slice, ...]:
@@ -94,6 +97,28 @@ class Releases:
     def floored(self) -> Floats:
         """(groups, strata) counts, never below a few noise deviations."""
         return np.maximum(self.counts, np.maximum(1.0, FLOOR * self.count_deviation)[:, None])
+
+    @property
+    def within(self) -> Floats:
+        """(strata, groups) P(A = a | stratum) among the people of the moments."""
+        counts = self.floored if self.pooled_counts is None else np.maximum(self.pooled_counts, 1.0)
+        return np.asarray(counts.T / counts.T[:, self.blocks[0]].sum(axis=1, keepdims=True))
+
+    @property
+    def scales(self) -> Floats:
+        """(strata,) how many times as many people the moments have as this company."""
+        if self.pooled_counts is None:
+            return np.ones(self.strata)
+        # The last group is the public total less the others, so their sum has no noise.
+        groups = self.blocks[0]
+        return np.asarray(self.pooled_counts[groups].sum(axis=0) / self.counts[groups].sum(axis=0))
+
+    def total(self, stratum: int, features: FeatureMap) -> Floats | None:
+        """(d,) Σφ over the people of all lenders; None where they are this company's own."""
+        if self.pooled_counts is None:
+            return None
+        moments = features.columns(self.moments[stratum])
+        return np.asarray(moments[self.blocks[0]].sum(axis=0))
 
     def event_counts(self, events: Sequence[Event]) -> Floats:
         """(groups, events) people of each group among an event's members."""
@@ -171,14 +196,21 @@ def buy_counts_and_moments(
     strata = int(people.stratum.max()) + 1 if any(e.by_label for e in events) else 1
     cells = people.fold(np.eye(strata)[people.stratum[people.entry]])
     rows_by_person, positions = people.by_person(cells)
-    counts = oracle.open_sum(
-        rows_by_person,
-        norm=1.0,
-        attribute=list(attributes),
-        people=positions,
-        share=prices.counts,
-        purpose="tilt: people per group",
-    )
+    pooled = oracle.capabilities.pooled
+
+    def count(part: float, alone: bool) -> Release:
+        return oracle.open_sum(
+            rows_by_person,
+            norm=1.0,
+            attribute=list(attributes),
+            people=positions,
+            share=prices.counts * part,
+            purpose="tilt: people per group",
+            alone=alone,
+        )
+
+    everybody = count(POOLED_PART, alone=False) if pooled else None
+    counts = count(1 - POOLED_PART if pooled else 1.0, alone=True)
     queries_each = int(np.unique(people.position, return_counts=True)[1].max())
     moments = []
     for label in range(strata):
@@ -193,8 +225,10 @@ def buy_counts_and_moments(
                 purpose="tilt: moment of the features",
             )
         )
-    receipts = [r.receipt for r in (counts, *moments) if r.receipt is not None]
-    spent = receipts[0].units + queries_each * max(receipt.units for receipt in receipts[1:])
+    counted = [counts] if everybody is None else [everybody, counts]
+    receipts = [r.receipt for r in (*counted, *moments) if r.receipt is not None]
+    spent = sum(receipt.units for receipt in receipts[: len(counted)])
+    spent += queries_each * max(receipt.units for receipt in receipts[len(counted) :])
     groups = counts.groups
     return Releases(
         attributes=attributes,
@@ -213,6 +247,7 @@ def buy_counts_and_moments(
         fingerprint=fingerprint(people, y),
         units=spent,
         queries=tuple(receipt.query_id for receipt in receipts),
+        pooled_counts=None if everybody is None else everybody.values,
     )
 
 
@@ -234,4 +269,5 @@ def buy_audit(
         people=positions,
         share=share,
         purpose="tilt: audit of decisions",
+        alone=True,  # each lender's decisions are those of its own model
     )

@@ -13,12 +13,15 @@ proxy g(x[, y]).
 
 Safeguards: a base model within γ + 2 deviations is returned unchanged; at most 0.75 points of
 error are paid per point of violation removed, else the tilt shrinks.
+
+With a `confidence` the upper bounds of the violations count instead, for the base model too: λ
+is the smallest tilt whose bounds are within γ, whatever it costs, or the one that comes nearest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -37,6 +40,7 @@ Ints = NDArray[np.int64]
 PRICE = 0.75  # points of error per point of violation removed, at most
 SHRINK = (1.0, 0.75, 0.5, 0.25)
 DEVIATIONS = 2.0
+AIMS = (1.0, 0.75, 0.5, 0.25, 0.0)  # parts of the tolerance, to leave room for an upper bound
 
 Returned = Literal["base", "tilt", "shrunk"]
 
@@ -59,6 +63,12 @@ class Outcome:
     @property
     def releases(self) -> Releases:
         return self.view.releases
+
+    @property
+    def beyond(self) -> float:
+        """By how much the upper bounds of the model that is returned exceed the tolerances."""
+        view = self.base_view if self.returned == "base" else self.view
+        return view.beyond(view.land.decide(self.tilt)[0])
 
 
 def run(
@@ -101,7 +111,7 @@ def run(
         if turn == 0 and retrain is not None:
             analyst = Analyst(retrain(view), releases, features, X)
             view = analyst.read(releases)
-        tilt = search(view.land, tilt)
+        tilt = choose(view, tilt)
     base_view = view if analyst is base else base.read(releases)
     return Outcome(*settle(view, tilt, base_view), view, analyst.proxy, features, base_view)
 
@@ -111,25 +121,53 @@ def reuse(problem: Problem, X: Any, releases: Releases, features: FeatureMap) ->
     releases.check(problem.people, problem.y, problem.events)
     analyst = Analyst(problem, releases, features, X)
     view = analyst.read(releases)
-    tilt = Tilt.none(*view.land.shape) if base_is_fair(view) else search(view.land)
-    return Outcome(*settle(view, tilt, view), view, analyst.proxy, features, view)
+    return conclude(view, view, analyst.proxy, features)
+
+
+def conclude(view: View, base_view: View, proxy: Proxy, features: FeatureMap) -> Outcome:
+    """The outcome without further audits."""
+    tilt = Tilt.none(*view.land.shape) if base_is_fair(view) else choose(view)
+    return Outcome(*settle(view, tilt, base_view), view, proxy, features, base_view)
 
 
 def base_is_fair(view: View) -> bool:
-    """The audited base model is within every tolerance, give or take two deviations."""
+    """The audited base model is within every tolerance, give or take two deviations.
+
+    With a confidence: its upper bounds are within every tolerance.
+    """
     base, _ = view.land.decide(Tilt.none(*view.land.shape))
-    return view.fair(base, DEVIATIONS)
+    return view.fair(base, DEVIATIONS) if view.confidence is None else view.beyond(base) <= 0
+
+
+def choose(view: View, start: Tilt | None = None) -> Tilt:
+    """The smallest tilt within the tolerances; with a confidence, by its upper bounds."""
+    if view.confidence is None:
+        return search(view.land, start)
+    tilts = []
+    for part in AIMS:
+        # Rates that the budget cannot measure are no excuse here.
+        none = np.zeros_like(view.land.slack)
+        land = replace(view.land, tolerance=part * view.land.tolerance, slack=none)
+        tilt = search(land, start)
+        beyond = view.beyond(land.decide(tilt)[0])
+        tilts.append((beyond, tilt))
+        if beyond <= 0:
+            return tilt
+    return min(tilts, key=lambda each: each[0])[1]
 
 
 def settle(view: View, tilt: Tilt, base_view: View) -> tuple[Tilt, Returned]:
     """The largest part of the tilt that costs at most 0.75 points of error per point removed.
 
-    For a model that was retrained, no tilt at all is still a change and must be worth it too.
+    For a model that was retrained, no tilt at all is still a change and must be worth it too. A
+    tolerance that must be shown to be kept has no price.
     """
     land, retrained = view.land, base_view is not view
     none = Tilt.none(*land.shape)
     if not tilt.size and not retrained:
         return none, "base"
+    if view.confidence is not None:
+        return land.decide(tilt)[1], "tilt"
     base = base_view.land
     error, violation = _error_and_violation(base, none)
     for factor in (*SHRINK, 0.0) if retrained else SHRINK:

@@ -431,6 +431,3 @@ def _outputs(run: Run, rows: Tensor) -> Tensor:
     with torch.no_grad():
         parts = [run.outputs(part).double().cpu() for part in torch.split(rows, _OUTPUT_ROWS)]
     return torch.cat(parts)
-
-
-__all__ = ["DpFermi", "DpSgda"]

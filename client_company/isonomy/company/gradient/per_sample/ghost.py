@@ -291,6 +291,3 @@ def _persons(
         return people.astype(np.int64, copy=False), None
     distinct, inverse = np.unique(people, return_inverse=True)
     return distinct.astype(np.int64), torch.as_tensor(inverse, device=device)
-
-
-__all__ = ["ChunkGradients", "Scalar", "Slope", "along_line"]

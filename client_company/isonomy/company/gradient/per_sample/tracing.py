@@ -265,6 +265,3 @@ def _quiet(model: nn.Module) -> Iterator[None]:
     finally:
         for layer, mode in modes:
             layer.training = mode
-
-
-__all__ = ["LayerPlan", "Trace", "factors_of", "plan_of", "refuse_batch_norm", "trace"]

@@ -2,7 +2,7 @@
 
 PF-LD measures the violation v once a round and applies ν = λ + ρ·v from there to the next dual step
 (common/privacy/dual.py). With many chunks a round the model then overshoots and v swings from sign
-to sign (docs/gradient.md, "Why the violation swung"). So the quadratic term follows v:
+to sign (docs/lab/gradient.md, "Why the violation swung"). So the quadratic term follows v:
 
     ν(θ) = λ + ρ·v(θ),    v(θ) ≈ v₀ + ν₀·Δ/|ν₀|²,    Δ = Σ_c ⟨½(G_{c−1} + G_c), θ_c − θ_{c−1}⟩
 

@@ -124,6 +124,3 @@ class FLD:
                 parts.append(np.eye(size)[codes].T)  # (groups, rows)
             self._member = torch.from_numpy(np.concatenate(parts))
         return self._people
-
-
-__all__ = ["FLD"]

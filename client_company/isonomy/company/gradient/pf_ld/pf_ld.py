@@ -392,6 +392,3 @@ def _add(
             return both
     tensors = [scale * part for part in answer.tensors()]
     return tensors if total is None else [a + b for a, b in zip(total, tensors, strict=True)]
-
-
-__all__ = ["PFLD", "SmallGroupWarning"]

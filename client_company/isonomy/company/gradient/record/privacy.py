@@ -50,7 +50,7 @@ Randomness is expanded (SHAKE-256) from 32 bytes of the operating system, which 
 so that a resumed run repeats its questions. Whoever has the checkpoint can take the noise off: it
 is the company's, like the records.
 
-Guarantees (tests/company/gradient/record/test_record_privacy.py)
+Guarantees (tests/company/gradient/record)
   the_model_is_a_function_of_the_releases  forced to the same releases, two data sets that differ in
                                            a record give the same model, bit for bit
   one_record_moves_a_release_by_its_bound  no more than the table says
@@ -377,13 +377,3 @@ class RecordRun:
         self.members = np.array(state["members"], np.float64)
         self.parts = {name: Part(**part) for name, part in state["parts"].items()}
         self.used = Counter(state["used"])
-
-
-__all__ = [
-    "Part",
-    "RecordPrivacy",
-    "RecordRun",
-    "RecordStrategy",
-    "constant_bound",
-    "oracle_parts",
-]

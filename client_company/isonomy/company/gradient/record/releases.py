@@ -178,22 +178,3 @@ def _per_row(loss: Loss, logits: Tensor, target: Tensor) -> Tensor:
         return nn.functional.cross_entropy(logits, target, reduction="none")
     each: Tensor = torch.func.vmap(lambda z, y: loss(z[None], y[None]))(logits, target)
     return each
-
-
-__all__ = [
-    "BOUND",
-    "SPARE_DELTA",
-    "Expanded",
-    "Floats",
-    "FreeTerms",
-    "Ints",
-    "Question",
-    "blocks_of_people",
-    "centred_sum",
-    "most_often",
-    "person_gradients",
-    "poisson",
-    "private_total",
-    "split",
-    "with_last",
-]

@@ -155,11 +155,3 @@ def _rest(smallest_group: float) -> float:
     if not smallest_group > 1:
         raise DataError("the smallest group must have more than one person, as released")
     return smallest_group - 1.0
-
-
-__all__ = [
-    "Tradeoff",
-    "dual_tradeoff",
-    "primal_tradeoff",
-    "subspace_tradeoff",
-]

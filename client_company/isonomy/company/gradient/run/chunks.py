@@ -43,6 +43,3 @@ def make_chunks(
         rows = rows[np.argsort(people[rows], kind="stable")]  # by person, as queries want them
         chunks.append(Chunk(index, torch.from_numpy(rows), people[rows]))
     return tuple(chunks)
-
-
-__all__ = ["BIG_MODEL_CHUNK", "FULL_BATCH_CELLS", "chunk_size_for", "make_chunks"]

@@ -139,6 +139,3 @@ def _panel(
     # Under record privacy a loss would tell about records.
     message = ("not released" if len(table) else "no round yet") if empty else ""
     return Panel(title, "round", y_label, series, levels=levels, message=message)
-
-
-__all__ = ["History"]

@@ -198,6 +198,3 @@ def _is_wrong(logits: Tensor, target: Tensor) -> Tensor:
 
 def _loss(logits: Tensor, target: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(logits, target.to(logits.device), reduction="none")
-
-
-__all__ = ["NAMES", "BuiltIn", "Event", "Notion", "Score", "checked_events", "notion_of"]

@@ -145,16 +145,3 @@ def theorem_3_3(
     t = steps * math.log(1 / delta) / (epsilon * people) ** 2
     ld = (lipschitz * diameter) ** 2
     return math.sqrt(16 * t / rho), math.sqrt(16 * ld * t / rho)
-
-
-__all__ = [
-    "GUARANTEE",
-    "NOT_A_GUARANTEE",
-    "ORDERS",
-    "WHOLE_ORDERS",
-    "PaperEpsilon",
-    "as_in_papers",
-    "steps_of",
-    "subsampled_epsilon",
-    "theorem_3_3",
-]

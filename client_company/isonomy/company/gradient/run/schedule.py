@@ -127,6 +127,3 @@ def solve(
         if primal_multiplier is None
         else Noise(multiplier=primal_multiplier),
     )
-
-
-__all__ = ["Noise", "Schedule", "Weights", "solve"]

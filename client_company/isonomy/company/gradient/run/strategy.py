@@ -216,16 +216,3 @@ def logits_of(outputs: Tensor, classes: int) -> Tensor:
             f"it gave shape {tuple(outputs.shape)}"
         )
     return outputs
-
-
-__all__ = [
-    "Chunk",
-    "Loss",
-    "Persons",
-    "RoundRecord",
-    "Run",
-    "State",
-    "Strategy",
-    "logits_of",
-    "trainable",
-]

@@ -64,7 +64,7 @@ from isonomy.company.gradient.pf_ld.pf_ld import PFLD
 from isonomy.company.gradient.record.privacy import RecordPrivacy
 from isonomy.company.gradient.run.notions import Notion
 from isonomy.company.gradient.run.strategy import Strategy, logits_of
-from isonomy.company.gradient.sdk.report import GradientReport
+from isonomy.company.gradient.sdk.gradient_report import GradientReport
 from isonomy.company.gradient.training.checks import needs_of
 from isonomy.company.gradient.training.trainer import Trainer
 
@@ -93,7 +93,7 @@ _TRAINER: dict[str, dict[str, Any]] = {
     "logistic": {"rounds": 15, "local_steps": 10, "warmup_steps": 200, "average": 0.3},
     "mlp": {"rounds": 15, "local_steps": 1, "warmup_steps": 200, "average": 0.3},
 }
-_STEP = 1.5  # dual, "logistic": with 1 multipliers do not arrive in 15 rounds (docs/gradient.md)
+_STEP = 1.5  # dual, "logistic": with 1, λ does not arrive in 15 rounds (docs/lab/gradient.md)
 _LOOPS: dict[str, dict[str, Any]] = {  # where a strategy needs another loop
     "f_ld": {"rounds": 150, "local_steps": 1},  # asks nobody: many short rounds
     "dp_sgda": {"rounds": 60, "local_steps": 1},  # Algorithm 2: one step per release
@@ -364,6 +364,3 @@ class GradientFairClassifier(PlainModules, WithoutOracle, ClassifierMixin, BaseE
 
 def _is_raw(X: Any) -> bool:
     return isinstance(X, Tensor) or (isinstance(X, np.ndarray) and X.ndim > 2)
-
-
-__all__ = ["GRADIENT_STRATEGIES", "GradientFairClassifier", "logistic", "mlp"]

@@ -64,6 +64,3 @@ def _of(model: nn.Module, event: Event, x: Tensor, y: Tensor, classes: int) -> L
     return Lengths(
         np.concatenate(gradients).astype(np.float64), np.concatenate(values).astype(np.float64)
     )
-
-
-__all__ = ["Lengths", "own_lengths"]

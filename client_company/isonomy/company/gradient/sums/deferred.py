@@ -143,6 +143,3 @@ def _cross_entropy(outputs: Tensor, target: Tensor) -> tuple[float, Tensor]:
 def _watched(parameter: nn.Parameter) -> bool:
     """Does somebody wait for its gradient to arrive by a backward pass?"""
     return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
-
-
-__all__ = ["Deferred", "Pass"]

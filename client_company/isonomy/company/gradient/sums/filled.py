@@ -108,6 +108,3 @@ def quantile(values: NDArray[np.floating], part: float) -> float:
     ordered = np.partition(values, (below, above))
     low, high = float(ordered[below]), float(ordered[above])
     return low + (high - low) * (place - below)
-
-
-__all__ = ["FEW", "FILL", "LONGEST", "Filled", "check_fill", "clip_factors", "quantile"]

@@ -238,6 +238,3 @@ def clipping_bound(lengths: Floats, part: float) -> float:
     """C_p: a quantile of the company's own row lengths. Independent of the attributes, so free."""
     bound = quantile(lengths, part)
     return bound if bound > 0 else max(float(lengths.max(initial=0.0)), 1e-12)
-
-
-__all__ = ["Answer", "CentredGradients", "clipping_bound", "private_sum"]

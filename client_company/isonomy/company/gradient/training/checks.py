@@ -247,17 +247,3 @@ def _check_outputs(run: Run) -> None:
         )
     if len(logits_of(outputs, run.classes)) != len(first):
         raise DataError(f"the model gave {len(outputs)} outputs for {len(first)} rows")
-
-
-__all__ = [
-    "check_finite_loss",
-    "check_finite_parameters",
-    "check_model",
-    "check_step",
-    "checked_data",
-    "checked_optimiser",
-    "move_to_device",
-    "needs_of",
-    "plan_record",
-    "prepare_run",
-]

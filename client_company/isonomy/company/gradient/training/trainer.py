@@ -34,8 +34,8 @@ from torch.optim import Optimizer
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError
 from isonomy.common.base.logs import logger
+from isonomy.common.base.progress import progress_bar
 from isonomy.common.sums.oracle import GroupOracle
-from isonomy.company.federation.progress import progress_bar
 from isonomy.company.gradient.record.privacy import RecordPrivacy, RecordStrategy
 from isonomy.company.gradient.run.history import History
 from isonomy.company.gradient.run.paper_epsilon import PaperEpsilon, as_in_papers

@@ -26,7 +26,7 @@ ACS_RACES = {
     1: "White", 2: "Black", 3: "American Indian", 4: "American Indian", 5: "American Indian",
     6: "Asian", 7: "Pacific Islander", 8: "Other", 9: "Two or more",
 }  # fmt: skip
-ACS_COLUMNS = {"sex": "SEX", "race": "RAC1P"}
+ACS_COLUMNS = {"sex": "SEX", "race": "RAC1P", "race_code": "RAC1P"}
 
 
 def _adult(raw: pd.DataFrame, hidden: tuple[str, ...]) -> Prepared:
@@ -49,15 +49,22 @@ def _acs_online() -> pd.DataFrame:
 
 
 def _acs_income(frame: pd.DataFrame, hidden: tuple[str, ...]) -> Prepared:
-    """Does a Californian earn more than 50,000 dollars? `sex`, `race`."""
+    """Does a Californian earn more than 50,000 dollars? `sex`, `race`, `race_code`."""
     codes = frame[["COW", "MAR", "RELP", "RAC1P", "SEX"]].astype(int)
+    attributes = {
+        "sex": codes["SEX"].map({1: "Male", 2: "Female"}),
+        "race": codes["RAC1P"].map(ACS_RACES),
+        "race_code": codes["RAC1P"].map("RAC1P {}".format),
+    }
+    dropped = {"PINCP", *map(ACS_COLUMNS.get, hidden)}
     return Prepared(
         frame,
-        frame.assign(**codes.astype(str)).drop(columns=["PINCP", *map(ACS_COLUMNS.get, hidden)]),
-        {"sex": codes["SEX"].map({1: "Male", 2: "Female"}), "race": codes["RAC1P"].map(ACS_RACES)},
-        "The three American Indian and Alaska Native codes of RAC1P (3, 4, 5: one of them "
-        "has three people) are one group. OCCP and POBP stay numbers: neighbouring codes are "
-        "neighbouring occupations and places, and 728 one-hot columns would be mostly empty.",
+        frame.assign(**codes.astype(str)).drop(columns=list(dropped)),
+        attributes,
+        "`race_code` has all nine codes of RAC1P, of which one has three people. In `race` the "
+        "three American Indian and Alaska Native codes (3, 4, 5) are one group. OCCP and POBP stay "
+        "numbers: neighbouring codes are neighbouring occupations and places, and 728 one-hot "
+        "columns would be mostly empty.",
     )
 
 
@@ -116,6 +123,7 @@ def _credit(frame: pd.DataFrame, hidden: tuple[str, ...]) -> Prepared:
 # --- Crime: recidivism in Broward County, and crime rates of communities -------------------------
 
 COMPAS_RACES = ("African-American", "Caucasian")
+COMPAS_ALL_RACES = (*COMPAS_RACES, "Asian", "Hispanic", "Native American", "Other")
 COMPAS_FEATURES = (
     "age", "juv_fel_count", "juv_misd_count", "juv_other_count", "priors_count", "c_charge_degree",
 )  # fmt: skip
@@ -127,7 +135,7 @@ CRIME_RACES = ("over 6 % black", "up to 6 % black")
 
 
 def _compas(raw: pd.DataFrame, hidden: tuple[str, ...]) -> Prepared:
-    """Is a defendant charged again within two years? `race`, `sex`."""
+    """Is a defendant charged again within two years? `race` (two of six), `all_races`, `sex`."""
     near = raw["days_b_screening_arrest"].between(-30, 30)
     scored = raw["score_text"].notna() & (raw["score_text"] != "N/A")
     frame = raw[near & scored & (raw["is_recid"] != -1) & (raw["c_charge_degree"] != "O")]
@@ -138,7 +146,7 @@ def _compas(raw: pd.DataFrame, hidden: tuple[str, ...]) -> Prepared:
     return Prepared(
         frame,
         frame[[*COMPAS_FEATURES, *({"sex"} - set(hidden))]],
-        frame,
+        frame.assign(all_races=frame["race"]),
         notes + ". Features are what is known at screening: age, sex, record and degree of the "
         "charge. Scores, dates, jail times, later charges (they hold the outcome) and race are "
         "left out.",
@@ -217,7 +225,7 @@ SOURCES = {
     "compas": Source(
         files=(CsvFile("compas/compas-scores-two-years.csv.gz", 7_214, 12, 0.4507),),
         origin="github.com/propublica/compas-analysis, compas-scores-two-years.csv",
-        groups={"race": COMPAS_RACES, "sex": SEXES},
+        groups={"race": COMPAS_RACES, "sex": SEXES, "all_races": COMPAS_ALL_RACES},
         positive=lambda frame: frame["two_year_recid"] == 1,
         prepare=_compas,
         fetch=None,
@@ -241,7 +249,11 @@ SOURCES = {
     "acs_income": Source(
         files=(CsvFile("acs_income/acsincome_ca2018_20pct.csv.gz", 39_133, 11, 0.4118),),
         origin="fairlearn.datasets.fetch_acs_income(states=['CA']), US Census public use microdata",
-        groups={"sex": SEXES, "race": tuple(sorted(set(ACS_RACES.values())))},
+        groups={
+            "sex": SEXES,
+            "race": tuple(sorted(set(ACS_RACES.values()))),
+            "race_code": tuple(f"RAC1P {code}" for code in ACS_RACES),
+        },
         positive=lambda frame: frame["PINCP"].astype(bool),
         prepare=_acs_income,
         fetch=_acs_online,

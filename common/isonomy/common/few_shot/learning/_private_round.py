@@ -66,9 +66,12 @@ class PrivateRound:
         accounts: Accounts,
         *,
         source: NoiseSource,
+        held_out: NDArray[np.bool_] | None = None,  # (n,) samples that no round may touch
     ) -> None:
         self._settings, self._pool, self._network = settings, pool, network
         self._accounts, self._source = accounts, source
+        none = np.zeros(len(pool), np.bool_)
+        self._trained = np.flatnonzero(~(none if held_out is None else held_out))
         self._inputs = torch.from_numpy(pool.inputs)
         self._cells: NDArray[np.int64] | None = None
         if settings.fair and pool.groups is not None and pool.positive is not None:
@@ -100,7 +103,8 @@ class PrivateRound:
             return True
         sigma = sigma_of(max(self._settings.inner_noise, self._settings.query_noise))
         price = gaussian_units(BOUND * BOUND, sigma)
-        return bool((self._accounts.cap - self._accounts.spent >= price).any())
+        left = self._accounts.cap - self._accounts.spent[self._trained]
+        return bool((left >= price).any())
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         if self.multipliers is None:
@@ -201,9 +205,9 @@ class PrivateRound:
 
     def _release_shares(self, cells: NDArray[np.int64]) -> OddsMultipliers:
         """Group shares by half, once: each sample counts 1 in its cell."""
-        people = np.arange(len(cells))
+        people = self._trained
         sums = self._sums(1, CELLS, "share", norm=1.0)
-        sums.add(0, one_hot(cells, np.ones(len(people))), people)
+        sums.add(0, one_hot(cells[people], np.ones(len(people))), people)
         floor = 3 * self._settings.real("share_noise")
         return OddsMultipliers.start(sums.release()[0], len(people), floor)
 

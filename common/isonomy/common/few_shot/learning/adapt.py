@@ -88,6 +88,3 @@ def meta_gradient(
         return slope
     slopes = [grad(task_loss)(theta, x, q) for x, q in zip(support_x, query_x, strict=True)]
     return torch.stack(slopes).mean(0)
-
-
-__all__ = ["adapt", "meta_gradient"]

@@ -13,11 +13,15 @@ from isonomy.common.few_shot.learning._private import Accounts, fixed_point, sat
 from isonomy.common.few_shot.learning._private_round import PrivateRound
 from isonomy.common.few_shot.learning._state import pack, unpack
 from isonomy.common.few_shot.learning.adapt import meta_gradient
+from isonomy.common.few_shot.learning.evaluate import count_decisions
 from isonomy.common.few_shot.learning.models import Network, fingerprint
 from isonomy.common.few_shot.learning.tasks import Pool, Sampler, SeededChoice, Tasks
 from isonomy.common.few_shot.rounds.sides import FRACTION_BITS, MAX_ABS, Contribution
 from isonomy.common.privacy.accounting import units_for
-from isonomy.common.privacy.noise import NoiseSource, SystemNoise
+from isonomy.common.privacy.noise import NoiseSource, SystemNoise, rounded_gaussian
+from isonomy.common.privacy.task_counts import SCALE
+
+_MEASURED = 2**32  # beside the numbers of rounds, by which the company draws its tasks
 
 
 class _Learner:
@@ -106,7 +110,10 @@ class CompanyLearner(_Learner):
 
 
 class RegulatorLearner(_Learner):
-    """Holds the private tasks. Everything that leaves is in a Contribution (_private.py).
+    """Holds the private tasks. What leaves is a Contribution (_private.py), or `measure`'s numbers.
+
+    Measured tasks are drawn once, from the settings' seed and the classes' sizes; no round uses a
+    sample of theirs.
 
     `_source` is for tests that compare bits; nothing a user can set reaches it.
     """
@@ -115,18 +122,31 @@ class RegulatorLearner(_Learner):
         self, settings: FewShotSettings, pool: Pool, *, _source: NoiseSource | None = None
     ) -> None:
         super().__init__(settings, pool)
-        if settings.fair:
+        if settings.fair or settings.measured_tasks:
             pool.check(settings, groups=True)
         self._source = _source or SystemNoise()
+        self._held_out = np.zeros(len(pool), np.bool_)
+        self._measured: Tasks | None = None
+        if settings.measured_tasks:
+            choice = SeededChoice(settings.seed, _MEASURED)
+            self._measured = self._sampler.draw(settings.measured_tasks, choice)
+            self._held_out[self._measured.support] = self._held_out[self._measured.query] = True
+            self._sampler = Sampler(pool, settings, self._held_out)
         self._round: PrivateRound | None = None
         cap = units_for(settings.real("epsilon"), float(settings.delta))
         self.accounts = Accounts(len(pool), cap, individual=settings.individual)
         if settings.private or settings.fair:
             self._round = PrivateRound(
-                settings, pool, self.network, self.accounts, source=self._source
+                settings,
+                pool,
+                self.network,
+                self.accounts,
+                source=self._source,
+                held_out=self._held_out,
             )
             self._try_one()
-        trial = Sampler(pool, settings)  # a round that cannot be drawn is refused now, not later
+        # A round that cannot be drawn is refused now, not later.
+        trial = Sampler(pool, settings, self._held_out)
         trial.draw(settings.regulator_tasks, SeededChoice(0))
 
     @property
@@ -175,6 +195,15 @@ class RegulatorLearner(_Learner):
         to_integers = saturated if settings.private else fixed_point
         return to_integers(mean * settings.real("regulator_weight"), FRACTION_BITS, MAX_ABS)
 
+    def measure(self, theta: NDArray[np.float32], sigma: int) -> NDArray[np.int64]:
+        """(12,) SCALE times the counts of the measured tasks after adaptation, with noise."""
+        if self._measured is None:
+            raise ConfigError("these settings measure no task")
+        exact = count_decisions(
+            self._checked_theta(theta), self.settings, self.pool, self._measured
+        )
+        return SCALE * exact + rounded_gaussian(sigma, len(exact), self._source)
+
     def restore(self, state: bytes) -> None:
         self._put(unpack(state))
 
@@ -183,20 +212,21 @@ class RegulatorLearner(_Learner):
             "uses": self._sampler.uses.copy(),
             "spent": self.accounts.spent,
             "refused": self.accounts.refused.copy(),
+            "held_out": self._held_out,
         }
         return arrays | (self._round.arrays() if self._round else {})
 
     def _put(self, arrays: dict[str, NDArray[np.generic]]) -> None:
         try:
             uses, spent, refused = arrays["uses"], arrays["spent"], arrays["refused"]
+            held_out = arrays["held_out"]
         except KeyError:
             raise DataError("this is not a regulator's few-shot state") from None
         if uses.shape != (self.samples,) or refused.shape != (self.samples,):
             raise DataError("this state belongs to another number of samples")
+        if not np.array_equal(held_out, self._held_out):  # a sample would pay twice
+            raise DataError("this state belongs to other measured tasks than these settings draw")
         self.accounts.put_back(np.asarray(spent, np.int64), np.asarray(refused, np.bool_))
         self._sampler.uses = np.asarray(uses, np.int64).copy()
         if self._round is not None:
             self._round.put(arrays)
-
-
-__all__ = ["CompanyLearner", "RegulatorLearner"]

@@ -28,6 +28,3 @@ def run_in_memory(
                 regulator_pays = False
         theta = company.step(number, total)
     return theta
-
-
-__all__ = ["run_in_memory"]

@@ -145,6 +145,3 @@ def fingerprint(settings: FewShotSettings) -> bytes:
     shapes = [[name, list(shape)] for name, shape in Network.of(settings).shapes.items()]
     agreed = canonical_json({"shapes": shapes, "settings": settings.model_dump(mode="json")})
     return hash_bytes("isonomy/few-shot/v1", agreed)
-
-
-__all__ = ["HEAD", "Network", "Parameters", "fingerprint"]

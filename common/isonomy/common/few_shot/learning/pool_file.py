@@ -34,6 +34,3 @@ def load_pool(path: Path) -> Pool:
         None if groups is None else groups.astype(np.int8),
         None if positive is None else positive.astype(np.bool_),
     )
-
-
-__all__ = ["load_pool"]

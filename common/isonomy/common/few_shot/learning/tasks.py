@@ -107,11 +107,17 @@ class Tasks:
 
 
 class Sampler:
-    """Draws batches of tasks; `uses` is its whole state."""
+    """Draws batches of tasks; `uses` is its whole state. It never draws what is `held_out`."""
 
-    def __init__(self, pool: Pool, settings: FewShotSettings) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        settings: FewShotSettings,
+        held_out: NDArray[np.bool_] | None = None,  # (n,)
+    ) -> None:
         self._settings = settings
-        self._members = [np.flatnonzero(pool.labels == c) for c in range(pool.classes)]
+        labels = pool.labels if held_out is None else np.where(held_out, -1, pool.labels)
+        self._members = [np.flatnonzero(labels == c) for c in range(pool.classes)]
         self._positive = (
             np.zeros(pool.classes, np.bool_) if pool.positive is None else pool.positive
         )
@@ -137,7 +143,9 @@ class Sampler:
         """(ways,) the least used classes that have enough free samples, in random order."""
         each, ways = self._settings.shots + self._settings.queries, self._settings.ways
         able = np.array([int(free[members].sum()) >= each for members in self._members])
-        mean_uses = np.array([uses[members].mean() for members in self._members])
+        mean_uses = np.array(
+            [uses[members].sum() / max(len(members), 1) for members in self._members]
+        )
         order = np.lexsort((_words(len(able), source), mean_uses))
         order = order[able[order]]
         if self._mixed:
@@ -147,8 +155,9 @@ class Sampler:
             order = np.concatenate([upper[:first], lower[: ways - first]])
         if len(order) < ways:
             raise DataError(
-                "one round takes more samples than there are, and a sample is used once a round at "
-                "most; lower the tasks per round, or add samples"
+                "the tasks take more samples than there are: a sample is used once a round at "
+                "most, and a measured one in no round. Lower the tasks per round or "
+                "measured_tasks, or add samples"
             )
         order = order[:ways]
         return np.asarray(order[np.argsort(_words(ways, source))], np.int64)
@@ -175,6 +184,3 @@ class SeededChoice:
 
 def _words(count: int, source: NoiseSource) -> NDArray[np.uint64]:
     return np.frombuffer(source.random_bytes(8 * count), "<u8").astype(np.uint64)
-
-
-__all__ = ["Pool", "Sampler", "SeededChoice", "Tasks"]

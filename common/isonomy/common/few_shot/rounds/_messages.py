@@ -1,7 +1,8 @@
 """What the two sides of a few-shot run send each other, sealed: fixed layouts, total parsers.
 
     RoundRequest    company → regulator    round t: the attempt's public key, and θ_t
-    RoundReceipt    regulator → company    round t is paid for: ledger head, signed
+    MeasureRequest  company → regulator    after the last round: θ, to be measured
+    RoundReceipt    regulator → company    round t, or the measurement, is paid for: ledger head
     Refusal         regulator → company    why there is no answer (wire/messages.py)
 
 These frames have the purpose "round", so each is sealed to the other party (X25519 and AES-GCM).
@@ -29,7 +30,8 @@ from isonomy.common.wire.messages import Refusal, decode, encode
 
 ATTEMPT_BYTES, SIGNATURE_BYTES = 16, 64
 MAX_ROUND = 1 << 20
-_REQUEST, _RECEIPT, _REFUSAL = b"RQST", b"RCPT", b"RFSL"
+_REQUEST, _RECEIPT, _REFUSAL, _MEASURE = b"RQST", b"RCPT", b"RFSL", b"MSRE"
+_MEASURE_FIELDS = struct.Struct("<4sQ")
 _REQUEST_FIELDS = struct.Struct("<4sQ16sQ")
 _RECEIPT_FIELDS = struct.Struct("<4sQ16s32sQ32s64s")
 RECEIPT_BYTES = _RECEIPT_FIELDS.size
@@ -50,9 +52,23 @@ class RoundRequest:
         return b"".join((head, self.public.body, self.public.seed, theta_bytes(self.theta)))
 
 
+@dataclass(frozen=True, repr=False)
+class MeasureRequest:
+    """The trained parameters, after so many rounds. No key: nothing is added to anything."""
+
+    number: int
+    theta: NDArray[np.float32]  # (d,)
+
+    def dump(self) -> bytes:
+        return _MEASURE_FIELDS.pack(_MEASURE, self.number) + theta_bytes(self.theta)
+
+
 @dataclass(frozen=True)
 class RoundReceipt:
     """The regulator's share of a round is paid for, and its ciphertexts follow.
+
+    After a MeasureRequest: the model is measured, and the numbers are in the ledger; nothing
+    follows, and `attempt` is 0.
 
     The company stores it: the signed ledger head proves how far the regulator's ledger had come, so
     a ledger that is put back to an older state is found out.
@@ -95,11 +111,13 @@ def dump_refusal(error: IsonomyError) -> bytes:
     return _REFUSAL + encode(Refusal.of("", error))
 
 
-def parse_request(raw: bytes, params: ParameterSet, size: int) -> RoundRequest:
+def parse_request(raw: bytes, params: ParameterSet, size: int) -> RoundRequest | MeasureRequest:
     """A company's request for a model of `size` parameters, or ProtocolError.
 
     The length is checked first, then every residue of the key, before anything is used.
     """
+    if raw[:4] == _MEASURE:
+        return _parse_measure(raw, size)
     expected = _REQUEST_FIELDS.size + params.column_bytes + SEED_BYTES + 4 * size
     if raw[:4] != _REQUEST or len(raw) != expected:
         raise ProtocolError(
@@ -113,10 +131,22 @@ def parse_request(raw: bytes, params: ParameterSet, size: int) -> RoundRequest:
     body, at = raw[at : at + params.column_bytes], at + params.column_bytes
     public = Seeded(body, raw[at : at + SEED_BYTES])
     check_seeded(params, public)
-    theta = np.frombuffer(raw, "<f4", offset=at + SEED_BYTES).astype(np.float32)
+    return RoundRequest(number, attempt, public, _theta(raw, at + SEED_BYTES))
+
+
+def _parse_measure(raw: bytes, size: int) -> MeasureRequest:
+    expected = _MEASURE_FIELDS.size + 4 * size
+    if len(raw) != expected:
+        raise ProtocolError(f"expected {expected} bytes for {size} parameters, got {len(raw)}")
+    _, number = _MEASURE_FIELDS.unpack_from(raw)
+    return MeasureRequest(int(number), _theta(raw, _MEASURE_FIELDS.size))
+
+
+def _theta(raw: bytes, at: int) -> NDArray[np.float32]:
+    theta = np.frombuffer(raw, "<f4", offset=at).astype(np.float32)
     if not np.isfinite(theta).all():
         raise ProtocolError("a parameter of θ is not a finite number")
-    return RoundRequest(number, attempt, public, theta)
+    return theta
 
 
 def parse_receipt(raw: bytes) -> RoundReceipt:

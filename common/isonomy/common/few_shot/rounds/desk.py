@@ -14,6 +14,10 @@ then may the contribution be encrypted and leave. So, whatever is killed where:
     file behind the ledger          the file was lost or put back: no round is answered any more,
                                     since its noise and accounts are unknown
 
+Measuring is the run's last act: one record whose answer is the twelve noised numbers themselves, so
+the ledger is where they are kept. θ comes once; the same θ gets the same record, another one none,
+and no round follows.
+
 Round t with another θ, and any older round, are refused: one round has one answer. A learner that
 fails, or a disk that is full, leaves the file of the round before, from which the learner is built
 again: nothing was spent. The company chooses θ and sees a refusal, so a learner must not fail
@@ -34,11 +38,12 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.agreements.few_shot_plan import REPLACED, FewShotPlan
+from isonomy.common.agreements.few_shot_plan import MEASURE, REPLACED, FewShotPlan
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import (
     BudgetExceeded,
@@ -52,7 +57,7 @@ from isonomy.common.base.errors import (
 from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.few_shot.rounds._messages import theta_hash
 from isonomy.common.few_shot.rounds._rounds import checked_values
-from isonomy.common.few_shot.rounds.sides import Contribution, RegulatorSide
+from isonomy.common.few_shot.rounds.sides import RegulatorSide
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.privacy.queries import query_id_prefix
@@ -61,6 +66,7 @@ FILE_NAME = "contribution"
 MAX_FAILURES = 3  # of the learner, until the regulator's owner restarts the daemon
 _MAGIC = b"isonomy-round-1\n"
 _FIELDS = struct.Struct("<Q32sQQQ")  # round, θ hash, d, samples, state bytes
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,13 +137,15 @@ class RoundDesk:
     @property
     def answered(self) -> int:
         """How many rounds have a record."""
-        return self._ledger.answers(self._plan.hash)
+        return self._ledger.answers(self._plan.hash) - (self._measurement() is not None)
 
     def contribute(
         self, number: int, theta: NDArray[np.float32]
     ) -> tuple[NDArray[np.int64], DebitRecord]:
         """The contribution of a round and its ledger record, both on disk when this returns."""
         digest, done = theta_hash(theta), self.answered
+        if self._measurement() is not None:
+            raise ReplayRefused(f"the model was measured after {done} rounds, which ended the run")
         if number >= self._plan.settings.rounds:
             raise BudgetExceeded(f"the plan allows {self._plan.settings.rounds} rounds")
         if not done - 1 <= number <= done:
@@ -156,12 +164,49 @@ class RoundDesk:
             )
         return newest.values, self._pay(newest)
 
+    def measure(self, number: int, theta: NDArray[np.float32]) -> DebitRecord:
+        """Return the ledger record of the measurement of θ, after `number` rounds."""
+        plan, done = self._plan, self.answered
+        if not plan.settings.measured_tasks:
+            raise ConfigError("the plan measures no tasks (measured_tasks = 0)")
+        if number != done or not done:
+            raise ReplayRefused(f"{done} rounds were answered, and θ is that of {number} rounds")
+        request = hash_bytes("isonomy/few-shot/measure/v1", plan.hash, theta_hash(theta))
+        record = self._measurement()
+        if record is None:
+            values = self._tried(lambda: self._learner().measure(theta, plan.measure_noise))
+            record = self._ledger.debit(
+                plan=plan.hash,
+                query_id=measure_id(plan.hash),
+                request_hash=request,
+                root=self._root,
+                units=plan.measure_units,
+                event={
+                    "mechanism": "gaussian",
+                    "kind": MEASURE,
+                    "purpose": f"few-shot:{plan.pool}",
+                    "attributes": "",
+                    "round": done,
+                    "theta": theta_hash(theta).hex(),
+                    "noise": plan.measure_noise,
+                    "people": plan.measured_samples,
+                },
+                answer=values.astype("<i8").tobytes(),
+                adjacency="sample",
+            )
+        if record.request_hash != request:
+            raise ReplayRefused("other parameters were measured; a run is measured once, ever")
+        return record
+
+    def _measurement(self) -> DebitRecord | None:
+        return self._ledger.find(measure_id(self._plan.hash))
+
     def _new_contribution(
         self, number: int, digest: bytes, theta: NDArray[np.float32]
     ) -> StoredContribution:
         """Learn, check what the samples pay, and write the file."""
         try:
-            contribution = self._learn(number, theta)
+            contribution = self._tried(lambda: self._learner().contribute(number, theta))
             values = checked_values(contribution.values, self._plan.size, "the regulator's")
             self._check_accounts(contribution.spent)
             stored = StoredContribution(
@@ -184,14 +229,15 @@ class RoundDesk:
         if int((spent - before).max()) > self._plan.round_units:
             raise ConfigError("the learner charges more than a round of these settings can cost")
 
-    def _learn(self, number: int, theta: NDArray[np.float32]) -> Contribution:
+    def _tried(self, act: Callable[[], T]) -> T:
+        """Return what the learner does, unless it failed too often before."""
         if self._failures >= MAX_FAILURES:
             raise ProtocolError(
                 f"the regulator's learner failed {MAX_FAILURES} times on the parameters it got; it "
                 "is not tried again. Its log says why; its owner may restart the daemon"
             )
         try:
-            return self._learner().contribute(number, theta)
+            return act()
         except BudgetExceeded:  # reveals nothing: it depends on the draws of tasks alone
             raise
         except Exception:
@@ -251,9 +297,11 @@ class RoundDesk:
         return stored
 
 
+def measure_id(plan: bytes) -> str:
+    """The query id of a plan's one measurement."""
+    return f"{query_id_prefix(plan)}measure"
+
+
 def _request_hash(plan: bytes, number: int, theta: bytes) -> bytes:
     """What a round's ledger record is about."""
     return hash_bytes("isonomy/few-shot/round/v1", plan, number.to_bytes(8, "big"), theta)
-
-
-__all__ = ["RoundDesk", "StoredContribution"]

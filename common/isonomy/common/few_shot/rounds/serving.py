@@ -9,6 +9,8 @@ from isonomy.common.base.errors import IsonomyError, ProtocolError
 from isonomy.common.crypto.he_vectors import VectorEncryptor
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.few_shot.rounds._messages import (
+    ATTEMPT_BYTES,
+    MeasureRequest,
     RoundReceipt,
     RoundRequest,
     attempt_id,
@@ -29,11 +31,12 @@ def serve_rounds(
     session: Session,
     desk: RoundDesk,
     *,
-    on_round: Callable[[int, str], None] | None = None,
+    on_round: Callable[[str, int, str], None] | None = None,
 ) -> None:
     """Answer rounds until the company closes the session.
 
-    `on_round(number, refusal)` is called when an answer has left; `refusal` is its reason, or "".
+    `on_round(what, number, refusal)` is called when an answer has left. `what` is "round", or
+    "measurement" with the number of rounds before it; `refusal` is its reason, or "".
     After a refusal the company decides how to end the session. Returns when the company says that
     it is done; raises SessionClosed if the session ended for another reason.
     """
@@ -56,11 +59,13 @@ class _CompanyLink:
         self._generation = generation
         self._params = parameter_set(plan.parameters)
 
-    def answer(self, desk: RoundDesk, first: Parcel) -> tuple[int, str]:
-        """Answer one request; returns its round, and the reason if it was refused."""
+    def answer(self, desk: RoundDesk, first: Parcel) -> tuple[str, int, str]:
+        """Answer one request; returns what it is, its round, and the reason if it was refused."""
         if first.purpose != "round" or not (first.last and first.index == 0):
             raise ProtocolError("a round begins with its parameters and the key of its attempt")
         request = parse_request(first.payload, self._params, self._plan.size)
+        if isinstance(request, MeasureRequest):
+            return self._measure(desk, request, first.exchange)
         exchange, refusal = first.exchange, None
         try:
             values, record = desk.contribute(request.number, request.theta)
@@ -71,7 +76,7 @@ class _CompanyLink:
         self._await_ciphertexts(exchange, request)
         if refusal is not None:
             self._send(exchange, dump_refusal(refusal))
-            return request.number, f"{type(refusal).__name__}: {refusal}"
+            return "round", request.number, f"{type(refusal).__name__}: {refusal}"
         receipt = RoundReceipt(
             request.number, request.attempt, theta_hash(request.theta), record.seq, record.hash
         )
@@ -82,7 +87,21 @@ class _CompanyLink:
         for part, last in marked(encrypted_parts(self._params, encryptor, values)):
             parcel = Parcel(self._company, "sum", name, exchange, part.index, last, encode(part))
             self._session.send(self._company, parcel, generation=self._generation)
-        return request.number, ""
+        return "round", request.number, ""
+
+    def _measure(
+        self, desk: RoundDesk, request: MeasureRequest, exchange: int
+    ) -> tuple[str, int, str]:
+        """Have the model measured; returns the same as `answer`."""
+        try:
+            record = desk.measure(request.number, request.theta)
+        except IsonomyError as error:
+            self._send(exchange, dump_refusal(error))
+            return "measurement", request.number, f"{type(error).__name__}: {error}"
+        attempt, digest = bytes(ATTEMPT_BYTES), theta_hash(request.theta)
+        receipt = RoundReceipt(request.number, attempt, digest, record.seq, record.hash)
+        self._send(exchange, receipt.signed(self._session.keys.identity, self._plan.hash).dump())
+        return "measurement", request.number, ""
 
     def _await_ciphertexts(self, exchange: int, request: RoundRequest) -> None:
         """Wait for the envelopes of all the company's ciphertexts: the relay can then add."""
@@ -98,6 +117,3 @@ class _CompanyLink:
     def _send(self, exchange: int, payload: bytes) -> None:
         parcel = Parcel(self._company, "round", "", exchange, 0, True, payload)
         self._session.send(self._company, parcel, generation=self._generation)
-
-
-__all__ = ["serve_rounds"]

@@ -6,6 +6,9 @@
     regulator    round      RoundReceipt: the round is paid for; or a refusal
     regulator    sum        Enc(g_r), in the same places; the relay adds the total
 
+    company      round      MeasureRequest, once after the last round, if the plan measures tasks
+    regulator    round      RoundReceipt: the numbers are in the ledger, for the report
+
 Both sides learn at the same time: the regulator has θ_t before the company starts on its own part.
 That both train the same model needs no message: the plan binds its fingerprint.
 
@@ -32,10 +35,16 @@ from isonomy.common.base.errors import (
     ConfigError,
     PeerRestarted,
     ProtocolError,
+    VerificationError,
 )
 from isonomy.common.base.logs import logger
 from isonomy.common.crypto.params import parameter_set
-from isonomy.common.few_shot.rounds._messages import RoundReceipt, parse_receipt
+from isonomy.common.few_shot.rounds._messages import (
+    MeasureRequest,
+    RoundReceipt,
+    parse_receipt,
+    theta_hash,
+)
 from isonomy.common.few_shot.rounds._rounds import Attempt
 from isonomy.common.few_shot.rounds.sides import CompanySide
 from isonomy.common.few_shot.rounds.state import CompanyState
@@ -95,6 +104,10 @@ def train(
         if on_round is not None:
             on_round(RoundSummary(number, link.bytes, attempts))
         link.bytes = 0
+    if plan.settings.measured_tasks:
+        receipt = link.measure(number, side.theta())
+        state.save(plan, number, side.state(), receipt)
+        log.info("model measured", rounds=number)
     return number
 
 
@@ -153,6 +166,24 @@ class _RegulatorLink:
             raise
         return attempt.finish(), receipt
 
+    def measure(self, number: int, theta: NDArray[np.float32]) -> RoundReceipt:
+        """Have θ measured; returns the regulator's receipt. A restarted regulator gets it again."""
+        payload = MeasureRequest(number, theta).dump()
+        for _ in range(MAX_ATTEMPTS):
+            exchange, generation = next(self._exchanges), self._session.generation(self._name)
+            try:
+                parcel = Parcel(self._name, "round", "", exchange, 0, True, payload)
+                self._session.send(self._name, parcel, generation=generation)
+                answer = self._receive(exchange, generation)
+            except PeerRestarted:
+                continue
+            receipt = parse_receipt(answer.payload)
+            receipt.verify(self._plan.regulator.signing_key, self._plan.hash)
+            if (receipt.number, receipt.theta_hash) != (number, theta_hash(theta)):
+                raise VerificationError("the regulator measured other parameters than were sent")
+            return receipt
+        raise ProtocolError(f"the measurement was lost {MAX_ATTEMPTS} times")
+
     def _receive(self, exchange: int, generation: int) -> Parcel:
         """The next frame of this exchange; what is left of an attempt given up is skipped."""
         while True:
@@ -167,6 +198,3 @@ def few_shot_plan(session: Session) -> FewShotPlan:
     if not isinstance(session.agreement, FewShotPlan):
         raise ConfigError("this session is not for few-shot rounds")
     return session.agreement
-
-
-__all__ = ["RoundSummary", "few_shot_plan", "train"]

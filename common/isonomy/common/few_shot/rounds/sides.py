@@ -65,7 +65,7 @@ class CompanySide(Side, Protocol):
 
 
 class RegulatorSide(Side, Protocol):
-    """Holds private tasks. Everything that leaves it is in a Contribution."""
+    """Holds private tasks. What leaves it is a Contribution, or what `measure` returns."""
 
     @property
     def samples(self) -> int:
@@ -74,7 +74,7 @@ class RegulatorSide(Side, Protocol):
     def contribute(self, number: int, theta: NDArray[np.float32]) -> Contribution:
         """The regulator's part of round `number`. BudgetExceeded if no sample can pay."""
 
+    def measure(self, theta: NDArray[np.float32], sigma: int) -> NDArray[np.int64]:
+        """(12,) the counts of the measured tasks (TaskCounts) in 1/SCALE, with noise of σ."""
+
     def restore(self, state: bytes) -> None: ...
-
-
-__all__ = ["FRACTION_BITS", "MAX_ABS", "CompanySide", "Contribution", "RegulatorSide"]

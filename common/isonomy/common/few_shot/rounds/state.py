@@ -62,6 +62,3 @@ class CompanyState:
         if bound != plan.hash:
             raise ConfigError(f"{self._path} belongs to another few-shot plan")
         return int(number), receipt, raw[start:]
-
-
-__all__ = ["CompanyState"]

@@ -1,0 +1,156 @@
+"""Draws three pictures of the pages: `python tests/kits/docs_pictures.py`, or `make docs-pictures`.
+
+overview.svg: who has what. query.svg: one query, message by message. privacy.svg: what ε means for
+one person. All in the house style, with a dark mode, and narrow enough for a telephone.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from isonomy.common.figures.shapes import attribute, line, text
+from isonomy.common.figures.style import BLUE, DARK, FONT, GREY, INK, PAPER, RED, SHADE, SOFT
+
+FOLDER = Path(__file__).parents[2] / "docs" / "images"
+WIDTH = 660
+
+
+def picture(height: int, label: str, *shapes: str) -> str:
+    """Return an SVG file with a background, for light and dark screens."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" class="drawing" '
+        f'font-family="{attribute(FONT)}" font-size="15" fill="{INK}" role="img" '
+        f'aria-label="{attribute(label)}"><style>text{{paint-order:stroke}}{DARK}</style>'
+        f'<rect width="{WIDTH}" height="{height}" fill="{PAPER}"/>' + "".join(shapes) + "</svg>\n"
+    )
+
+
+def frame(x: float, y: float, width: float, height: float, colour: str) -> str:
+    """Return a rectangle with round corners."""
+    return (
+        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="10" fill="{PAPER}" '
+        f'stroke="{colour}" stroke-width="2"/>'
+    )
+
+
+def arrow(x0: float, x1: float, y: float, words: str, colour: str = SOFT) -> str:
+    """Return a horizontal arrow from x0 to x1 with words above it."""
+    tip = x1 - 9 if x1 > x0 else x1 + 9
+    head = f'<polygon points="{x1},{y} {tip},{y - 5} {tip},{y + 5}" fill="{colour}"/>'
+    return line(x0, y, tip, y, colour, width=2) + head + halo(
+        text((x0 + x1) / 2, y - 7, words, anchor="middle", size=13.5)
+    )  # fmt: skip
+
+
+def halo(content: str) -> str:
+    """Return text with paper around it, so that lines behind it do not disturb."""
+    return content.replace("<text ", f'<text stroke="{PAPER}" stroke-width="5" ')
+
+
+def lines(x: float, y: float, rows: list[str], *, size: float = 14, colour: str = INK) -> str:
+    """Return lines of text, centred at x, from y downwards."""
+    return "".join(
+        text(x, y + 19 * at, row, anchor="middle", size=size, colour=colour)
+        for at, row in enumerate(rows)
+    )
+
+
+PARTIES = (
+    (105, BLUE, "Company", ["features, labels,", "the model"]),
+    (330, GREY, "Server", ["trusted with", "nothing"]),
+    (555, RED, "Regulator", ["sensitive attributes,", "ledger, budget"]),
+)
+
+
+def overview() -> str:
+    """Return the picture of who has what, and what passes between them."""
+    boxes = [
+        frame(x - 95, 12, 190, 94, colour)
+        + text(x, 40, name, anchor="middle", size=18, weight="bold", colour=colour)
+        + lines(x, 65, rows)
+        for x, colour, name, rows in PARTIES
+    ]
+    flows = [
+        (105, 555, 150, "sums over rows, encrypted and masked"),
+        (555, 105, 190, "sums by group, with noise; each one in the ledger first"),
+        (555, 105, 230, "a signed report, for anybody to verify"),
+    ]
+    verdicts = [
+        (105, BLUE, ["never sees", "anybody's attribute"]),
+        (330, GREY, ["sees sealed", "messages"]),
+        (555, RED, ["never sees rows", "or model"]),
+    ]
+    return picture(
+        300, "Company and regulator train a fair model through a server trusted with nothing",
+        *boxes,
+        *(line(x, 106, x, 250, SHADE, width=2, dashed=True) for x, *_ in PARTIES),
+        *(arrow(x0, x1, y, words) for x0, x1, y, words in flows),
+        *(lines(x, 270, rows, colour=colour) for x, colour, rows in verdicts),
+    )  # fmt: skip
+
+
+def query() -> str:
+    """Return one blind query by homomorphic encryption, message by message, from top to bottom."""
+    steps = [
+        (105, 555, "1  query: what is asked, and what it is for"),
+        (555, 105, "2  encrypted columns: who is in which group"),
+        (105, 555, "3  products of columns and rows, masked"),
+        (555, 105, "4  answer: decrypted, noised, written to the ledger, signed"),
+    ]
+    notes = [
+        (555, 128, "checks plan, policy, budget; makes a key"),
+        (105, 188, "multiplies blindly, adds a mask"),
+        (555, 248, "sees the masked sum only"),
+        (105, 308, "takes the mask off: a private sum"),
+    ]
+    heads = [
+        text(x, 26, name, anchor="middle", size=17, weight="bold", colour=colour)
+        for x, colour, name, _ in PARTIES
+    ]
+    rails = [line(x, 40, x, 322, SHADE, width=2, dashed=True) for x, *_ in PARTIES]
+    side = [
+        text(x - 95 if x < 330 else x + 95, y, words, size=13, colour=SOFT,
+             anchor="start" if x < 330 else "end")
+        for x, y, words in notes
+    ]  # fmt: skip
+    return picture(
+        334, "One blind query in four messages: query, columns, masked products, answer",
+        *rails, *heads,
+        *(arrow(x0, x1, 95 + 60 * at, words) for at, (x0, x1, words) in enumerate(steps)),
+        *map(halo, side),
+    )  # fmt: skip
+
+
+def privacy() -> str:
+    """Return a bar per ε: how sure somebody can be of a person's attribute after all answers."""
+    left, top, scale = 170, 66, 4.2  # pixels per per cent, from 0 to 100
+    shapes = [
+        text(20, 28, "How sure can anybody be of one person's attribute?", size=17, weight="bold"),
+        text(20, 50, "Before: 50 %. After all answers of a plan, at most:", colour=SOFT),
+    ]
+    for at, epsilon in enumerate((0.1, 0.5, 1.0, 2.0, 3.0)):
+        sure, y = 100 / (1 + math.exp(-epsilon)), top + 40 * at
+        shapes += [
+            text(20, y + 20, f"ε = {epsilon:g}", weight="bold"),
+            f'<rect x="{left}" y="{y + 4}" width="{50 * scale}" height="22" fill="{SHADE}"/>',
+            f'<rect x="{left + 50 * scale}" y="{y + 4}" width="{(sure - 50) * scale:.1f}" '
+            f'height="22" fill="{RED}"/>',
+            text(left + sure * scale + 8, y + 20, f"{sure:.0f} %", weight="bold"),
+        ]
+    bottom = top + 40 * 5
+    middle = left + 50 * scale
+    shapes += [
+        line(middle, top, middle, bottom, INK, dashed=True),
+        text(middle, bottom + 18, "50 %: a coin", anchor="middle", size=13, colour=SOFT),
+        text(20, bottom + 44, "For whoever knows everything else about the person; except with "
+             "chance δ. Bars: e^ε / (1 + e^ε).", size=12.5, colour=SOFT),
+    ]  # fmt: skip
+    return picture(bottom + 58, "With ε = 1, 73 per cent instead of 50", *shapes)
+
+
+PICTURES = {"overview.svg": overview, "query.svg": query, "privacy.svg": privacy}
+
+if __name__ == "__main__":
+    for name, draw in PICTURES.items():
+        (FOLDER / name).write_text(draw())
