@@ -47,6 +47,20 @@ def test_the_worked_examples_for_contributors_run(tmp_path: Path) -> None:
     assert (cells, captions) == ("6", "['']")
 
 
+def test_day_two_runs(tmp_path: Path) -> None:
+    """All blocks in order: train and audit, watch, retrain with new people."""
+    script = "\n".join(python_blocks("docs/day-two.md"))
+    script += "\nassert newcomers.budget.spent_units > 0\n"
+    env = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", script]
+    shown = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert shown.returncode == 0, shown.stderr[-2000:]
+    assert "Audited file: SHA-256" in shown.stdout
+    assert shown.stdout.count("The features show no change") == 1
+    assert shown.stdout.count("The features have changed") == 1
+    assert "only the others spent from this plan" in shown.stdout
+
+
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_what_its_code_draws(name: str) -> None:
     assert (ROOT / "docs" / "images" / name).read_text() == PICTURES[name]()

@@ -88,7 +88,7 @@ def audited_run(
         relay_name="relay",
         groups={name: declared[name] for name in names},
         notion=terms.pop("notion", "demographic_parity"),
-        strategy="tilt",
+        strategy=terms.pop("strategy", "tilt"),
         tolerance=terms.pop("tolerance", "0.01"),
         epsilon=epsilon,
         delta="1e-6",
@@ -100,10 +100,17 @@ def audited_run(
     path = folder / "regulator" / "ledger.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     ledger = Ledger.create(path, cap_units=plan.cap_units, delta=plan.delta_value)
-    custodian = Custodian(table, ledger, plan=plan.hash, member_key=bytes(32))
+    custodian = Custodian(
+        table, ledger, plan=plan.hash, member_key=bytes(32), audits=plan.planned_audits
+    )
     custodian.reserve(plan.cap_units)
     channel = LocalChannel(
-        table, custodian, plan=plan.hash, cap_units=plan.cap_units, delta=plan.delta_value
+        table,
+        custodian,
+        plan=plan.hash,
+        cap_units=plan.cap_units,
+        delta=plan.delta_value,
+        audits=plan.planned_audits,
     )
     oracle = GroupOracle(channel)
     return Audited(

@@ -30,6 +30,7 @@ def test_a_declaration_is_read_back_as_it_was_written() -> None:
         Audit("before", "yd", (1000, 20_000, 0, 999_999_000), "1"),
         Audit("spring audit", "d", (12_500, 3_250), "granted: yes"),
         Audit("joint", "yd", (), "1", "held out"),
+        Audit("june", "d", (), "1", "live", "ab" * 32),
     ):
         assert Declaration.from_text(Declaration(content).to_text()).content == content
 
@@ -40,7 +41,7 @@ def test_a_declaration_is_read_back_as_it_was_written() -> None:
         ("A", "yd", (), "1"), ("a", "zz", (), "1"), ("a", "yd", (1, 1, 1), "1"),
         ("a", "d", (-1, 1), "1"), ("a", "d", (1, 1), ""), ("a", "d", (1, 1), "two\nlines"),
         ("a", "d", (2**53, 1), "1"), ("a" * 25, "d", (), "1"),
-        ("a", "d", (), "1", "everybody"),
+        ("a", "d", (), "1", "everybody"), ("a", "d", (), "1", "live", "ab" * 31),
     ],
 )  # fmt: skip
 def test_anything_else_is_not_an_audit(fields: tuple[Any, ...]) -> None:

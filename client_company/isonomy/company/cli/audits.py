@@ -28,7 +28,10 @@ def audit(
     attribute: Annotated[
         list[str] | None, typer.Option(help="Attributes to cross; without: all of the plan.")
     ] = None,
-    share: Annotated[float, typer.Option(help="Part of the plan's budget to spend.")] = 0.05,
+    share: Annotated[
+        float | None,
+        typer.Option(help="Part of the plan's budget; without: what it keeps, or a twentieth."),
+    ] = None,
     pos_label: Annotated[
         str | None,
         typer.Option(help="The favourable decision; 1 where they are 0/1 or -1/1."),
@@ -45,7 +48,8 @@ def audit(
     ] = None,
     model: Annotated[str, typer.Option(help="The model in a few words, for the statement.")] = "",
     model_file: Annotated[
-        Path | None, typer.Option(help="The model's file, for its fingerprint.")
+        Path | None,
+        typer.Option(help="The model's file: audit, report and statement name its SHA-256."),
     ] = None,
     reason: Annotated[str, typer.Option(help="Why the attributes are needed.")] = "",
     home: HomeFolder = HOME,
@@ -55,8 +59,9 @@ def audit(
     """Have decisions audited by the regulator's attributes, in the session of an approved plan.
 
     States what it costs, asks, and spends it once: the same audit repeated is free. A training
-    keeps a tenth of the plan, enough for two audits. The regulator's report then shows the audit.
-    Scores are audited as shares of people above their median.
+    keeps a tenth of the plan, enough for two audits, or what `plan --audits` says. The
+    regulator's report then shows the audit. Scores are audited as shares of people above their
+    median.
 
     \b
     Examples:
@@ -83,7 +88,12 @@ def audit(
         confirm("Spend it?", yes)
         options: dict[str, Any] = {
             **{"ids": rows.ids, "name": name, "attribute": crossed, "share": share},
-            **{"whose": whose, "smallest_group": smallest_group, "alone": alone},
+            **{
+                "whose": whose,
+                "smallest_group": smallest_group,
+                "alone": alone,
+                "model_file": model_file,
+            },
         }
         if rows.scored:
             result = audit_scores(oracle, numbers(rows.decisions), **options)

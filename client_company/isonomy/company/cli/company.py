@@ -195,6 +195,9 @@ def plan(
             help="Promise that whole records are protected; only runs that do so are possible.",
         ),
     ] = False,
+    audits: Annotated[
+        int, typer.Option(help="Keep the budget for so many audits of equal noise; 0: a tenth.")
+    ] = 0,
     approve: Annotated[
         bool, typer.Option("--approve", help="Also approve it for this company.")
     ] = False,
@@ -256,6 +259,7 @@ def plan(
         record_privacy=record_privacy,
         about=about_fields(about),
         carrier=carrier,
+        audits=audits,
         feature_map=PublicFeatures.load(features) if features else None,
     )
     files = write_plan(agreement, cohort, output)

@@ -7,6 +7,7 @@
     clf.predict(X_new)                                # no attribute, no label
     clf.frontier(); clf.at(tolerance=0.05)            # free: post-processing of what was released
     clf.plot_frontier(); clf.plot_groups()            # pictures of the two, also free
+    clf.monitor(X_today)                              # free: do people still look like then?
 
 Sensitive attributes never reach the company's side: `oracle` answers with noised group sums only.
 Retraining with another base model on the same people costs no privacy either:
@@ -42,6 +43,7 @@ from isonomy.company.fair.inputs.copies import WithoutOracle
 from isonomy.company.fair.inputs.features import FeatureMap, fit_features
 from isonomy.company.fair.inputs.people import People
 from isonomy.company.fair.inputs.public_map import public_map
+from isonomy.company.fair.monitor import Drift, Reference, compare
 from isonomy.company.fair.onnx_export import Schema, export
 from isonomy.company.fair.tilt.analysis import Problem, View
 from isonomy.company.fair.tilt.fit_report import (
@@ -54,10 +56,11 @@ from isonomy.company.fair.tilt.fit_report import (
     report_of_exactly_fair,
 )
 from isonomy.company.fair.tilt.model import TiltedModel
+from isonomy.company.fair.tilt.newcomers import rows_of_people
 from isonomy.company.fair.tilt.notions import Event, centred, events_of, tolerances_of
 from isonomy.company.fair.tilt.releases import AUDITS, Prices, Releases
 from isonomy.company.fair.tilt.rule import Tilt, base_margins, decide
-from isonomy.company.fair.tilt.strategy import Outcome, conclude, reuse, run
+from isonomy.company.fair.tilt.strategy import Newcomers, Outcome, conclude, reuse, run
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -85,6 +88,8 @@ class _Task:
     people: People
     base: Any  # unfitted
     terms: Prices | Releases
+    identity: bytes  # fingerprint of the rows
+    newcomers: Newcomers | None
 
 
 class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -104,6 +109,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
     | keep_selection_rate | keep the base model's share of positives (two classes) |
     | in_training | also retrain a `TorchClassifier` with the proxy's weights in its loss |
     | releases | reuse these, spend nothing |
+    | earlier | releases of the first rows' people: the plan is about the other rows' only |
     | cv | folds of the out-of-fold scores |
     | audits | number of audits that share 40 % of the budget |
 
@@ -112,7 +118,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
     `cut_` (who is above it is selected, before the tilt).
     """
 
-    _shared = ("releases",)
+    _shared = ("releases", "earlier")
 
     def __init__(
         self,
@@ -129,6 +135,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
         keep_selection_rate: bool = False,
         in_training: bool = False,
         releases: Releases | None = None,
+        earlier: Releases | None = None,
         cv: int = 5,
         audits: int = AUDITS,
         random_state: Any = None,
@@ -145,6 +152,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
         self.keep_selection_rate = keep_selection_rate
         self.in_training = in_training
         self.releases = releases
+        self.earlier = earlier
         self.cv = cv
         self.audits = audits
         self.random_state = random_state
@@ -184,6 +192,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
             self.keep_selection_rate,
             self.cut_,
             self.confidence,
+            task.identity,
         )
 
         started = time.perf_counter()
@@ -193,6 +202,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
             return self._keep_base(problem, task, seconds)
         else:
             outcome = self._buy(problem, task, task.terms)
+        self.reference_ = Reference.of(outcome.features, task.X, task.people)
         return self._adopt(outcome, replace(seconds, fairness=time.perf_counter() - started))
 
     def _checked(self, X: Any, y: Any, ids: Sequence[object] | None) -> _Task:
@@ -208,24 +218,58 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
         events = events_of(self.notion, classes.by_number)
         tolerance = tolerances_of(self.notion, self.tolerance, classes.by_number, attributes)
         base = self._checked_base(labels)
-        positions = checks.positions_of(oracle, ids, rows)
+        whose = rows_of_people(oracle, ids, labels, self.earlier, self.releases)
+        positions = whose.positions
         checks.warn_of_attributes(oracle, getattr(self, "feature_names_in_", ()))
         if oracle.capabilities.pooled and self.releases is None:
             checks.check_pooled(oracle, X)
+        if self.earlier is not None:
+            self._check_earlier(oracle, self.earlier, attributes, events)
         # Releases by label must be read by label, also for a notion that would not need it.
         by_label = any(event.by_label for event in events) or (
             self.releases is not None and self.releases.strata > 1
         )
-        people = People.of(positions, labels if by_label else np.zeros(rows, dtype=np.int64))
+        strata = labels if by_label else np.zeros(rows, dtype=np.int64)
+        people = People.of(positions, strata)
         terms: Prices | Releases
         if self.releases is not None:
             terms = self.releases
         else:
             units = checks.affordable_units(oracle, self.epsilon)
-            persons = len(np.unique(positions))
+            persons = len(np.unique(positions[whose.asked]))
             terms = checks.check_useful(oracle, attributes, persons, units, self.audits)
-            checks.check_labels(oracle, attributes, terms, events, labels, people.weight)
-        return _Task(oracle, attributes, X, y, labels, events, tolerance, people, base, terms)
+            checks.check_labels(
+                oracle, attributes, terms, events, labels[whose.asked], people.weight[whose.asked]
+            )
+        return _Task(
+            oracle,
+            attributes,
+            X,
+            y,
+            labels,
+            events,
+            tolerance,
+            people,
+            base,
+            terms,
+            whose.identity,
+            whose.newcomers(strata, self.earlier),
+        )
+
+    def _check_earlier(
+        self,
+        oracle: GroupOracle,
+        earlier: Releases,
+        attributes: tuple[str, ...],
+        events: tuple[Event, ...],
+    ) -> None:
+        """Refuse what does not go with people who join those of an earlier plan."""
+        if self.releases is not None or self.in_training or oracle.capabilities.pooled:
+            raise ConfigError(
+                "earlier=… goes with one company's plan about its new people, and neither with "
+                "releases=… nor with in_training. Nothing was asked."
+            )
+        earlier.check_newcomers(attributes, events)
 
     def _checked_base(self, labels: Ints) -> Any:
         """The unfitted base model; refuses settings that do not fit it or the labels."""
@@ -257,11 +301,14 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
                 attributes=task.attributes,
                 prices=prices,
                 audits=self.audits,
+                newcomers=task.newcomers,
                 retrain=self._retrainer(task.X, task.y, problem) if self.in_training else None,
             )
 
     def _features(self, task: _Task, score: Floats) -> FeatureMap:
         """φ: fitted to X, or the plan's own where several lenders learn together."""
+        if self.earlier is not None:  # sums add up only under one φ; the score is another one now
+            return self.earlier.features.without_bins()
         agreed = task.oracle.terms.feature_map
         if agreed is not None:
             return public_map(agreed, score)
@@ -355,6 +402,28 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
             point = measure(outcome.view, outcome.tilt)
             points.append(Point(**vars(point), tolerance=tolerance, returned=outcome.returned))
         return points
+
+    def monitor(self, X: Any, *, ids: Sequence[object] | None = None) -> Drift:
+        """Say by public features alone whether people still look like those of the training.
+
+        `ids` says whose row it is; None: each row is a person. Costs nothing (monitor.py).
+        """
+        check_is_fitted(self, "model_")
+        if self.model_.features is None or not hasattr(self, "reference_"):
+            raise ConfigError(
+                "there is nothing to compare with: the base model was exactly fair, so that no "
+                "proxy was learnt, or an earlier version fitted this model"
+            )
+        rows = _num_samples(X)
+        whose = (
+            np.arange(rows)
+            if ids is None
+            else np.unique(list(map(str, ids)), return_inverse=True)[1]
+        )
+        people = People.of(whose, np.zeros(rows, dtype=np.int64))
+        selected = self.predict(X) == self.pos_label_
+        before = self.report_.selection_rate
+        return compare(self.reference_, self.model_.features, X, people, selected, before)
 
     def plot_frontier(self, tolerances: Sequence[float] = _TOLERANCES) -> Figure:
         """A picture of `frontier`, with the tolerance, this model and the base model."""

@@ -152,7 +152,7 @@ def _portable(model: Any) -> Any:
     other = copy.copy(model)
     if isinstance(other, FairClassifier):
         other.estimator = other.base_estimator_
-        other.releases = other.releases_ = other._outcome = None
+        other.releases = other.earlier = other.releases_ = other._outcome = None
     for name, value in other.get_params(deep=False).items():
         if name != "estimator" and not _is_plain(value):
             setattr(other, name, LeftOut(name))

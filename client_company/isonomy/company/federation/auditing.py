@@ -14,6 +14,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,6 @@ from isonomy.common.sums.channel import Needs, check_needs
 from isonomy.common.sums.oracle import GroupOracle, Receipt
 from isonomy.company.federation.decisions import favourable
 
-SHARE = 0.05
 MAX_NOISE = 0.1  # an audit is useless if the noise of an average group's size is a larger part
 
 Ints = NDArray[np.int64]
@@ -58,12 +58,16 @@ class Price:
 def price(
     oracle: GroupOracle,
     *,
-    share: float = SHARE,
+    share: float | None = None,
     attribute: str | None = None,
     people: int | None = None,
     labelled: bool = True,
 ) -> Price:
-    """What an audit would cost and show. Asks nothing, spends nothing."""
+    """What an audit would cost and show. Asks nothing, spends nothing.
+
+    Without a share it takes what the plan keeps for each audit, or a twentieth of the plan.
+    """
+    share = _share(oracle, share)
     if not 0 < share <= 1:
         raise ConfigError(f"share is a part of the plan's budget between 0 and 1; got {share}")
     labels = oracle.labels(_expression(oracle, attribute))
@@ -96,6 +100,7 @@ class AuditResult:
     salt: bytes = field(repr=False)
     receipt: Receipt
     price: Price
+    model_sha256: str = ""  # of the file that decided; empty: not said
 
     def table(self, attribute: str | None = None) -> AuditTable:
         """The table of one attribute or intersection; None: the finest."""
@@ -110,6 +115,7 @@ class AuditResult:
         return {
             "name": self.name,
             "selected": self.selected,
+            "model_sha256": self.model_sha256,
             "query_id": self.receipt.query_id,
             "share": self.price.share,
             "epsilon_alone": self.price.epsilon_alone,
@@ -118,6 +124,8 @@ class AuditResult:
 
     def __str__(self) -> str:
         lines = [f"Audit {self.name!r}; selected means decision = {self.selected}."]
+        if self.model_sha256:
+            lines.append(f"Audited file: SHA-256 {self.model_sha256}.")
         for table in self.tables:
             lines += ["", f"By {table.attribute}, with 95 % intervals:", *_table_lines(table)]
         return "\n".join(lines)
@@ -131,13 +139,16 @@ def audit(
     ids: Sequence[object] | None = None,
     name: str = "decisions",
     attribute: str | Sequence[str] | None = None,
-    share: float = SHARE,
+    share: float | None = None,
     pos_label: Any = None,
     whose: Whose = "",
+    model_file: str | Path | None = None,
     smallest_group: float = SMALLEST_GROUP,
     alone: bool = False,
 ) -> AuditResult:
     """Have hard decisions audited; spends `share` of the plan's budget, once. Returns the rates.
+
+    Without a share it takes what the plan keeps for each audit, or a twentieth of the plan.
 
     | parameter | meaning |
     |---|---|
@@ -147,10 +158,12 @@ def audit(
     | attribute | an attribute, or several to be crossed (all coarser tables come free) |
     | pos_label | the class that counts as selected; None: 1, for 0/1, -1/1 and booleans |
     | whose | people the model was "trained on", "held out", or "live": the report says so |
+    | model_file | the model's file (ONNX or other): the report names it by its SHA-256 |
     | smallest_group | smaller groups (by noised size) are pooled or withheld |
     | alone | of several companies: only this one's decisions, which need no other company |
     """
     check_needs(Needs("an audit", pooled=True), oracle.capabilities)
+    share, model = _share(oracle, share), file_sha256(model_file)
     expression = _expression(oracle, attribute)
     check_shown(expression, oracle.groups)
     cells, rows, selected_class = _rows(decisions, target, pos_label)
@@ -181,12 +194,13 @@ def audit(
             people=persons,
             share=share,
             purpose=f"audit {name!r}",
-            declaration=Declaration(Audit(name, cells, stated, selected_class, whose)),
+            declaration=Declaration(Audit(name, cells, stated, selected_class, whose, model)),
             alone=alone,
         )
     except ReplayRefused:
         raise ReplayRefused(
-            f"this plan has an audit {name!r} already, of other decisions, people or price. "
+            f"this plan has an audit {name!r} already, of other decisions, people, price or model "
+            "file. "
             "Nothing was spent. Give this one another name."
         ) from None
     if release.receipt is None:
@@ -207,6 +221,7 @@ def audit(
         salt=salt,
         receipt=release.receipt,
         price=cost,
+        model_sha256=model,
     )
 
 
@@ -229,6 +244,22 @@ def audit_scores(oracle: GroupOracle, scores: ArrayLike, **options: Any) -> Audi
         raise DataError("no score is above the median of all scores, so there is nothing to count")
     decisions = np.where(above, SCORED, "a score at most the median")
     return audit(oracle, decisions, pos_label=SCORED, **options)
+
+
+def file_sha256(path: str | Path | None) -> str:
+    """The SHA-256 of a model's file; nothing for no file."""
+    if path is None:
+        return ""
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigError(f"cannot read the model {path}: {error.strerror}") from None
+
+
+def _share(oracle: GroupOracle, share: float | None) -> float:
+    terms = oracle.terms
+    return terms.audits.share(terms.cap_units) if share is None else share
 
 
 def _expression(oracle: GroupOracle, attribute: str | Sequence[str] | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_private
 from isonomy.common.report.schema import Statement, millionths
-from isonomy.company.federation.auditing import AuditResult
+from isonomy.company.federation.auditing import AuditResult, file_sha256
 
 
 def add_to_statement(
@@ -39,7 +38,7 @@ def add_to_statement(
             "plan": plan.hash.hex(),
             "company": company,
             "model": model or (old.model if old else ""),
-            "model_sha256": _sha256(file) or (old.model_sha256 if old else ""),
+            "model_sha256": file_sha256(file) or (old.model_sha256 if old else ""),
             "decisions": {**(old.decisions if old else {}), **decisions},
             "totals": {**(old.totals if old else {}), **totals},
             "reason": reason or (old.reason if old else ""),
@@ -51,13 +50,3 @@ def add_to_statement(
     write_private(salts, lines)
     statement.save(path)
     return statement
-
-
-def _sha256(path: Path | None) -> str:
-    if path is None:
-        return ""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise ConfigError(f"cannot read the model {path}: {error.strerror}") from None

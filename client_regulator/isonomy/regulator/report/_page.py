@@ -58,6 +58,7 @@ def _run_page(report: ReportFile, added: dict[str, Any]) -> bytes:
         selected=words.selected_words(report, usable),
         whom=words.company_words(report),
         whose=words.whose_words(usable),
+        files=words.model_words(report, usable),
         in_full=words.in_full_words(report),
         carrier=words.CARRIER_WORDS[report.plan.carrier],
         law144_words=words.law144_words(report, usable),

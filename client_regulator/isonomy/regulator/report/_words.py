@@ -55,6 +55,8 @@ WHOSE_WORDS: dict[Whose, str] = {
     "live": "decisions that people really got.",
 }
 
+_NO_FILE = "it was not given which file decided."
+
 
 def percent(value: int, digits: int = 1) -> str:
     """Return millionths as a percentage."""
@@ -380,6 +382,26 @@ def whose_words(usable: Sequence[ReportedAudit]) -> list[tuple[str, bool]]:
         if names:
             audits = "Audit" if len(names) == 1 else "Audits"
             sentences.append((f"{audits} {', '.join(names)}: {words}", _OTHERS in words))
+    return sentences
+
+
+def model_words(report: ReportFile, usable: Sequence[ReportedAudit]) -> list[tuple[str, bool]]:
+    """Return which files the audits are about, by the company's word; True for a warning."""
+    files = dict.fromkeys(audit.model_sha256 for audit in usable)
+    if not any(files):
+        return []
+    sentences = []
+    for sha256 in files:
+        names = [f"“{audit.name}”" for audit in usable if audit.model_sha256 == sha256]
+        audits = "Audit" if len(names) == 1 else "Audits"
+        of = f"of the file with SHA-256 {sha256}, by the company's word." if sha256 else _NO_FILE
+        sentences.append((f"{audits} {', '.join(names)}: {of}", not sha256))
+    if len(files) > 1:
+        sentences.append(("These audits are not all of one file: they are no series.", True))
+    stated = report.company.model_sha256 if report.company else ""
+    if stated and any(sha256 not in ("", stated) for sha256 in files):
+        other = "The company's statement names another file than some of these audits are of."
+        sentences.append((other, True))
     return sentences
 
 

@@ -149,6 +149,8 @@ def _cautions(one: ReportFile, two: ReportFile, pairs: list[Pair]) -> list[str]:
                 f"Audits “{a.name}” and “{b.name}” are not both about people whom the model was "
                 "trained on, held out or met, or do not say: their accuracy does not compare."
             )
+        if a.model_sha256 and b.model_sha256 and a.model_sha256 != b.model_sha256:
+            lines.append(f"Audits “{a.name}” and “{b.name}” are of different model files.")
         if (a.selected, one.plan.words.selected) != (b.selected, two.plan.words.selected):
             lines.append(
                 f"“Selected” is not the same decision in audits “{a.name}” and “{b.name}”."

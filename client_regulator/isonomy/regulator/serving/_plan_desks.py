@@ -62,6 +62,7 @@ class PlanDesks:
                     strategy=plan.strategy,
                     notion=plan.notion,
                     record_private=plan.record_privacy,
+                    audits=plan.planned_audits,
                 )
                 custodian.limits = self._limits(plan)
                 custodian.reserve(plan.cap_units, individual=plan.individual_filter)

@@ -23,11 +23,13 @@ from isonomy.common.agreements.agreement import Agreement, Word
 from isonomy.common.agreements.feature_map import PublicFeatures
 from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS
 from isonomy.common.base.canonical import MAX_INTEGER
+from isonomy.common.base.errors import ConfigError
 from isonomy.common.crypto.params import parameter_set
 from isonomy.common.keys.party import Hex32
 from isonomy.common.people.cohort import labels_fault
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.privacy.declarations import Declaration
+from isonomy.common.privacy.planned_audits import MOST, PlannedAudits
 
 SCHEMA: Literal[1] = 1
 MILLION = 1_000_000
@@ -65,6 +67,7 @@ class Plan(Agreement):
         "about": None,
         "carrier": "homomorphic",
         "feature_map": None,
+        "audits": 0,
     }
 
     schema_version: Literal[1] = SCHEMA
@@ -86,6 +89,7 @@ class Plan(Agreement):
     record_privacy: bool = False
     carrier: Literal["homomorphic", "pads"] = "homomorphic"
     feature_map: PublicFeatures | None = None  # of several companies that learn together
+    audits: Annotated[int, Field(ge=0, le=MOST)] = 0  # whose budget is kept (planned_audits)
 
     @field_validator("notion")
     @classmethod
@@ -139,6 +143,24 @@ class Plan(Agreement):
         return self
 
     @model_validator(mode="after")
+    def _audits_fit(self) -> Plan:
+        """Return the plan if the audits that it keeps its budget for can be asked."""
+        if not self.audits:
+            return self
+        if len(self.companies) > 1:
+            raise ValueError("audits are planned ahead for one company; several audit as they go")
+        if self.individual_filter or self.record_privacy:
+            raise ValueError(
+                "audits cannot be planned ahead under an individual filter, which has a reserve of "
+                "its own, nor where whole records are protected, which allows no audits"
+            )
+        try:
+            _ = self.planned_audits
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @model_validator(mode="after")
     def _carrier_fits(self) -> Plan:
         if self.carrier == "homomorphic":
             return self
@@ -178,6 +200,11 @@ class Plan(Agreement):
         return units_for(self.epsilon_millionths / MILLION, float(self.delta))
 
     @property
+    def planned_audits(self) -> PlannedAudits:
+        """How many audits the plan keeps its budget for, and what each may cost."""
+        return PlannedAudits.of(self.audits, self.cap_units, self.strategy)
+
+    @property
     def delta_value(self) -> float:
         return float(self.delta)
 
@@ -214,6 +241,7 @@ class Plan(Agreement):
             f"  spends at most ε = {epsilon:g} at δ = {self.delta} of every person's budget"
             + (", each person counted alone" if self.individual_filter else "")
             + " (promised about their attributes being these and not others);",
+            *self._describe_audits(),
             f"  {self._describe_inspection()};",
             f"  {_CARRIERS[self.carrier]};",
             *([f"  {self.feature_map.describe()};"] if self.feature_map else []),
@@ -223,6 +251,17 @@ class Plan(Agreement):
             f"  Hash {self.hash.hex()}",
         ]
         return "\n".join(lines)
+
+    def _describe_audits(self) -> list[str]:
+        """Return what is kept for audits, in one line, or nothing."""
+        if not self.audits:
+            return []
+        part, all_of_it = self.planned_audits.share(self.cap_units), self.strategy == "audit"
+        rest = "" if all_of_it else ", which nothing else may use"
+        return [
+            f"  keeps its budget for {self.audits} audits, each of at most {part:.3g} of it{rest}; "
+            "it allows no further ones;"
+        ]
 
     def _describe_inspection(self) -> str:
         """Return what is inspected, and by whom, for the owner who approves the plan."""

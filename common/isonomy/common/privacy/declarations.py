@@ -30,9 +30,11 @@ CELL_NAMES: dict[Cells, tuple[str, ...]] = {
     "yd": ("y=0 d=0", "y=0 d=1", "y=1 d=0", "y=1 d=1"),
     "d": ("d=0", "d=1"),
 }
+_SILENT = ("model_sha256",)  # fields of a content that are left out where nothing is said
 MAX_EVENTS = 4096  # totals that one count query declares
 MAX_TEXT_BYTES = 1 << 17  # a declaration in the ledger: 4096 totals of 16 digits, and some names
 _NAME = re.compile(r"[a-z0-9][a-z0-9 ._-]{0,23}")
+_SHA256 = re.compile(r"([0-9a-f]{64})?")
 _WORD = re.compile(r"[a-z0-9_]{0,32}")
 _WORDS = re.compile(r"[a-z0-9_]{0,32}(\+[a-z0-9_]{1,32}){0,7}")  # several notions at once
 
@@ -87,6 +89,7 @@ class Audit:
     companies ask together: nobody knows the joint totals before the answer. `selected` names the
     decision that counts as d = 1. `whose` says about whom these decisions are: people whom the
     model was trained on, others (held out), or people who really got them (live); or nothing.
+    `model_sha256` is of the file that decided, by the company's word; empty: not said.
     """
 
     name: str
@@ -94,6 +97,7 @@ class Audit:
     totals: tuple[int, ...]
     selected: str
     whose: Whose = ""
+    model_sha256: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -105,6 +109,8 @@ class Audit:
             raise ConfigError(
                 f"whose decisions an audit is about: {', '.join(get_args(Whose)[1:])}, or nothing"
             )
+        if not _SHA256.fullmatch(self.model_sha256):
+            raise ConfigError("a model's SHA-256 has 64 hexadecimal digits, or is left out")
         if self.cells not in CELL_NAMES:
             raise ConfigError(f"an audit counts cells of {', '.join(CELL_NAMES)}")
         if not 1 <= len(self.selected) <= 64 or not self.selected.isprintable():
@@ -159,6 +165,7 @@ class Declaration:
         lists = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in content.items()
+            if name not in _SILENT or value  # as records of earlier versions have it
         }
         text = {
             "kind": CONTENT_NAMES[type(self.content)],

@@ -197,6 +197,7 @@ def remote_channel(
         plan.cap_units,
         plan.delta_value,
         declaration=plan.declaration,
+        audits=plan.planned_audits,
     )
     channel = EncryptedChannel(
         RemoteRegulator(session),

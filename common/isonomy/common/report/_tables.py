@@ -64,6 +64,7 @@ def audit_of(
         name=declaration.name,
         selected=declaration.selected,
         whose=declaration.whose,
+        model_sha256=declaration.model_sha256,
         cells=declaration.cells,
         attribute=str(event["attributes"]),
         query_id=debit.query_id,

@@ -23,7 +23,7 @@ from isonomy.common.crypto.params import parameter_set
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.ledger.records import Debit, DebitRecord
 from isonomy.common.privacy.accounting import gaussian_units
-from isonomy.common.privacy.declarations import PLAIN, Declaration, Unknowns
+from isonomy.common.privacy.declarations import PLAIN, Audit, Declaration, Unknowns
 from isonomy.common.privacy.noise import MIN_SIGMA, SystemNoise, rounded_gaussian
 from isonomy.common.privacy.queries import cost_of, query_id_prefix
 
@@ -91,6 +91,10 @@ def release_unknowns(
     units = int(plan.cap_units * share)
     if units < 1:
         raise BudgetExceeded("the share of the budget for unknowns is too small to buy anything")
+    answers = (declaration_of(each).content for each in ledger.debits_of(plan.hash))
+    audited = sum(isinstance(content, Audit) for content in answers)
+    # What the plan keeps for audits is not the officer's either.
+    ledger.check(plan.hash, root, units + plan.planned_audits.kept(audited))
     sigma = max(MIN_SIGMA, cost_of("groups", (2,), params).sigma_for(units))
     noise = int(rounded_gaussian(sigma, 1, SystemNoise())[0])
     value = missing * params.row_bound + noise

@@ -32,6 +32,7 @@ Time = Annotated[int, Field(ge=0, le=MAX_TIME)]
 Signed = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 Text = Annotated[str, StringConstraints(max_length=4000)]
 OfficerText = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64})?$")]  # or nothing
 Limits = tuple[Signed, Signed, Signed]
 
 
@@ -117,6 +118,7 @@ class ReportedAudit(_Part):
     name: str
     selected: str
     whose: Whose  # these decisions are about; the company's word
+    model_sha256: Sha256  # of the file that decided; the company's word, empty: not said
     cells: Cells
     attribute: str
     query_id: str
@@ -169,7 +171,7 @@ class Statement(Document):
     plan: Hex32
     company: PartyName
     model: Text = ""
-    model_sha256: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64})?$")] = ""
+    model_sha256: Sha256 = ""
     decisions: Mapping[str, Hex32] = {}  # audit name -> fingerprint of the audited decisions
     totals: Mapping[str, tuple[Whole, ...]] = {}  # query id -> people per cell, in millionths
     reason: Text = ""

@@ -24,6 +24,7 @@ from isonomy.common.base.private_files import open_file, private_folder
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort, groups_in
 from isonomy.common.privacy.accounting import units_for
+from isonomy.common.privacy.planned_audits import NO_AUDITS, PlannedAudits
 from isonomy.common.sums.channel import Capabilities, Channel, Wrapper
 from isonomy.common.sums.noise_and_budget import Authorised, Custodian
 from isonomy.common.sums.openings import row_bytes
@@ -47,9 +48,10 @@ class LocalChannel:
         delta: float,
         record_private: bool = False,
         individual: bool = False,
+        audits: PlannedAudits = NO_AUDITS,
     ) -> None:
         groups = {name: tuple(labels) for name, labels in table.groups.items()}
-        self.terms = Terms(table.cohort, groups, plan, cap_units, delta)
+        self.terms = Terms(table.cohort, groups, plan, cap_units, delta, audits=audits)
         self.capabilities = Capabilities("local", record_private, individual)
         self.table, self.custodian = table, custodian
 
@@ -117,6 +119,7 @@ class LocalOracle:
         groups: Mapping[str, Sequence[str]] | None = None,
         folder: Path | None = None,
         individual: bool = False,
+        audits: int = 0,
     ) -> GroupOracle:
         """An oracle over known attributes, with a ledger of its own (temporary unless `folder`).
 
@@ -124,25 +127,35 @@ class LocalOracle:
         no value (None): fine in a rehearsal, where the attributes are known anyway. A `folder` that
         holds a rehearsal is opened again, for the same people and budget: what was answered stays
         answered, so a run can be resumed there.
-        `individual`: a plan for the individual filter (FilteredOracle).
+        `individual`: a plan for the individual filter (FilteredOracle). `audits`: how many audits
+        the budget is kept for (`isonomy-company plan --audits`).
         """
         cohort = Cohort.of(ids)
         if groups is None:
             groups = {name: _groups_of(name, column) for name, column in attributes.items()}
         table = AttributeTable(cohort, attributes, groups)
         cap_units = units_for(epsilon, delta)
+        if audits and individual:
+            raise ConfigError("audits cannot be planned ahead under an individual filter")
+        planned = PlannedAudits.of(audits, cap_units, strategy="")
         home = folder or Path(tempfile.mkdtemp(prefix="isonomy-rehearsal-", dir=scratch_folder()))
         private_folder(home)
         secret, ledger = _secret(home), _ledger(home, cap_units, delta)
         try:
             plan = hash_bytes("isonomy/rehearsal/v1", secret[:32])
-            custodian = Custodian(table, ledger, plan=plan, member_key=secret[32:])
+            custodian = Custodian(table, ledger, plan=plan, member_key=secret[32:], audits=planned)
             custodian.reserve(cap_units, individual=individual)
         except ReplayRefused:
             ledger.close()
             raise ConfigError(f"{home} holds a rehearsal of other people or terms") from None
         channel = LocalChannel(
-            table, custodian, plan=plan, cap_units=cap_units, delta=delta, individual=individual
+            table,
+            custodian,
+            plan=plan,
+            cap_units=cap_units,
+            delta=delta,
+            individual=individual,
+            audits=planned,
         )
         weakref.finalize(channel, _finish, ledger, None if folder else home)
         return GroupOracle(channel)

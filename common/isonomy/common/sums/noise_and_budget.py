@@ -37,6 +37,7 @@ from isonomy.common.privacy.noise import (
     discrete_laplace,
     rounded_gaussian,
 )
+from isonomy.common.privacy.planned_audits import NO_AUDITS, PlannedAudits
 from isonomy.common.privacy.queries import Query, Shapes, query_id_prefix, shapes_of
 
 _NUMBER = re.compile(r"[0-9]{6,12}")
@@ -76,10 +77,12 @@ class Custodian:
         strategy: str = "",
         notion: str = "",
         record_private: bool = False,
+        audits: PlannedAudits = NO_AUDITS,
     ) -> None:
         self._table, self._ledger, self._plan = table, ledger, plan
         self._strategy, self._notion = strategy, notion
         self._record_private = record_private
+        self._audits, self._audited = audits, 0  # planned ones, and how many were answered
         ledger.bind_key(hash_bytes("isonomy/member-key/v1", member_key))
         self._root = ledger.add_people(table.cohort.member_hashes(member_key))
         self.source: NoiseSource = SystemNoise()  # only tests put another in its place
@@ -134,7 +137,7 @@ class Custodian:
             self.limits(query, shapes.units)
         people = slice(None) if query.positions is None else query.position_array(0)
         if not answered:
-            self._ledger.check(self._plan, self._root, shapes.units, among=people)
+            self._check_budget(query, shapes.units, people)
         codes = [self._codes(name)[people] for name in query.attributes]
         return Authorised(query, shapes, codes)
 
@@ -212,10 +215,13 @@ class Custodian:
         """
         query, shapes = authorised.query, authorised.shapes
         t = shapes.layout.params.plain_modulus
-        # Other queries may have been answered since the columns left: λ and limits moved on.
+        # Other queries may have been answered since the columns left: λ, limits, budget moved on.
         self.dual.check(query, shapes.group_counts)
         if self.limits is not None:
             self.limits(query, shapes.units)
+        asked = slice(None) if query.positions is None else query.position_array(0)
+        if self._audits.number:
+            self._check_budget(query, shapes.units, asked)
         draw = rounded_gaussian if query.mechanism == "gaussian" else discrete_laplace
         # Drawn only now, when the request is complete and bound by its hash: nobody can choose a
         # request by its noise.
@@ -251,7 +257,14 @@ class Custodian:
             answer=values.astype("<i8").tobytes(),
         )
         self.dual.observe(query, shapes.group_counts, values)
+        self._audited += isinstance(query.declaration.content, Audit)
         return record
+
+    def _check_budget(self, query: Query, units: int, people: NDArray[np.int64] | slice) -> None:
+        """Raise BudgetExceeded unless these people can pay, with what is kept for audits left."""
+        audit = isinstance(query.declaration.content, Audit)
+        kept = self._audits.kept_beside(units, self._audited, audit=audit)
+        self._ledger.check(self._plan, self._root, units + kept, among=people)
 
     def _subset_root(self, positions: NDArray[np.int64]) -> bytes:
         """The root of a subset that the ledger holds, written if it does not yet."""
@@ -286,6 +299,7 @@ class Custodian:
                 sizes = tuple(map(self._group_count, query.attributes))
                 values = np.frombuffer(record.answer, "<i8").astype(np.int64)
                 self.dual.observe(query, sizes, values)
+                self._audited += isinstance(query.declaration.content, Audit)
             except (LookupError, ValueError, ArithmeticError):
                 raise LedgerTampered(
                     f"record {record.seq} of the ledger is no answer to a query of this plan"

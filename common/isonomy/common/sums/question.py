@@ -27,6 +27,7 @@ from isonomy.common.crypto.params import DEFAULT_PARAMETERS, ParameterSet, centr
 from isonomy.common.people.cohort import Cohort, group_labels
 from isonomy.common.privacy.declarations import PLAIN, Declaration
 from isonomy.common.privacy.noise import MAX_SCALE, MAX_SIGMA, MIN_SIGMA
+from isonomy.common.privacy.planned_audits import NO_AUDITS, PlannedAudits
 from isonomy.common.privacy.quantise import (
     LARGEST,
     SMALLEST,
@@ -66,6 +67,7 @@ class Terms:
     place: int | None = None
     first: int = 0
     feature_map: PublicFeatures | None = None
+    audits: PlannedAudits = NO_AUDITS
 
     def labels(self, expression: str) -> tuple[str, ...]:
         """The groups of an attribute or an intersection ("sex*race")."""

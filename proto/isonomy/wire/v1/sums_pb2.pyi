@@ -85,18 +85,20 @@ class ConstraintGradient(_message.Message):
     def __init__(self, attribute: _Optional[int] = ..., event: _Optional[int] = ...) -> None: ...
 
 class Audit(_message.Message):
-    __slots__ = ("name", "cells", "totals", "selected", "whose")
+    __slots__ = ("name", "cells", "totals", "selected", "whose", "model_sha256")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CELLS_FIELD_NUMBER: _ClassVar[int]
     TOTALS_FIELD_NUMBER: _ClassVar[int]
     SELECTED_FIELD_NUMBER: _ClassVar[int]
     WHOSE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_SHA256_FIELD_NUMBER: _ClassVar[int]
     name: str
     cells: str
     totals: _containers.RepeatedScalarFieldContainer[int]
     selected: str
     whose: str
-    def __init__(self, name: _Optional[str] = ..., cells: _Optional[str] = ..., totals: _Optional[_Iterable[int]] = ..., selected: _Optional[str] = ..., whose: _Optional[str] = ...) -> None: ...
+    model_sha256: str
+    def __init__(self, name: _Optional[str] = ..., cells: _Optional[str] = ..., totals: _Optional[_Iterable[int]] = ..., selected: _Optional[str] = ..., whose: _Optional[str] = ..., model_sha256: _Optional[str] = ...) -> None: ...
 
 class SeededColumn(_message.Message):
     __slots__ = ("body", "seed")

@@ -17,6 +17,7 @@ from sklearn.utils.validation import column_or_1d
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError
 from isonomy.common.privacy.accounting import UNITS_PER_MU2, epsilon_of, units_for
+from isonomy.common.privacy.planned_audits import AUDIT_SHARE
 from isonomy.common.privacy.queries import cost_of
 from isonomy.common.sums.channel import Needs, check_needs
 from isonomy.common.sums.oracle import GroupOracle
@@ -30,7 +31,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SPENT = 1e-4  # a rest below this part of a plan is rounding, not budget
-RESERVE = 0.1  # of the plan's μ²: two audits of the report (federation.auditing.SHARE each)
+RESERVE = 2 * AUDIT_SHARE  # of the plan's μ²: two audits of the report
 REUSE = "Reuse the releases that you have (releases=clf.releases_), or have a new plan approved."
 USELESS = 0.25  # a gap known to ± this (one deviation) says nothing: two deviations are ± 0.5
 
@@ -135,14 +136,14 @@ def affordable_units(
     oracle: GroupOracle, epsilon: float | None, way_out: str = REUSE, *, records: bool = False
 ) -> int:
     """μ² (in units) that this fit may spend: the part that ε names, or what the plan has left but
-    for a tenth, which is kept for audits.
+    for a tenth, which is kept for audits, or for what the plan itself keeps for them.
 
     `way_out`: what to do where nothing is left. `records`: whole records are protected, so that
     nothing may be audited, and nothing is kept.
     """
     budget = oracle.budget
-    unspent = budget.cap_units - budget.spent_units
-    keeps = epsilon is None and not records
+    unspent = budget.cap_units - budget.spent_units - _planned(oracle)
+    keeps = epsilon is None and not records and not oracle.terms.audits.number
     affordable = unspent - (_kept_for_audits(oracle) if keeps else 0)
     if affordable <= SPENT * budget.cap_units:
         rest = "" if affordable == unspent else ", but for what is kept for audits"
@@ -159,6 +160,12 @@ def affordable_units(
             "Nothing was asked. Leave epsilon out to take what is left."
         )
     return units
+
+
+def _planned(oracle: GroupOracle) -> int:
+    """Units that the plan keeps for audits which this oracle has not asked for yet."""
+    planned = oracle.terms.audits
+    return max(planned.kept(0) - oracle.budget.audit_units, 0)
 
 
 def _kept_for_audits(oracle: GroupOracle) -> int:

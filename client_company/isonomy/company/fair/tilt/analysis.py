@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +39,7 @@ class Problem:
     keep_selection_rate: bool = False
     cut: float = HALF  # of the base model's rule
     confidence: float | None = None  # with which the tolerance must be shown to be kept
+    identity: bytes = b""  # fingerprint of the rows (releases.py)
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,7 @@ class Analyst:
         problem, free = self.problem, releases.free
         audits = [
             Audit(
-                problem.people.fold(
-                    centred(releases.events, decided, problem.y, problem.people.weight)[0]
-                ),
+                problem.people.fold(audited_rows(releases.events, decided, problem)),
                 values[free],
                 deviation[free],
             )
@@ -139,6 +139,15 @@ class Analyst:
             return view
         slack = SLACK * np.maximum(0.0, view.rate_deviations(base) - SLACK_FROM)
         return replace(view, land=replace(land, slack=slack))
+
+
+def audited_rows(events: Sequence[Event], decided: Ints, problem: Problem) -> Floats:
+    """(rows, events) what an audit added up: centred among the rows that it was about, 0 else."""
+    inside = decided >= 0
+    rows = np.zeros((len(decided), len(events)))
+    weight = problem.people.weight[inside]
+    rows[inside] = centred(events, decided[inside], problem.y[inside], weight)[0]
+    return rows
 
 
 @dataclass(frozen=True)

@@ -296,7 +296,7 @@ def report_of(outcome: Outcome, terms: Terms, budget: Budget, seconds: Seconds) 
         groups=outcome.releases.groups,
         returned=outcome.returned,
         retrained=outcome.retrained,
-        epsilon_spent=epsilon_of(outcome.releases.units, budget.delta),
+        epsilon_spent=epsilon_of(outcome.releases.most_units, budget.delta),
         beyond=outcome.beyond if np.isfinite(outcome.beyond) else None,
         unmeasured=_unmeasured(outcome),
         rates=_rates(
@@ -461,6 +461,12 @@ def _notes(outcome: Outcome, before: Measures, after: Measures) -> tuple[str, ..
         notes.append(
             "The budget cannot measure the rates of these groups to a point, so they were given "
             f"slack: {', '.join(loose)}."
+        )
+    if outcome.releases.earlier:
+        notes.append(
+            f"Releases about the people of {outcome.releases.earlier:,} earlier rows were used "
+            "again, under their own plan's promise; only the others spent from this plan. The ε "
+            "spent is the most that any person did."
         )
     if outcome.view.people.repeated:
         notes.append("Several rows belong to one person: rates are rates among persons.")

@@ -67,14 +67,16 @@ class Releases:
     count_deviation: Floats  # (groups,)
     moments: Floats  # (strata, groups, d) Σ φ per group and label
     moment_deviation: Floats  # (groups,)
-    decisions: Ints  # (audits, rows) the hard decisions that were audited
+    decisions: Ints  # (audits, rows) the hard decisions that were audited; −1: not about this row
     audits: Floats  # (audits, groups, events) their centred sums
     audit_deviation: Floats  # (audits, groups)
     features: FeatureMap  # φ
     score: Floats  # (rows,) what φ saw of the base model
     fingerprint: bytes  # of people and labels: the releases fit no other rows
-    units: int  # μ² paid, in the ledger's units
+    units: int  # μ² paid, in the ledger's units, under this plan
     queries: tuple[str, ...]  # ids of the ledger's records
+    earlier: int = 0  # of the rows: those whose releases were bought under earlier plans
+    earlier_units: int = 0  # the most that anybody of them paid
     # (groups, strata) people of all lenders, where the moments are sums over all of them
     pooled_counts: Floats | None = None
 
@@ -88,6 +90,11 @@ class Releases:
     def free(self) -> Ints:
         """All groups but the last of each attribute, which is the total minus the others."""
         return np.concatenate([np.arange(b.start, b.stop - 1) for b in self.blocks])
+
+    @property
+    def most_units(self) -> int:
+        """The most that any person paid: nobody is in two plans."""
+        return max(self.units, self.earlier_units)
 
     @property
     def strata(self) -> int:
@@ -141,9 +148,9 @@ class Releases:
         """(groups, strata) -> (groups, events): sums over each event's members."""
         return np.column_stack([cells[:, e.strata(self.strata)].sum(axis=1) for e in events])
 
-    def check(self, people: People, y: Ints, events: Sequence[Event]) -> None:
-        """Refuse rows or notions that these releases say nothing about."""
-        if fingerprint(people, y) != self.fingerprint:
+    def check(self, rows: bytes, events: Sequence[Event]) -> None:
+        """Refuse rows (their fingerprint) or notions that these releases say nothing about."""
+        if rows != self.fingerprint:
             raise DataError(
                 "these releases belong to other people or labels; fit on the same rows in the "
                 "same order, or pay for new releases"
@@ -153,6 +160,43 @@ class Releases:
                 "these releases know nothing by label; this notion needs releases that were made "
                 "for a notion with labels (equalized_odds, …)"
             )
+
+    def check_newcomers(self, attributes: Sequence[str], events: Sequence[Event]) -> None:
+        """Refuse to add people by other attributes or notions than these releases are about."""
+        if self.attributes != tuple(attributes) or self.events != tuple(events):
+            raise ConfigError(
+                "new people join releases of the same attributes, notion and classes; those "
+                f"before are about {', '.join(self.attributes)}: "
+                f"{', '.join(event.name for event in self.events)}. Nothing was asked."
+            )
+        if self.pooled_counts is not None:
+            raise ConfigError("releases of several lenders take no new people. Nothing was asked.")
+
+    def with_newcomers(self, new: Releases, rows: bytes) -> Releases:
+        """These releases and those of other people, bought under the same φ without bins.
+
+        Sums over disjoint people add up, their noise variances too. Each audit stays about its own
+        people. Nobody is in both, so nobody paid more than the dearer of the two.
+        """
+        features, n = new.features, len(self.score)
+        before = np.pad(self.decisions, ((0, 0), (0, len(new.score))), constant_values=-1)
+        after = np.pad(new.decisions, ((0, 0), (n, 0)), constant_values=-1)
+        moments = np.stack([features.columns(each) for each in self.moments])
+        return replace(
+            new,
+            counts=self.counts + new.counts,
+            count_deviation=np.hypot(self.count_deviation, new.count_deviation),
+            moments=moments + new.moments,
+            moment_deviation=np.hypot(self.moment_deviation, new.moment_deviation),
+            decisions=np.vstack([before, after]),
+            audits=np.concatenate([self.audits, new.audits]),
+            audit_deviation=np.vstack([self.audit_deviation, new.audit_deviation]),
+            score=np.concatenate([self.score, new.score]),
+            fingerprint=rows,
+            earlier_units=self.most_units,
+            queries=self.queries + new.queries,
+            earlier=n,
+        )
 
     def with_audit(self, decided: Ints, release: Release) -> Releases:
         """These releases and one more audit."""
@@ -166,13 +210,10 @@ class Releases:
         )
 
 
-def fingerprint(people: People, y: Ints) -> bytes:
-    """Identity of the rows: positions in the cohort and labels."""
-    return hash_bytes(
-        "isonomy/tilt-rows/v1",
-        people.position[people.entry].astype("<i8").tobytes(),
-        y.astype("<i8").tobytes(),
-    )
+def fingerprint(persons: Sequence[str], y: Ints) -> bytes:
+    """Identity of the rows: whose they are, in whatever cohort, and their labels."""
+    names = (hash_bytes("isonomy/tilt-person/v1", person.encode()) for person in persons)
+    return hash_bytes("isonomy/tilt-rows/v2", b"".join(names), y.astype("<i8").tobytes())
 
 
 def buy_counts_and_moments(
@@ -186,6 +227,7 @@ def buy_counts_and_moments(
     events: tuple[Event, ...],
     attributes: tuple[str, ...],
     prices: Prices,
+    identity: bytes,
 ) -> Releases:
     """The two releases before the audits. rows: (entries, d) φ, folded.
 
@@ -244,7 +286,7 @@ def buy_counts_and_moments(
         audit_deviation=np.zeros((0, len(groups))),
         features=features,
         score=score,
-        fingerprint=fingerprint(people, y),
+        fingerprint=identity,
         units=spent,
         queries=tuple(receipt.query_id for receipt in receipts),
         pooled_counts=None if everybody is None else everybody.values,

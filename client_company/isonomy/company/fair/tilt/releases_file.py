@@ -18,7 +18,7 @@ from isonomy.common.base.private_files import write_whole
 from isonomy.company.fair.inputs.state import Arrays, pack, unpack
 from isonomy.company.fair.tilt.releases import Releases
 
-SCHEMA = 4
+SCHEMA = 5
 _GARBLED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 JSON, ARRAYS = "releases.json", "releases.safetensors"
 

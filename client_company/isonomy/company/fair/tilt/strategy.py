@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.fair.inputs.features import FeatureMap
-from isonomy.company.fair.tilt.analysis import Analyst, Problem, Proxy, View
+from isonomy.company.fair.inputs.people import People
+from isonomy.company.fair.tilt.analysis import Analyst, Problem, Proxy, View, audited_rows
 from isonomy.company.fair.tilt.releases import Prices, Releases, buy_audit, buy_counts_and_moments
 from isonomy.company.fair.tilt.rule import Tilt
 from isonomy.company.fair.tilt.search import Landscape, search
@@ -43,6 +44,15 @@ DEVIATIONS = 2.0
 AIMS = (1.0, 0.75, 0.5, 0.25, 0.0)  # parts of the tolerance, to leave room for an upper bound
 
 Returned = Literal["base", "tilt", "shrunk"]
+
+
+@dataclass(frozen=True)
+class Newcomers:
+    """Whom to ask about: the last rows' people, by their positions in the plan's cohort."""
+
+    people: People
+    rows: slice
+    earlier: Releases | None  # what was bought about the people of all rows before
 
 
 @dataclass(frozen=True)
@@ -81,29 +91,40 @@ def run(
     attributes: tuple[str, ...],
     prices: Prices,
     audits: int,
+    newcomers: Newcomers | None = None,
     retrain: Callable[[View], Problem] | None = None,
 ) -> Outcome:
-    """Buy and analyse. `retrain`: the in-training twin, given what is known of the base model."""
+    """Buy and analyse. `retrain`: the in-training twin, given what is known of the base model.
+
+    With `newcomers` the regulator is asked about these rows' people only; what was bought about
+    all others is used again.
+    """
+    asked = newcomers or Newcomers(problem.people, slice(None), None)
+    rows = features.rows(X, score if features.bins else None)[asked.rows]
     releases = buy_counts_and_moments(
         oracle,
-        problem.people,
-        problem.y,
-        problem.people.fold(features.rows(X, score)),
+        asked.people,
+        problem.y[asked.rows],
+        asked.people.fold(rows),
         features=features,
-        score=score,
+        score=score[asked.rows],
         events=problem.events,
         attributes=attributes,
         prices=prices,
+        identity=problem.identity,
     )
+    if asked.earlier is not None:
+        releases = asked.earlier.with_newcomers(releases, problem.identity)
     base = analyst = Analyst(problem, releases, features, X)
     view = analyst.read(releases)
     tilt = Tilt.none(*view.land.shape)
     for turn in range(audits):
         decided, _ = view.land.decide(tilt)
-        release = buy_audit(
-            oracle, problem.people, view.land.centred(decided)[0], attributes, prices.audit
-        )
-        releases = releases.with_audit(decided, release)
+        about = np.full_like(decided, -1)
+        about[asked.rows] = decided[asked.rows]
+        u = audited_rows(problem.events, about, problem)[asked.rows]
+        release = buy_audit(oracle, asked.people, u, attributes, prices.audit)
+        releases = releases.with_audit(about, release)
         view = analyst.read(releases)
         # Only the first audit may stop: four looks at one test would flag fair models more often.
         if turn == 0 and base_is_fair(view):
@@ -118,7 +139,7 @@ def run(
 
 def reuse(problem: Problem, X: Any, releases: Releases, features: FeatureMap) -> Outcome:
     """Another tolerance, notion or base model on releases already paid for."""
-    releases.check(problem.people, problem.y, problem.events)
+    releases.check(problem.identity, problem.events)
     analyst = Analyst(problem, releases, features, X)
     view = analyst.read(releases)
     return conclude(view, view, analyst.proxy, features)

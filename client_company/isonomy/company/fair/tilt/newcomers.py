@@ -1,0 +1,84 @@
+"""Whose rows a fit is about, where new people join those of an earlier plan.
+
+The rows of the earlier people come first, in the order of their own fit; their fingerprint says so.
+The others are people of the new plan, and the regulator is asked about them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.common.base.errors import DataError
+from isonomy.common.people.cohort import id_key, normalise_id
+from isonomy.common.sums.oracle import GroupOracle
+from isonomy.company.fair.inputs.checks import positions_of
+from isonomy.company.fair.inputs.people import People
+from isonomy.company.fair.tilt.releases import Releases, fingerprint
+from isonomy.company.fair.tilt.strategy import Newcomers
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """(rows,) each row's person: a position in the cohort, or a number beyond it."""
+
+    positions: Ints
+    asked: slice  # the rows that the plan is about
+    identity: bytes  # fingerprint of all rows
+
+    def newcomers(self, strata: Ints, earlier: Releases | None) -> Newcomers | None:
+        """Whom to ask about; None: everybody."""
+        if earlier is None:
+            return None
+        people = People.of(self.positions[self.asked], strata[self.asked])
+        return Newcomers(people, self.asked, earlier)
+
+
+def rows_of_people(
+    oracle: GroupOracle,
+    ids: Sequence[object] | None,
+    y: Ints,
+    earlier: Releases | None,
+    releases: Releases | None,
+) -> Rows:
+    """Whose rows these are; DataError where they do not fit the plan or the earlier releases.
+
+    `releases`: those that are used again without asking. If they are about people of several
+    plans, no cohort has them all.
+    """
+    rows = len(y)
+    if earlier is None and releases is not None and releases.earlier and ids is not None:
+        persons = [id_key(normalise_id(person)) for person in ids]
+        numbers = np.unique(persons, return_inverse=True)[1]
+        return Rows(numbers, slice(None), fingerprint(persons, y))
+    if earlier is None:
+        positions = positions_of(oracle, ids, rows)
+        keys = oracle.cohort.keys
+        return Rows(positions, slice(None), fingerprint([keys[p] for p in positions], y))
+    n = len(earlier.score)
+    if ids is None or len(ids) != rows or rows <= n:
+        raise DataError(
+            f"with earlier=… one id per row is needed, first those of the {n:,} earlier rows, then "
+            f"those of new people; got {rows:,} rows. Nothing was asked."
+        )
+    persons = [id_key(normalise_id(person)) for person in ids]
+    if fingerprint(persons[:n], y[:n]) != earlier.fingerprint:
+        raise DataError(
+            f"the first {n:,} rows must be those of the earlier fit: the same people and labels in "
+            "the same order. Nothing was asked."
+        )
+    both = len(set(persons[:n]) & set(oracle.cohort.keys))
+    if both:
+        raise DataError(
+            f"{both:,} of the earlier people are in the new plan too. They would be counted twice: "
+            "make the plan about new people alone. Nothing was asked."
+        )
+    _, before = np.unique(persons[:n], return_inverse=True)
+    new = positions_of(oracle, ids[n:], rows - n)
+    positions = np.concatenate([len(oracle.cohort) + before, new])
+    return Rows(positions, slice(n, None), fingerprint(persons, y))
