@@ -1,4 +1,4 @@
-"""Work over processes and over Dask's workers: the same results as one after the other."""
+"""Work over threads and processes (Dask's workers: tests/company/rehearsal/test_spread.py)."""
 
 from __future__ import annotations
 
@@ -64,23 +64,6 @@ def test_errors_keep_their_names_and_a_dead_worker_has_one() -> None:
         with pytest.raises(TransportError, match="worker process died"):
             list(each(_die, range(2)))
         assert sorted(square for square, _ in each(_square, [2, 3], ordered=False)) == [4, 9]
-
-
-@pytest.mark.filterwarnings("ignore")  # Dask's own, about ports and event loops
-def test_the_workers_of_dasks_scheduler() -> None:
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True
-        ) as cluster,
-        distributed.Client(cluster),
-        joblib.parallel_config("dask"),
-    ):
-        results = list(each(_square, range(8)))
-        with pytest.raises(DataError, match="7 is refused"):
-            list(each(_refuse, [7]))
-    assert [square for square, _ in results] == [number**2 for number in range(8)]
-    assert os.getpid() not in {pid for _, pid in results}
 
 
 _PARENT = """

@@ -8,6 +8,7 @@ import pytest
 from benchmark_kit import cell, deadly_work, line, quick_work
 
 from isonomy.common.base.errors import ConfigError, DataError, TransportError
+from isonomy.company.cli.options import spread
 from isonomy.company.compare.benchmark import cells as cells_module
 from isonomy.company.compare.benchmark.cells import BUILT_IN, built_in, parse, unfold
 from isonomy.company.compare.benchmark.runner import check_data, outcome, run
@@ -143,14 +144,18 @@ def test_seeds_can_be_cut_and_the_rest_added_later() -> None:
 def test_a_killed_worker_loses_only_its_cell_and_the_rest_is_not_run_again(tmp_path: Path) -> None:
     todo = [cell(seed=seed) for seed in range(3)]
     todo.append(cell(seed=3, strategy="zafar", epsilon=None))
-    with Store(tmp_path) as store, pytest.raises(TransportError, match="seed 1 under way"):
-        run(todo, store, data_dir=tmp_path, jobs=1, work=deadly_work)
-    with Store(tmp_path) as store:
-        tally = run(todo, store, data_dir=tmp_path, jobs=2, work=quick_work)
-    assert (tally.finished, tally.ran) == (1, 2)
+    with (
+        Store(tmp_path) as store,
+        spread(2),
+        pytest.raises(TransportError, match=r"with lending.* seed 1 under way"),
+    ):
+        run(todo, store, data_dir=tmp_path, work=deadly_work)
+    with Store(tmp_path) as store, spread(2):
+        tally = run(todo, store, data_dir=tmp_path, work=quick_work)
+    assert (tally.finished, tally.ran) == (2, 1)
     assert [reason for _, reason in tally.failed] == ["no"]
     ran = sorted((tmp_path / "trace").read_text().splitlines())
-    assert ran == ["0 1", "1 1", "2 1", "3 1"]  # each once, one numeric thread each
+    assert ran == ["0 1", "1 1", "2 1", "3 1", "3 1"]  # what failed again; one numeric thread each
 
 
 @pytest.mark.parametrize("strategy", ["zafar", "unconstrained"])

@@ -11,7 +11,7 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.exit_codes import code_of
 from isonomy.common.base.output import emit, say
 from isonomy.common.base.progress import progress_bar
-from isonomy.company.cli.options import DataFolder
+from isonomy.company.cli.options import DataFolder, Jobs, spread
 
 if TYPE_CHECKING:
     from isonomy.company.compare.benchmark.cells import Cell
@@ -30,7 +30,7 @@ def benchmark(
     seeds: Annotated[
         int | None, typer.Option(min=1, help="At most so many seeds of each experiment.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, max=64, help="Processes, one thread each.")] = 2,
+    jobs: Jobs = 2,
     steps: Annotated[
         Path | None, typer.Option(help="Output of `isonomy bench step --json`, to be drawn too.")
     ] = None,
@@ -84,12 +84,11 @@ def _run(cells: list[Cell], out: Path, data_dir: Path | None, jobs: int) -> Tall
     with Store(out) as store:
         todo = pending(cells, store)
         check_data(todo, data_dir)
-        with progress_bar() as progress:
+        with progress_bar() as progress, spread(jobs):
             bar = progress.add_task("starting", total=len(cells), completed=len(cells) - len(todo))
             return run(
                 cells,
                 store,
                 data_dir=data_dir,
-                jobs=jobs,
                 on_cell=lambda cell, _line: progress.update(bar, advance=1, description=str(cell)),
             )

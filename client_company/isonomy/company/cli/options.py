@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,9 @@ GroupOption = Annotated[
         help="A Unix group that the Flower node's user shares, if it is another user.",
     ),
 ]
+Jobs = Annotated[
+    int, typer.Option(min=1, max=64, help="Processes; several have one numeric thread each.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 AboutOption = Annotated[
     list[str] | None,
@@ -47,6 +51,17 @@ def about_fields(texts: list[str] | None) -> dict[str, str] | None:
             raise ConfigError(f"--about takes FIELD=TEXT, each field once: {', '.join(TITLES)}")
         fields[name] = words
     return fields or None
+
+
+def spread(jobs: int) -> AbstractContextManager[object]:
+    """Independent work of this block goes to so many processes."""
+    from joblib import parallel_config  # here: most commands need it not
+
+    # Two processes with two threads each on two cores are slower than two with one.
+    config: AbstractContextManager[object] = parallel_config(
+        "loky", n_jobs=jobs, inner_max_num_threads=1
+    )
+    return config
 
 
 def confirm(question: str, yes: bool) -> None:

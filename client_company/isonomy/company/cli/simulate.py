@@ -10,7 +10,7 @@ import typer
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.output import emit, say
 from isonomy.common.base.progress import progress_bar
-from isonomy.company.cli.options import DataFolder
+from isonomy.company.cli.options import DataFolder, Jobs, spread
 
 _EPSILON_HELP = "Privacy budget; several: repeat the option or separate by commas."
 _DATASET_HELP = (
@@ -84,6 +84,7 @@ def simulate(
         float,
         typer.Option(help="With --individual-filter: noise as if the cap were so many times."),
     ] = 2.0,
+    jobs: Jobs = 1,
     out: Annotated[
         Path | None, typer.Option(help="Folder for results.json, results.csv and plots.html.")
     ] = None,
@@ -112,7 +113,7 @@ def simulate(
     )
     if out is not None:
         check_folder(out)
-    with progress_bar() as progress:
+    with progress_bar() as progress, spread(jobs):
         total = len(settings.epsilons) * settings.seeds
         bar = progress.add_task(f"{dataset}: {strategy}", total=total)
         simulation = rehearse(

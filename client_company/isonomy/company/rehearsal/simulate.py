@@ -19,12 +19,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.common.base.parallel import each
 from isonomy.common.people.cohort import split_expression
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.gradient.run.paper_epsilon import as_in_papers
@@ -75,18 +77,25 @@ def simulate(
     attribute = attribute or next(iter(dataset.groups))
     split_expression(attribute, dataset.groups)
     runs_at: dict[float, list[Run]] = {epsilon: [] for epsilon in settings.epsilons}
-    for seed in settings.seed_range:
-        fits = Fits()  # the base model does not depend on ε
-        for epsilon, runs in runs_at.items():
-            runs.append(run_seed(dataset, attribute, settings, epsilon, seed, fits))
+    for runs_of_seed in each(partial(_seed, dataset, attribute, settings), settings.seed_range):
+        for epsilon, run in zip(settings.epsilons, runs_of_seed, strict=True):
+            runs_at[epsilon].append(run)
             if on_run is not None:
-                on_run(epsilon, runs[-1])
+                on_run(epsilon, run)
     return Simulation(
         tuple(
             Result(dataset.name, settings, attribute, epsilon, tuple(runs))
             for epsilon, runs in runs_at.items()
         )
     )
+
+
+def _seed(dataset: Dataset, attribute: str, settings: Settings, seed: int) -> list[Run]:
+    """The runs of one seed, one per ε."""
+    fits = Fits()  # the base model does not depend on ε
+    return [
+        run_seed(dataset, attribute, settings, epsilon, seed, fits) for epsilon in settings.epsilons
+    ]
 
 
 def split_people(people: int, seed: int) -> tuple[Ints, Ints]:

@@ -1,7 +1,4 @@
-"""Cells over processes, one thread each, every finished one on disk at once.
-
-Processes and not threads: the strategies hold the interpreter's lock. One numeric thread per
-process: two processes with two threads each on two cores are slower than two with one.
+"""Cells wherever joblib puts them, every finished one on disk at once.
 
 A worker keeps the last data set and the base models that it has fitted, because neighbouring cells
 share them. `seconds` is therefore the strategy's own time, with the base model's fits in it only
@@ -10,21 +7,15 @@ where this worker had not made them before.
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from multiprocessing import get_context, parent_process
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from isonomy.common.base.errors import TransportError
+from isonomy.common.base.parallel import each
 from isonomy.company.compare.benchmark.cells import Cell, version
 from isonomy.company.compare.benchmark.store import Store
 from isonomy.company.rehearsal.base_models import Fits
@@ -33,7 +24,6 @@ from isonomy.company.rehearsal.results import finite
 from isonomy.company.rehearsal.simulate import run_seed
 
 Work = Callable[[Cell, Path | None], dict[str, Any]]
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -91,86 +81,41 @@ def run(
     store: Store,
     *,
     data_dir: Path | None,
-    jobs: int,
     on_cell: Callable[[Cell, dict[str, Any]], None] = lambda _cell, _line: None,
     work: Work = outcome,
 ) -> Tally:
     """Run what is not finished. Interrupted at any point, a second call goes on from there."""
     todo = pending(cells, store)
     failed: list[tuple[str, str]] = []
-    with _single_threaded(), _pool(min(jobs, max(len(todo), 1))) as pool:
-        for cell, line in _finished(pool, todo, data_dir, jobs, work):
-            store.add(line)
-            if line["status"] != "ok":
-                failed.append((str(cell), str(line.get("reason", ""))))
-            on_cell(cell, line)
+    for cell, line in _finished(todo, data_dir, work):
+        store.add(line)
+        if line["status"] != "ok":
+            failed.append((str(cell), str(line.get("reason", ""))))
+        on_cell(cell, line)
     return Tally(len(cells) - len(todo), len(todo) - len(failed), tuple(failed))
 
 
 def _finished(
-    pool: ProcessPoolExecutor, todo: Sequence[Cell], data_dir: Path | None, jobs: int, work: Work
+    todo: Sequence[Cell], data_dir: Path | None, work: Work
 ) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Cells as they end. At most `jobs` are under way, so that a break loses no more than those."""
-    waiting = iter(todo)
-    under_way: dict[Future[dict[str, Any]], Cell] = {}
+    """Cells as they end. A break loses no more than those that are under way."""
+    under_way: dict[str, Cell] = {}
+
+    def jobs() -> Iterator[Cell]:
+        for cell in todo:
+            under_way[cell.key] = cell
+            yield cell
+
     try:
-        while True:
-            while len(under_way) < jobs and (cell := next(waiting, None)) is not None:
-                under_way[pool.submit(work, cell, data_dir)] = cell
-            if not under_way:
-                return
-            done, _ = wait(under_way, return_when=FIRST_COMPLETED)
-            for future in done:
-                line = future.result()
-                yield under_way.pop(future), line
-    except BrokenProcessPool:
+        for line in each(partial(_line, work, data_dir), jobs(), ordered=False):
+            yield under_way.pop(line["key"]), line
+    except TransportError as error:
         cells = "; ".join(str(cell) for cell in under_way.values())
         raise TransportError(
-            f"a worker process died (out of memory?) with {cells or 'a cell'} under way; finished "
-            "cells are kept: run the same command again, perhaps with --jobs 1"
+            f"{error} with {cells or 'a cell'} under way; finished cells are kept: run the same "
+            "command again, perhaps with --jobs 1"
         ) from None
 
 
-@contextmanager
-def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Ends its processes when left, an interruption included."""
-    pool = ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=_leave_with_parent
-    )
-    try:
-        yield pool
-    finally:
-        # A running cell may take an hour: its worker is ended, not waited for.
-        workers = list((pool._processes or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in workers:
-            worker.terminate()
-            worker.join()
-
-
-def _leave_with_parent() -> None:
-    """In a worker: Ctrl-C is the command's business; end when the command is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-@contextmanager
-def _single_threaded() -> Iterator[None]:
-    """Children read these when they start."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+def _line(work: Work, data_dir: Path | None, cell: Cell) -> dict[str, Any]:
+    return work(cell, data_dir)

@@ -7,6 +7,8 @@ rule of its own (scikit-learn's FixedThresholdClassifier and TunedThresholdClass
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,12 +20,14 @@ from sklearn.model_selection import (
     GroupKFold,
     StratifiedKFold,
     TunedThresholdClassifierCV,
-    cross_val_predict,
 )
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
+from sklearn.utils import indexable
+from sklearn.utils.metaestimators import _safe_split
 
 from isonomy.common.base.errors import ConfigError, DataError
+from isonomy.common.base.parallel import each
 from isonomy.company.fair.inputs.people import People
 from isonomy.company.fair.tilt.fit_report import Seconds
 from isonomy.company.fair.tilt.rule import HALF
@@ -71,15 +75,37 @@ def fit_base(
             "all rows of one class belong to so few people that a fold has none of them; "
             "out-of-fold scores need more. Nothing was spent."
         )
-    started = time.perf_counter()
-    # Out of fold: a model knows its training rows too well to tell how it treats other people.
-    proba = cross_val_predict(clone(base), X, y, cv=parts, method="predict_proba")
-    between = time.perf_counter()
-    fitted = clone(base).fit(X, y)
-    seconds = Seconds(time.perf_counter() - between, between - started)
-    if proba.shape[1] != classes or not np.isfinite(proba).all():
+    # The whole fit takes longest, so it goes first: the folds then fill the other workers.
+    whole, *folded = each(partial(_fit, base, *indexable(X, y)), [None, *parts])
+    proba = np.full((len(labels), classes), np.nan)
+    for (_, test), fold in zip(parts, folded, strict=True):
+        if fold.proba.shape == (len(test), classes):
+            proba[test] = fold.proba
+    if not np.isfinite(proba).all():
         raise DataError("the base model's predict_proba gives no finite number per class")
-    return fitted, np.asarray(proba, dtype=np.float64), seconds
+    return whole.model, proba, Seconds(whole.seconds, sum(fold.seconds for fold in folded))
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A model of all rows, or the probabilities of a fold's other rows."""
+
+    model: Any
+    proba: Floats
+    seconds: float
+
+
+def _fit(base: Any, X: Any, y: Any, part: tuple[Ints, Ints] | None) -> _Fit:
+    """Fit all rows, or a fold's; out of fold, because a model knows its training rows too well."""
+    started, model = time.perf_counter(), clone(base)
+    if part is None:
+        model.fit(X, y)
+        return _Fit(model, np.zeros((0, 0)), time.perf_counter() - started)
+    training, test = part
+    model.fit(*_safe_split(model, X, y, training))
+    unseen, _ = _safe_split(model, X, y, test, training)
+    proba = np.asarray(model.predict_proba(unseen), dtype=np.float64)
+    return _Fit(None, proba, time.perf_counter() - started)
 
 
 # --- The rule ------------------------------------------------------------------------------------

@@ -1,0 +1,62 @@
+"""Fits and rehearsals over Dask's real workers and over processes: the same as in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+
+from isonomy.company import lending
+from isonomy.company.fair.inputs.base import fit_base
+from isonomy.company.fair.inputs.people import People
+from isonomy.company.rehearsal.settings import Settings
+from isonomy.company.rehearsal.simulate import simulate
+
+
+@pytest.fixture(scope="module")
+def dask() -> Iterator[None]:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster),
+    ):
+        yield
+
+
+@pytest.mark.filterwarnings("ignore")  # Dask's own, about ports and event loops
+@pytest.mark.parametrize("backend", ["loky", "dask"])
+@pytest.mark.parametrize("base", [HistGradientBoostingClassifier(max_iter=5), LogisticRegression()])
+def test_out_of_fold_fits_give_the_same_bits(backend: str, base: object, dask: None) -> None:
+    data = lending(people=600, seed=0)
+    X = data.features.select_dtypes("number")
+    people = People.of(np.arange(600), np.zeros(600, dtype=np.int64))
+    arguments = (base, X, data.target, data.target, people, 5, 0)
+    model, proba, _ = fit_base(*arguments)
+    with joblib.parallel_config(backend, n_jobs=2):
+        spread_model, spread_proba, _ = fit_base(*arguments)
+    assert (spread_proba == proba).all()
+    assert (spread_model.predict_proba(X) == model.predict_proba(X)).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("backend", ["loky", "dask"])
+def test_rehearsals_are_the_same_but_for_their_noise(backend: str, dask: None) -> None:
+    """`unconstrained` draws no noise, so its runs must agree to the last bit, in order."""
+    settings = Settings(strategy="unconstrained", base="logistic", seeds=3, epsilons=(0.5, 1.0))
+    data = lending(people=800, seed=0)
+    seen: list[float] = []
+    with joblib.parallel_config(backend, n_jobs=2):
+        runs = simulate(data, settings, on_run=lambda epsilon, _: seen.append(epsilon))
+    assert seen == [0.5, 1.0] * 3
+    expected = simulate(data, settings)
+    for one, other in zip(runs.results, expected.results, strict=True):
+        assert [replace(run, seconds=0.0) for run in one.runs] == [
+            replace(run, seconds=0.0) for run in other.runs
+        ]
