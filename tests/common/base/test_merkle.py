@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import DataError
-from isonomy.common.base.merkle import merkle_root
+from isonomy.common.base.merkle import Places, merkle_root
 
 leaves_of_people = st.lists(st.binary(min_size=16, max_size=16), min_size=1, max_size=20)
 
@@ -59,3 +60,23 @@ def test_a_node_cannot_be_shown_as_a_leaf():
 def test_nobody_has_no_root():
     with pytest.raises(DataError):
         merkle_root([])
+
+
+def test_places_are_those_of_a_dictionary() -> None:
+    rng = np.random.default_rng(0)
+    listed = rng.integers(0, 6, (500, 2)).astype(np.uint64)  # halves agree often, and wholes too
+    wanted = rng.integers(0, 7, (500, 2)).astype(np.uint64)
+    first: dict[tuple[int, int], int] = {}
+    for number, (high, low) in enumerate(listed.tolist()):
+        first.setdefault((high, low), number)
+    places = Places(listed)
+    expected = [first.get((high, low), -1) for high, low in wanted.tolist()]
+    assert places.find(wanted).tolist() == expected
+    assert set(places.repeats.tolist()) == set(range(500)) - set(first.values())
+    assert Places(listed[:0]).find(wanted).tolist() == [-1] * 500
+
+
+def test_a_root_in_batches_is_the_plain_one() -> None:
+    for number in (4096, 4097, 12_289):
+        leaves = [number.to_bytes(16, "big") for number in range(number)]
+        assert merkle_root(iter(leaves)) == plain_root(leaves)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -126,11 +127,12 @@ def millionths(what: str, text: str) -> int:
 
 
 def _all_people(cohorts: Sequence[Cohort]) -> Cohort:
-    everybody = [person for cohort in cohorts for person in cohort.ids]
-    shared = len(everybody) - len({key for cohort in cohorts for key in cohort.keys})
+    """Everybody, one company after the other."""
+    pairs = combinations(cohorts, 2)
+    shared = sum(int((one.find(other.ids) >= 0).sum()) for one, other in pairs)
     if shared:
         raise OverlappingPeople(
             f"{shared} people stand in the lists of two companies; "
             "a person belongs to one company of a plan"
         )
-    return Cohort.of(everybody)
+    return Cohort(chain.from_iterable(cohort.ids for cohort in cohorts))

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from isonomy.common.base.errors import StorageError
 from isonomy.common.base.private_files import private_folder
+from isonomy.common.people.cohort import id_key
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import VaultLocked, VaultTampered
 from isonomy.regulator.upkeep._remains import shred_folder, shred_lists
@@ -103,7 +104,7 @@ def _few_shot(old: RegulatorConfig, new: RegulatorConfig, vault: Vault) -> None:
 
 def _lists(old: RegulatorConfig | None, new: RegulatorConfig, vault: Vault) -> None:
     try:
-        enrolled = set(vault.read().index)
+        enrolled = set(map(id_key, vault.read().ids))
     except (VaultLocked, VaultTampered):
         # The home's vault is broken, or has another secret than the backup: nobody can tell who is
         # enrolled, so no list comes back that the home does not hold itself.

@@ -107,7 +107,7 @@ def forget_cohort(config: RegulatorConfig, name: str, vault: Vault) -> DeletionR
         members = Cohort(tuple(people)).member_hashes(member_key(config)) if people else []
         approvals = Approvals(config.plans_folder)
         plans = [approvals.require(plan_hash) for plan_hash in approvals.hashes()]
-        ended = [plan for plan, cohort in plans if people & set(cohort.keys)]
+        ended = [plan for plan, cohort in plans if not people.isdisjoint(cohort.keys)]
         pending = _begin(config, target, len(people), [plan.hash.hex() for plan in ended])  # (1)
         for plan in ended:  # (2)
             _end(config, plan)

@@ -35,7 +35,7 @@ def load_table(
 
 def rows_of(vault: VaultTable, cohort: Cohort) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return (people,) the cohort's rows in the vault; DataError if somebody is not enrolled."""
-    rows = np.array([vault.index.get(key, -1) for key in cohort.keys], dtype=np.int64)
+    rows = vault.find(cohort.ids)
     unknown = int((rows < 0).sum())
     if unknown:
         # A number, never a name: this text may reach the other side.

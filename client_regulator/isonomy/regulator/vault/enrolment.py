@@ -12,12 +12,15 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, compress
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.people.cohort import (
     NOT_STATED,
+    Ids,
     id_key,
     no_place,
     normalise_id,
@@ -72,8 +75,8 @@ def enrol(
     problems.check()
     if not read.ids:
         raise DataError(f"{problems.path} holds nobody; nothing was changed")
-    places = [table.index.get(id_key(person), -1) for person in read.ids]
-    enrolled = sum(place >= 0 for place in places)
+    places = table.find(read.ids)
+    enrolled = int((places >= 0).sum())
     if enrolled and not (order.update or order.replace):
         raise AlreadyEnrolled(
             f"{enrolled} of the {len(places)} people in {problems.path} are enrolled already; "
@@ -189,10 +192,10 @@ class _Coder:
 
 
 def _merge(
-    table: VaultTable, order: Order, read: _Read, places: list[int], problems: Problems
+    table: VaultTable, order: Order, read: _Read, at: NDArray[np.int64], problems: Problems
 ) -> tuple[VaultTable, Enrolled]:
-    """Return a new table with the file's people, who stand at `places` (-1: new), and counts."""
-    old, at = len(table), np.array(places)
+    """Return a new table with the people of the file, `at` these rows (−1: new), and counts."""
+    old = len(table)
     fresh = at < 0
     groups = {**table.groups, **order.groups}
     names = (*table.cohort_names, *({order.cohort} - set(table.cohort_names)))
@@ -220,7 +223,7 @@ def _merge(
             f"{int(changed.sum())} people in {problems.path} are enrolled under another value "
             f"({', '.join(where)}); nothing was changed. Correct the file, or add --replace"
         )
-    ids = (*table.ids, *(person for person, new in zip(read.ids, fresh, strict=True) if new))
+    ids = Ids(chain(table.ids, compress(read.ids, fresh)))
     cohorts = np.full(len(ids), names.index(order.cohort), np.uint16)
     cohorts[:old] = table.cohorts
     added, replaced = int(fresh.sum()), int(changed.sum())

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.canonical import canonical_json, parse_canonical
 from isonomy.common.base.errors import ConfigError, ProtocolError
+from isonomy.common.base.merkle import Places
 from isonomy.common.base.private_files import open_file
-from isonomy.common.people.cohort import NOT_STATED, id_key, written_as
+from isonomy.common.people.cohort import NOT_STATED, Ids, id_digests, written_as
 from isonomy.regulator.config.faults import VaultTampered
 from isonomy.regulator.vault.sealed_file import (
     Header,
@@ -52,7 +53,7 @@ Codes = NDArray[np.uint16]
 class VaultTable:
     """Everybody who is enrolled, column by column. Its `repr` shows none of it."""
 
-    ids: tuple[str, ...]
+    ids: Ids
     cohort_names: tuple[str, ...]
     cohorts: Codes  # (people,) number of each person's cohort
     groups: Mapping[str, tuple[str, ...]]
@@ -60,7 +61,7 @@ class VaultTable:
 
     @classmethod
     def empty(cls) -> VaultTable:
-        return cls((), (), np.zeros(0, np.uint16), {}, {})
+        return cls(Ids(()), (), np.zeros(0, np.uint16), {}, {})
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -68,10 +69,13 @@ class VaultTable:
     def __repr__(self) -> str:
         return f"VaultTable({len(self)} people)"
 
+    def find(self, ids: Iterable[str]) -> NDArray[np.int64]:
+        """(n,) these people's rows; −1 for who is not enrolled."""
+        return self._places.find(id_digests(ids))
+
     @cached_property
-    def index(self) -> dict[str, int]:
-        """The row of each person, by the key of their id."""
-        return {id_key(person): number for number, person in enumerate(self.ids)}
+    def _places(self) -> Places:
+        return Places(id_digests(self.ids))
 
     def in_cohort(self, name: str) -> NDArray[np.bool_]:
         """(people,) who belongs to the cohort."""
@@ -95,7 +99,7 @@ class VaultTable:
     def without(self, leaving: NDArray[np.bool_]) -> VaultTable:
         """Return the table without these people, and without cohorts that become empty."""
         rows = np.flatnonzero(~leaving)
-        ids = tuple(self.ids[row] for row in rows)
+        ids = Ids(self.ids[row] for row in rows)
         used = np.unique(self.cohorts[rows])
         names = tuple(self.cohort_names[number] for number in used)
         cohorts = np.searchsorted(used, self.cohorts[rows]).astype(np.uint16)
@@ -106,7 +110,7 @@ class VaultTable:
 
     def dump(self) -> bytes:
         """The payload of the file."""
-        ids = "\n".join(self.ids).encode()
+        ids = self.ids.text[:-1]
         manifest = canonical_json(
             {
                 "people": len(self),
@@ -128,7 +132,7 @@ class VaultTable:
         manifest: Any = parse_canonical(raw[8 : 8 + size], max_bytes=MAX_MANIFEST_BYTES)
         people, start = manifest["people"], 8 + size
         stop = start + manifest["ids_bytes"]
-        ids = tuple(raw[start:stop].decode().split("\n")) if people else ()
+        ids = Ids(raw[start:stop].decode().split("\n") if people else ())
         groups = {entry["name"]: tuple(entry["labels"]) for entry in manifest["attributes"]}
         columns = np.frombuffer(raw, "<u2", offset=stop).reshape(1 + len(groups), people)
         codes = dict(zip(groups, columns[1:], strict=True))

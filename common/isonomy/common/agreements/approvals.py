@@ -203,7 +203,7 @@ def check_people(plan: Plan, cohort: Cohort, party: str) -> None:
 
 def write_people(path: Path, cohort: Cohort) -> None:
     """Write a cohort, one id per line, for its owner only."""
-    write_private(path, "".join(f"{person}\n" for person in cohort.ids).encode())
+    write_private(path, cohort.ids.text)
 
 
 def read_people(path: Path) -> Cohort:

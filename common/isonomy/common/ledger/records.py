@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, get_args
@@ -116,10 +116,10 @@ class PeopleList(_Record):
         if not self.members or len(self.members) % MEMBER_BYTES:
             raise DataError(f"people must be one or more hashes of {MEMBER_BYTES} bytes each")
 
-    def split(self) -> list[bytes]:
+    def split(self) -> Iterator[bytes]:
         """Return the members one by one."""
         data, step = self.members, MEMBER_BYTES
-        return [data[at : at + step] for at in range(0, len(data), step)]
+        return (data[at : at + step] for at in range(0, len(data), step))
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ from isonomy.common.base.errors import (
     ReplayRefused,
     VerificationError,
 )
+from isonomy.common.base.merkle import Places, digests_of
 from isonomy.common.ledger.records import (
     NO_RECORD,
     Body,
@@ -152,7 +153,7 @@ class LedgerState:
             case PeopleList() | Subset() if body.root in self._people:
                 return False
             case PeopleList():
-                if len(set(body.split())) != len(body.members) // 16:  # (6) distinct
+                if len(Places(digests_of(body.members)).repeats):  # (6) distinct
                     raise DataError("the same person twice in one list of people")
             case Subset():
                 self._people.check_subset(body)
@@ -193,8 +194,8 @@ class LedgerState:
                 self.opening = opening
             case Key(tag):
                 self.key = tag
-            case PeopleList(root, _) as people:
-                self._people.add_list(root, people.split())
+            case PeopleList(root, members):
+                self._people.add_list(root, members)
                 more = np.zeros(len(self._people) - len(self._set_aside), np.int64)
                 self._set_aside = np.concatenate([self._set_aside, more])
                 self._spent = np.concatenate([self._spent, more])
@@ -351,14 +352,13 @@ class LedgerState:
 
     def person_units(self, member: bytes) -> int:
         """Return a person's debits over all plans (individual plans: their reservations)."""
-        number = self._people.number(member)
-        return 0 if number is None else int(self._spent[number])
+        number = int(self._people.find(member)[0])
+        return 0 if number < 0 else int(self._spent[number])
 
     def held_units(self, members: Sequence[bytes]) -> int:
         """Return the most that one of these people has set aside or spent, over all plans."""
-        numbers = [self._people.number(member) for member in members]
-        known_numbers = np.array([n for n in numbers if n is not None], np.int64)
-        return int(self._set_aside[known_numbers].max(initial=0))
+        numbers = self._people.find(b"".join(members))
+        return int(self._set_aside[numbers[numbers >= 0]].max(initial=0))
 
     def distinct_people(self, plans: Sequence[bytes]) -> int:
         """Count who is in at least one of these plans; who is in several counts once."""
@@ -422,28 +422,33 @@ class LedgerPeople:
     """
 
     def __init__(self) -> None:
-        self._person: dict[bytes, int] = {}
+        self._hashes = digests_of(b"")  # (people, 2) in the order of their numbers
+        self._numbers = Places(self._hashes)
         self._groups: dict[bytes, _Group] = {}
 
     def __len__(self) -> int:
-        return len(self._person)
+        return len(self._hashes)
 
     def __contains__(self, root: bytes) -> bool:
         return root in self._groups
 
-    def number(self, member: bytes) -> int | None:
-        """The number of a person, if the ledger knows them."""
-        return self._person.get(member)
+    def find(self, members: bytes) -> NDArray[np.int64]:
+        """(n,) the numbers of people by their hashes; −1 for who is not known."""
+        return self._numbers.find(digests_of(members))
 
     def members(self, root: bytes) -> int:
         """Count the people of a root."""
         return len(self._group(root).positions)
 
-    def add_list(self, root: bytes, members: list[bytes]) -> None:
+    def add_list(self, root: bytes, members: bytes) -> None:
         """Take a list; who is new gets the next number."""
-        person = self._person
-        numbers = [person.setdefault(member, len(person)) for member in members]
-        self._groups[root] = _Group(None, np.array(numbers, np.uint32))
+        numbers = self.find(members)
+        new = numbers < 0
+        numbers[new] = len(self) + np.arange(int(new.sum()))
+        if new.any():
+            self._hashes = np.concatenate([self._hashes, digests_of(members)[new]])
+            self._numbers = Places(self._hashes)
+        self._groups[root] = _Group(None, numbers.astype(np.uint32))
 
     def add_subset(self, body: Subset) -> None:
         """Take some people of a list."""
