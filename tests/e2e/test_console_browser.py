@@ -7,10 +7,12 @@ import signal
 from pathlib import Path
 
 import pytest
-from browser_kit import barriers, chromium, new_context, overflows
+from browser_kit import HostilePage, barriers, chromium, new_context, overflows
 from console_town import PAGES, TEXTS, Town, town
 from playwright.sync_api import expect
 
+from isonomy.common.keys.party import PartyKeys
+from isonomy.common.report.sign import Signatures, countersign
 from isonomy.regulator.plans.plan_files import ledger_state
 from isonomy.regulator.vault.unlock import secret_from_file
 from isonomy.regulator.vault.vault import Vault
@@ -26,10 +28,12 @@ def test_an_officers_day(tmp_path: Path) -> None:
         a_plan_comes_in_and_is_approved(one)
         its_session_is_watched_while_the_daemon_dies_and_comes_back(one)
         a_report_is_written_verified_and_printed(one)
+        a_countersignature_is_taken_in(one)
         reports_are_put_beside_each_other(one)
         a_second_plan_is_rejected(one)
         people_are_enrolled(one)
         every_page_can_be_used_by_everybody(one)
+        a_hostile_page_on_this_machine_gets_nothing(one)
         a_second_address_is_handed_out_by_the_command(one)
         refused = [text for text in faults if "422" not in text]  # a form that was not right
         assert not refused
@@ -72,7 +76,7 @@ def its_session_is_watched_while_the_daemon_dies_and_comes_back(one: Town) -> No
     one.federation.open_session()
     one.says("1 answered", 60)
     one.says("question <0>")
-    one.says("noise ±")
+    one.says("± ")  # people
     expect(page.locator("li:has-text('company') .light")).to_have_text("here")
     one.go(0)
     one.says("2 answered", 30)
@@ -109,6 +113,30 @@ def a_report_is_written_verified_and_printed(one: Town) -> None:
     with page.expect_download() as saved:
         page.get_by_role("link", name="report.csv").click()
     assert "loans" in Path(saved.value.path()).read_text(encoding="utf-8-sig")
+
+
+def a_countersignature_is_taken_in(one: Town) -> None:
+    page, (folder,) = one.page, (one.layout.regulator / "reports").glob("*")
+    keys, old = (
+        PartyKeys.load(one.layout.company.keys_folder),
+        Signatures.load(folder / "report.sig"),
+    )
+    signed = countersign((folder / "report.json").read_bytes(), old, keys)
+    forged = signed.signatures[1].model_copy(update={"signature": "00" * 64})
+    back = one.layout.root / "report.sig"
+    for signatures, words in (
+        (old, "adds no company's signature"),
+        (old.model_copy(update={"signatures": (*old.signatures, forged)}), "Not done"),
+        (signed, "Countersigned by company."),
+    ):
+        signatures.save(back)
+        if not page.locator("#sig").is_visible():
+            page.get_by_text("Take in a company's countersignature").click()
+        page.set_input_files("#sig", back)
+        page.fill("#countersign-passphrase", one.passphrase)
+        one.press("Take it in")
+        one.says(words)
+    one.says("countersignatures are those of the plan's companies: company")
 
 
 def reports_are_put_beside_each_other(one: Town) -> None:
@@ -176,6 +204,26 @@ def every_page_can_be_used_by_everybody(one: Town) -> None:
         one.open(path)
         assert barriers(page) == [], path
         assert not overflows(page), path
+
+
+def a_hostile_page_on_this_machine_gets_nothing(one: Town) -> None:
+    """Another service on 127.0.0.1, open in the officer's browser: it asks, posts, and frames."""
+    with HostilePage(one.base) as hostile:
+        page = one.page.context.new_page()
+        for address in hostile.addresses:
+            page.goto(address)
+            expect(page.locator("#end")).to_have_text("tried", timeout=20_000)
+            assert "Today" not in page.inner_text("body")
+            assert one.base not in page.url
+            frames = [frame.content() for frame in page.frames[1:]]
+            assert not [text for text in frames if "Regulator's console" in text]
+            page.locator("#post").click()  # a form for the console, sent by the officer's hand
+            expect(page.locator("body")).to_contain_text("comes from another page")
+        page.close()
+    assert hostile.cookies
+    assert not [cookie for cookie in hostile.cookies if "isonomy" in cookie]
+    one.open("/")
+    one.says("Today")  # the session goes on
 
 
 def a_second_address_is_handed_out_by_the_command(one: Town) -> None:

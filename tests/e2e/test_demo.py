@@ -152,9 +152,11 @@ def its_console_can_be_looked_at(run: Path) -> None:
     """As `--console` does it: daemon and console run until the reader has seen enough."""
 
     def look(address: str) -> None:
-        with httpx.Client(trust_env=False, timeout=30) as browser:
-            assert browser.get(address).status_code == 200
-            page = browser.get(address.partition("/login")[0] + "/reports").text
+        host, _, token = address.removeprefix("http://").partition("/")
+        settings = {"base_url": f"http://127.0.0.1:{host.partition(':')[2]}", "timeout": 30}
+        with httpx.Client(headers={"Host": host}, trust_env=False, **settings) as browser:
+            assert browser.get(f"/{token}").status_code == 200
+            page = browser.get("/reports").text
         assert "demonstration on lending" in page
         raise Seen
 

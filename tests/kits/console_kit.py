@@ -43,11 +43,12 @@ class Browser:
         config = self.regulator.config
         self._sock = socket.create_server(("127.0.0.1", 0))
         self.port = self._sock.getsockname()[1]
-        self.origin = f"http://127.0.0.1:{self.port}"
+        self.host = f"isonomy-0123456789abcdef.localhost:{self.port}"
+        self.origin = f"http://{self.host}"
         self.access = Access(self.clock)
         log = logger("console", least="critical")
         officers = Officers(config, self.keys)
-        self.console = Console(config.home, self.port, self.access, officers, log, self.read_only)
+        self.console = Console(config.home, self.host, self.access, officers, log, self.read_only)
         self._server = uvicorn.Server(server_settings(console_app(self.console)))
         self._thread = threading.Thread(target=self._server.run, args=([self._sock],), daemon=True)
         self._thread.start()
@@ -69,7 +70,12 @@ class Browser:
 
     def new_client(self) -> httpx.Client:
         """Another browser: without cookies."""
-        client = httpx.Client(base_url=self.origin, timeout=30, trust_env=False)
+        client = httpx.Client(
+            base_url=f"http://127.0.0.1:{self.port}",
+            headers={"Host": self.host},
+            timeout=30,
+            trust_env=False,
+        )
         self._clients.append(client)
         return client
 

@@ -44,6 +44,18 @@ def asks() -> None:
     confirm("Sure?", yes=False)
 
 
+@app.command()
+def silent() -> None:
+    """Do something, and print nothing."""
+
+
+@app.command()
+def twice() -> None:
+    """Print two results, which is one too many."""
+    emit({})
+    emit({})
+
+
 @nested.command("first")
 def first() -> None:
     """Be nested, with a result of another name."""
@@ -121,3 +133,11 @@ def test_nested_commands_have_their_words_in_the_schema(capsys: pytest.CaptureFi
 def test_one_call_does_not_leave_its_wish_to_the_next(capsys: pytest.CaptureFixture[str]) -> None:
     call(capsys, "good", "--json")
     assert call(capsys, "good")[1].startswith("In words.")
+
+
+def test_there_is_one_object_whatever_a_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "silent", "--json")
+    assert (code, one_object(out)) == (0, {"schema": "isonomy-test/silent/v1"})
+    with pytest.raises(RuntimeError, match="one result"):
+        app(["twice", "--json"])
+    one_object(capsys.readouterr().out)

@@ -29,7 +29,8 @@ APPS: dict[str, Any] = {
 }
 SERVICES = {"isonomy kit", "isonomy-company node", "isonomy-regulator node"}
 SERVICES |= {"isonomy-regulator serve", "isonomy-server serve", "isonomy-server relay"}
-# These need a session, a trained model or minutes; the tests of their rooms read what they print.
+# These need a session, a trained model or minutes. That each prints one object, and only one, holds
+# by the way commands print (tests/common/base/test_output.py); many are read in their rooms' tests.
 ELSEWHERE = {
     *(f"isonomy {name}" for name in ("benchmark", "demo", "simulate")),
     *(f"isonomy bench {name}" for name in ("sums", "session", "step", "few-shot")),

@@ -265,8 +265,12 @@ class TestPeople:
 
     def test_a_workbook_is_named_and_a_file_can_be_discarded(self, browser: Browser) -> None:
         files = [("file", ("people.xlsx", b"PK\x03\x04" + b"x" * 100))]
-        browser.post("/people", {"delimiter": ","}, proof=False, files=files)
-        assert "Excel workbook" in browser.get("/people/file").text
+        done = browser.post("/people", {"delimiter": ","}, proof=False, files=files)
+        assert done.status_code == 422
+        assert "people.xlsx" in done.text
+        assert "Excel workbook" in done.text
+        assert not list((browser.regulator.home / "console" / "uploads").glob("*"))
+        self.upload(browser, self.CSV)
         browser.post("/people/discard", proof=False)
         assert not list((browser.regulator.home / "console" / "uploads").glob("*"))
         assert browser.get("/people/file").status_code == 303

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from isonomy.common.base.output import emit, say
+from isonomy.common.base.output import emit, say, wants_json
 from isonomy.company.cli.options import DataFolder
 
 
@@ -26,19 +27,21 @@ def demo(
     base: Annotated[str, typer.Option(help="logistic, gbdt or mlp.")] = "logistic",
     seed: Annotated[int, typer.Option(help="Fixes people and split; never the noise.")] = 0,
     console: Annotated[
-        bool, typer.Option("--console", help="Then run the regulator's console, until Ctrl-C.")
+        bool, typer.Option("--console", help="Keep the regulator's console running, until Ctrl-C.")
     ] = False,
 ) -> None:
     """Run a whole federation on this machine and train a fair model through it.
 
     Makes keys, certificates and people, starts the server, two Flower nodes, the regulator's
     daemon and the company's script as processes of their own, trains, and takes all of them down
-    again. About a minute. The attributes are in the run folder's regulator/ and nowhere else.
+    again. About a minute. At a terminal it then opens the regulator's console for five minutes, and
+    prints its one-time address. The attributes are in the run folder's regulator/ and nowhere else.
     """
     # Here, not above: `isonomy --help` need not wait for scikit-learn.
     from isonomy.company.demo.display import Display
     from isonomy.company.demo.layout import DemoSettings, Layout
-    from isonomy.company.demo.look_around import look_around
+    from isonomy.company.demo.look_around import file_report, look_around
+    from isonomy.company.demo.processes import program
     from isonomy.company.demo.results import table, write_report
     from isonomy.company.demo.run import run_demo
 
@@ -57,15 +60,16 @@ def demo(
     with Display(screen, epsilon) as display:
         result = run_demo(layout, settings, display)
         write_report(layout.root, result, layout)
+        file_report(layout)
     page = layout.root / "report.html"
     emit(
         {"folder": layout.root, "report": page, **result.summary}, table(result), f"report: {page}"
     )
     proof = f"To act there, paste the content of {layout.regulator_unlock}."
-    if not console:
-        say(
-            "To look around as the regulator's officer: isonomy-regulator console --home "
-            f"{layout.regulator}\n{proof}"
-        )
+    if not console and (wants_json() or not sys.stdin.isatty()):
+        command = f"{program('isonomy-regulator')} console --home {layout.regulator}"
+        say(f"To look around as the regulator's officer: {command}\n{proof}")
         return
-    look_around(layout, lambda address: say(f"{address}\n{proof} Ctrl-C ends the console."))
+    end = "Ctrl-C ends it" if console else "Enter ends it, or five minutes do"
+    words = "Look around as the regulator's officer, in a browser on this machine"
+    look_around(layout, lambda address: say(f"{words}:\n{address}\n{proof} {end}."), stays=console)

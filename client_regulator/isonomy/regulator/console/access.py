@@ -45,6 +45,7 @@ class Session:
     is_locked: bool = False
     notes: list[tuple[str, str]] = field(default_factory=list)  # for the next page: kind, text
     upload: Upload | None = None
+    proof: threading.Lock = field(default_factory=threading.Lock)  # one passphrase at a time
 
 
 class Access:

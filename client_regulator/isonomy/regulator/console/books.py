@@ -133,6 +133,6 @@ ROUTES = [
     Route("/companies", page(companies)),
     Route("/companies/{company}", page(company)),
     Route("/ledger", page(ledger)),
-    Route("/ledger/verify", act(verify, ledger, proof=False), methods=["POST"]),
+    Route("/ledger/verify", act(verify, ledger, proof=False, changes=False), methods=["POST"]),
     Route("/ledger.csv", page(ledger_csv)),
 ]

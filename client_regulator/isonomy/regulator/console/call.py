@@ -4,7 +4,7 @@ A page is a function from a `Call` to a response. `page` shows something; `act` 
 
     (1) the session is open, not locked, and the console is not read-only
     (2) the form holds the session's CSRF token
-    (3) the passphrase is right; a wrong one is counted
+    (3) the passphrase is right; a wrong one is counted, and they are tried one after the other
     (4) the act is done in the officer's name
     (5) an error, in (3) or (4), shows the page again with its text and with what was typed
 
@@ -37,6 +37,7 @@ from isonomy.regulator.console.officers import Actor, Officers
 from isonomy.regulator.console.render import TEXTS, render
 
 KEPT_TIMES = 20
+COOKIE = "isonomy-console"
 T = TypeVar("T")
 
 
@@ -45,7 +46,7 @@ class Console:
     """What all requests share."""
 
     home: Path
-    port: int
+    host: str  # its name and port, as browsers know it
     access: Access
     officers: Officers
     log: Any
@@ -77,11 +78,6 @@ class Console:
     def config(self) -> RegulatorConfig:
         """The configuration as it is now: a change of the policy shows at once."""
         return RegulatorConfig.load(self.home)
-
-    @property
-    def cookie(self) -> str:
-        # Cookies know no ports: by its name, another local service keeps clear of this one.
-        return f"isonomy-console-{self.port}"
 
 
 @dataclass
@@ -153,23 +149,33 @@ def page(view: View, *, idle: bool = False) -> Callable[[Request], Any]:
     return endpoint
 
 
-def act(view: View, back: View, *, proof: bool = True) -> Callable[[Request], Any]:
-    """Return the endpoint of an act. `back`: the page that it is on; `proof`: of who acts."""
+def act(
+    view: View, back: View, *, proof: bool = True, changes: bool = True
+) -> Callable[[Request], Any]:
+    """Return the endpoint of an act.
+
+    `back`: the page that it is on; `proof`: of who acts; `changes`: a read-only console refuses it.
+    """
 
     async def endpoint(request: Request) -> Response:
         call = _call(request)
         if isinstance(call, Response):
             return call
-        if call.console.read_only:
-            return _refusal(request, 403, TEXTS["errors"]["read_only"])
+        if changes and call.console.read_only:
+            return refusal(403, TEXTS["errors"]["read_only"])
         try:
             folder = call.config.console_folder / "uploads"
             call.form = await read_form(request, folder)
         except TooLarge:
-            return _refusal(request, 413, TEXTS["errors"]["too_large"])
+            return refusal(413, TEXTS["errors"]["too_large"])
         except DataError as error:
-            return _refusal(request, 400, str(error))
+            return refusal(400, str(error))
+        except OSError:  # of the disk: it is full, or cannot be written
+            return refusal(507, TEXTS["errors"]["no_room"])
         try:
+            later = _call(request)  # the form may have come slowly, and the session may be over
+            if isinstance(later, Response):
+                return later
             return await run_in_threadpool(_act, call, view, back, proof=proof)
         finally:
             call.form.discard()
@@ -181,63 +187,90 @@ def act(view: View, back: View, *, proof: bool = True) -> Callable[[Request], An
 def _call(request: Request, *, idle: bool = False) -> Call | Response:
     """Return the call of somebody who is in, or the page for those who are not."""
     console: Console = request.app.state.console
-    session = console.access.session(request.cookies.get(console.cookie, ""), idle=idle)
+    session = console.access.session(request.cookies.get(COOKIE, ""), idle=idle)
     if session is not None and not session.is_locked:
         return Call(console, request, session)
     if idle:  # a part of a page: the whole page has to show the lock
         return Response(status_code=401, headers={"HX-Refresh": "true"})
     if session is None:
-        html = render("out.html.j2", stale=False, cookie=console.cookie)
+        html = render("out.html.j2", stale=False)
         return Response(html, 401, media_type="text/html")
+    return locked(console, session)
+
+
+def locked(console: Console, session: Session, error: str = "") -> Response:
+    """Return the page of a locked screen."""
     names = console.officers.names(console.config)
-    html = render("lock.html.j2", session=session, officers=names, error="")
-    return Response(html, 423, media_type="text/html")
+    html = render("lock.html.j2", session=session, officers=names, error=error)
+    return Response(html, 422 if error else 423, media_type="text/html")
+
+
+def has_token(form: Form, session: Session) -> bool:
+    """Return whether a form is of this session's own pages."""
+    return hmac.compare_digest(form["csrf"].encode(), session.csrf.encode())
+
+
+def prove(console: Console, session: Session, form: Form) -> Actor | str:
+    """Return who acts, or what to say of a passphrase that is not theirs.
+
+    One at a time for each session: a burst of guesses would be tried before the first was counted.
+    """
+    config, typed = console.config, form["passphrase"]
+    with session.proof:
+        if session.ended:
+            return TEXTS["errors"]["too_many"]
+        try:
+            actor = console.officers.prove(config, form["officer"], typed, form["vault_passphrase"])
+        except VaultLocked:
+            if not typed:
+                return TEXTS["errors"]["no_passphrase"]
+            left = console.access.count_wrong(session)
+            console.log.warning("wrong passphrase", left=left)
+            text = TEXTS["errors"]["too_many" if session.ended else "wrong_passphrase"]
+            return text.format(left=left)
+        session.wrong = 0
+        return actor
 
 
 def _act(call: Call, view: View, back: View, *, proof: bool) -> Response:
-    form, console = call.form, call.console
-    if not hmac.compare_digest(form["csrf"].encode(), call.session.csrf.encode()):
-        return _refusal(call.request, 403, TEXTS["errors"]["csrf"])
+    if not has_token(call.form, call.session):
+        return refusal(403, TEXTS["errors"]["csrf"])
     try:
         if not proof:
             return view(call)
-        config, typed = call.config, form["passphrase"]
-        try:
-            call._actor = console.officers.prove(
-                config, form["officer"], typed, form["vault_passphrase"]
-            )
-        except VaultLocked as error:
-            call.error = _wrong(call, str(error), typed=bool(typed))
+        actor = prove(call.console, call.session, call.form)
+        if isinstance(actor, str):
             if call.session.ended:
-                return _refusal(call.request, 401, TEXTS["errors"]["too_many"])
+                return refusal(401, actor)
+            call.error = actor
             return _guarded(call, back)
-        call.session.wrong = 0
+        call._actor = actor
         with acting_as(call.actor.name):
             return view(call)
     except IsonomyError as error:
-        call.error = str(error)
-        if call.session.upload is not None:  # its place here is nobody's business
-            upload = call.session.upload
-            call.error = call.error.replace(str(upload.path), upload.name)
+        call.error = _words(call, error)
         return _guarded(call, back)
     except Exception as error:  # a fault of ours: its text may hold anything
         return _fault(call, error)
 
 
-def _wrong(call: Call, text: str, *, typed: bool) -> str:
-    """Return what to say of a passphrase that is not the right one, or was not typed."""
-    if not typed:
-        return TEXTS["errors"]["no_passphrase"]
-    left = call.console.access.count_wrong(call.session)
-    call.console.log.warning("wrong passphrase", left=left)
-    return TEXTS["errors"]["wrong_passphrase"].format(left=left)
+def _words(call: Call, error: IsonomyError) -> str:
+    """Return an error's text, with a file's own name for the place where its upload lies."""
+    text, upload = str(error), call.session.upload
+    places = {str(path): name for name, path in call.form.files.items()}
+    if upload is not None:
+        places[str(upload.path)] = upload.name
+    for place, name in places.items():
+        text = text.replace(place, name)
+    return text
 
 
 def _guarded(call: Call, view: View) -> Response:
     try:
         return view(call)
     except IsonomyError as error:
-        html = render("error.html.j2", code=code_of(error), text=str(error), call=call)
+        text = _words(call, error)
+        html = render("error.html.j2", code=code_of(error), text=text, call=call)
         return Response(html, 409, media_type="text/html")
     except Exception as error:
         return _fault(call, error)
@@ -245,9 +278,10 @@ def _guarded(call: Call, view: View) -> Response:
 
 def _fault(call: Call, error: Exception) -> Response:
     call.console.log.error("fault", kind=type(error).__name__)
-    return _refusal(call.request, 500, TEXTS["errors"]["fault"].format(kind=type(error).__name__))
+    return refusal(500, TEXTS["errors"]["fault"].format(kind=type(error).__name__))
 
 
-def _refusal(request: Request, status: int, text: str) -> Response:
+def refusal(status: int, text: str) -> Response:
+    """Return a page that says why nothing is shown or done."""
     html = render("refusal.html.j2", text=text)
     return Response(html, status, media_type="text/html")

@@ -45,8 +45,8 @@ class Form:
             shred(path)
 
 
-async def read_form(request: Request, folder: Path) -> Form:
-    """Return the form of a POST; DataError for what is none."""
+async def read_form(request: Request, folder: Path | None) -> Form:
+    """Return the form of a POST; DataError for what is none. Without a folder it has no files."""
     kind = request.headers.get("content-type", "")
     if kind.startswith("application/x-www-form-urlencoded"):
         pairs = parse_qsl(
@@ -59,7 +59,7 @@ async def read_form(request: Request, folder: Path) -> Form:
             form.fields.setdefault(name, []).append(value)
         return form
     boundary = re.fullmatch(r'multipart/form-data; *boundary="?([-\w.+/=]{1,70})"?', kind)
-    if boundary is None:
+    if boundary is None or folder is None:
         raise DataError("this is not a form")
     parts = _Parts(boundary[1].encode(), folder)
     try:

@@ -2,19 +2,22 @@
 
 | check | against |
 |---|---|
-| Host is this console's own address | DNS rebinding: a foreign name that resolves to 127.0.0.1 |
+| Host is this console's own name or address | DNS rebinding: a foreign name for 127.0.0.1 |
 | Origin, if there is one, is this console; a POST has one | CSRF, foreign pages that read or post |
 | Sec-Fetch-Site is not another site, but for opening a page | the same, where no Origin is sent |
 | size of the body | a disk or memory filled from a page |
 
-Nothing is logged of a request: addresses may hold the one-time token.
+Nothing is logged of a request: addresses may hold the one-time token. A fault that nobody expected
+ends here, so that no trace of it, which may hold anything, reaches a log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -47,9 +50,12 @@ class TooLarge(Exception):  # noqa: N818  (reads as the event it is)
 class Guard:
     """The outermost layer of the console."""
 
-    def __init__(self, app: ASGIApp, port: int, upload_paths: Iterable[str] = ()) -> None:
-        self._app, self._uploads = app, frozenset(upload_paths)
-        self._hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
+    def __init__(
+        self, app: ASGIApp, hosts: Iterable[str], log: Any, upload_paths: Iterable[str] = ()
+    ) -> None:
+        """`hosts`: the console's own names, each with its port."""
+        self._app, self._log, self._uploads = app, log, frozenset(upload_paths)
+        self._hosts = frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -61,8 +67,19 @@ class Guard:
             response = PlainTextResponse(fault[1], fault[0])
             await response(scope, receive, _with_headers(send))
             return
-        limit = MAX_UPLOAD_BYTES if scope["path"] in self._uploads else MAX_FORM_BYTES
-        await self._app(scope, _limited(receive, limit), _with_headers(send))
+        send = _Started(_with_headers(send))
+        try:
+            await self._app(scope, _limited(receive, self._limit(scope)), send)
+        except ClientDisconnect:
+            return  # whoever asked has gone
+        except Exception as error:
+            self._log.error("fault", kind=type(error).__name__)
+            if not send.started:
+                response = PlainTextResponse("the console made a mistake", 500)
+                await response(scope, receive, send)
+
+    def _limit(self, scope: Scope) -> int:
+        return MAX_UPLOAD_BYTES if scope["path"] in self._uploads else MAX_FORM_BYTES
 
     def _fault(self, scope: Scope) -> tuple[int, str] | None:
         """Return status and text of a refusal, or None for a request that may go on."""
@@ -79,10 +96,20 @@ class Guard:
         if site not in ("same-origin", "none") and not opens_page:
             return 403, "this request comes from another site"
         length = headers.get("content-length", "0")
-        limit = MAX_UPLOAD_BYTES if scope["path"] in self._uploads else MAX_FORM_BYTES
-        if not length.isdigit() or int(length) > limit:
+        if not length.isdecimal() or len(length) > 12 or int(length) > self._limit(scope):
             return 413, "too large"
         return None
+
+
+class _Started:
+    """`send` that knows whether a response has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self.started = send, False
+
+    async def __call__(self, message: Message) -> None:
+        self.started = True
+        await self._send(message)
 
 
 def _limited(receive: Receive, limit: int) -> Receive:

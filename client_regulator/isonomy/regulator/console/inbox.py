@@ -31,7 +31,7 @@ from isonomy.regulator.plans.inbox import (
     take_out_of_inbox,
     waiting_plans,
 )
-from isonomy.regulator.plans.plan_files import rejections
+from isonomy.regulator.plans.plan_files import known_terms, rejections
 from isonomy.regulator.plans.sign_off import incomplete
 from isonomy.regulator.serving import approving, deciding
 from isonomy.regulator.serving.deciding import Proposal
@@ -51,8 +51,14 @@ def waiting(config: RegulatorConfig) -> list[dict[str, Any]]:
 def inbox(call: Call) -> Response:
     """The list, and the form for files that came in."""
     config = call.config
-    rejected = list(reversed(rejections(config)))
-    return call.show("inbox.html.j2", waiting=waiting(config), rejected=rejected)
+    rejected = [{**record, "name": _name(config, record)} for record in rejections(config)]
+    return call.show("inbox.html.j2", waiting=waiting(config), rejected=rejected[::-1])
+
+
+def _name(config: RegulatorConfig, record: dict[str, Any]) -> str:
+    """Return the name of a rejected plan, if its terms are kept."""
+    terms = known_terms(config, bytes.fromhex(record["plan"]))
+    return terms.name if terms else ""
 
 
 def receive(call: Call) -> Response:

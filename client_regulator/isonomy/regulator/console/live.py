@@ -19,7 +19,7 @@ from isonomy.common.figures import style
 from isonomy.common.node.bridge import DaemonAbsent
 from isonomy.common.node.bridge import call as call_daemon
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.console.call import Call, Console, act, page
+from isonomy.regulator.console.call import COOKIE, Call, Console, act, page
 from isonomy.regulator.console.render import TEXTS, budget_bar
 from isonomy.regulator.plans.plan_files import find_agreement
 from isonomy.regulator.serving import approving
@@ -39,15 +39,23 @@ def running(config: RegulatorConfig, status: dict[str, Any]) -> list[dict[str, A
 
 
 def live(call: Call) -> Response:
-    """The list: what runs, and which open plans wait for their company."""
+    """The page."""
+    return call.show("live.html.j2", **_list(call))
+
+
+def live_list(call: Call) -> Response:
+    """The part of it that changes."""
+    return call.show("live_list.html.j2", **_list(call))
+
+
+def _list(call: Call) -> dict[str, Any]:
+    """Return what runs, and which open plans wait for their company."""
     config = call.config
-    status = read_status(config)
+    status = call.console.kept("live", lambda: read_status(config))
     sessions = running(config, status)
     busy = {session["plan"] for session in sessions}
     idle = [plan for plan in status["plans"] if plan["is_open"] and plan["hash"] not in busy]
-    return call.show(
-        "live.html.j2", sessions=sessions, idle=idle, is_up=status["daemon"] is not None
-    )
+    return {"sessions": sessions, "idle": idle, "is_up": status["daemon"] is not None}
 
 
 def session_page(call: Call) -> Response:
@@ -82,7 +90,7 @@ def withdraw(call: Call) -> Response:
 async def events(request: Request) -> Response:
     """Tell an open page when to look again: the ledger grew, the daemon came or went."""
     console: Console = request.app.state.console
-    cookie = request.cookies.get(console.cookie, "")
+    cookie = request.cookies.get(COOKIE, "")
     session = console.access.session(cookie, idle=True)
     if session is None or session.is_locked:
         return Response(status_code=401)
@@ -142,7 +150,7 @@ def _fields(call: Call) -> dict[str, Any]:
         answers = [entry for entry in story["entries"] if entry["type"] == "debit"]
         account = next((one for one in story["plans"] if one["hash"] == name), None)
     for answer in answers:
-        answer["noise_words"] = noise_words(answer["event"])
+        answer["noise_words"] = noise_words(answer["event"]).removeprefix("noise ")
     answered = {answer.get("query") for answer in answers}
     events = list(reversed((session or {}).get("events", [])))
     return {
@@ -176,6 +184,7 @@ def _bar(account: dict[str, Any]) -> Any:
 
 ROUTES = [
     Route("/live", page(live)),
+    Route("/live/list", page(live_list, idle=True)),
     Route("/live/{plan}", page(session_page)),
     Route("/live/{plan}/part", page(session_part, idle=True)),
     Route("/live/{plan}/events", events),

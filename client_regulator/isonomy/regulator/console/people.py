@@ -26,7 +26,7 @@ from isonomy.regulator.vault.sealed_file import shred
 from isonomy.regulator.vault.tables import Problems, column_names, read_rows
 
 UPLOADS = ("/people",)
-MAX_SPELLINGS = 40
+MAX_SPELLINGS, MAX_COLUMNS = 40, 200
 DELIMITERS = {",": ",", ";": ";", "tab": "\t"}
 
 
@@ -46,9 +46,13 @@ def receive(call: Call) -> Response:
     files = call.form.files
     if len(files) != 1:
         raise ConfigError(TEXTS["people"]["one_file"])
+    ((name, path),) = files.items()
+    delimiter = call.form["delimiter"] or ","
+    if len(column_names(path, DELIMITERS.get(delimiter, ","))) > MAX_COLUMNS:
+        raise ConfigError(TEXTS["people"]["wide"].format(most=MAX_COLUMNS))
     drop_upload(call)
-    name, path = files.popitem()  # out of the form, so that it is not discarded with it
-    call.session.upload = Upload(path, name, {"delimiter": [call.form["delimiter"] or ","]})
+    files.clear()  # out of the form, so that it is not discarded with it
+    call.session.upload = Upload(path, name, {"delimiter": [delimiter]})
     return call.go("/people/file")
 
 

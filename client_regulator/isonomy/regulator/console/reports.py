@@ -19,6 +19,7 @@ from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.base.private_files import private_folder
 from isonomy.common.report.few_shot import read_report
 from isonomy.common.report.schema import OFFICER_TEXTS, ReportFile, Statement
+from isonomy.common.report.sign import Signatures, check_companies, check_regulator
 from isonomy.common.report.verify import MAX_HTML_BYTES, ReportPaths, Verification
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.console.call import Call, act, page
@@ -131,6 +132,23 @@ def report(call: Call) -> Response:
     )
 
 
+def countersigned(call: Call) -> Response:
+    """Take in the signature file that a company sent back, once every signature in it holds."""
+    paths, texts = ReportPaths.of(call.config.reports_folder / _name(call)), TEXTS["reports"]
+    signed = read_report(read_bounded(paths.report, ReportFile.max_bytes))
+    files = list(call.form.files.values())
+    if len(files) != 1:
+        raise ConfigError(texts["no_countersignature"])
+    fresh, kept = Signatures.load(files[0]), Signatures.load(paths.signatures)
+    check_regulator(signed, fresh)
+    names = check_companies(signed, fresh)
+    if not set(check_companies(signed, kept)) < set(names):
+        raise ConfigError(texts["no_countersignature"])
+    fresh.save(paths.signatures)
+    text = texts["countersigned"].format(companies=", ".join(names))
+    return call.go(f"/reports/{paths.report.parent.name}", text)
+
+
 def report_html(call: Call) -> Response:
     """The signed page as it is: no script runs in it, and it loads nothing."""
     path = ReportPaths.of(call.config.reports_folder / _name(call)).html
@@ -200,6 +218,7 @@ ROUTES = [
     Route("/reports/history", page(history)),
     Route("/reports/diff", page(difference)),
     Route("/reports/{name}", page(report)),
+    Route("/reports/{name}/countersigned", act(countersigned, report), methods=["POST"]),
     Route("/reports/{name}/page", page(report_html)),
     Route("/reports/{name}/files/{what}", page(download)),
 ]

@@ -2,6 +2,10 @@
 
 The local socket (console/console.sock) is for this user only. `isonomy-regulator console --address`
 asks there for another one-time address. It is also the lock: a home has one console.
+
+Browsers send a cookie to every port of its host. So the console has a host name of its own, drawn
+at each start, below `localhost`, which browsers resolve to this machine: whoever serves something
+else on 127.0.0.1 (a dashboard, another user, a forwarded port) never sees the session's cookie.
 """
 
 from __future__ import annotations
@@ -16,22 +20,31 @@ from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from isonomy.common.base.errors import ConfigError, PortInUse, ProtocolError
+from isonomy.common.base.errors import ConfigError, DataError, PortInUse, ProtocolError
 from isonomy.common.base.logs import logger
 from isonomy.common.base.private_files import private_folder
 from isonomy.common.node.bridge import Message, call
 from isonomy.common.node.bridge_server import BridgeServer
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.config.faults import VaultLocked
 from isonomy.regulator.console import books, inbox, live, people, reports, today, upkeep
-from isonomy.regulator.console.access import Access
-from isonomy.regulator.console.call import Call, Console, act
-from isonomy.regulator.console.forms import read_form
-from isonomy.regulator.console.guard import Guard
+from isonomy.regulator.console.access import Access, Session
+from isonomy.regulator.console.call import (
+    COOKIE,
+    Call,
+    Console,
+    act,
+    has_token,
+    locked,
+    prove,
+    refusal,
+)
+from isonomy.regulator.console.forms import Form, read_form
+from isonomy.regulator.console.guard import Guard, TooLarge
 from isonomy.regulator.console.officers import Officers
 from isonomy.regulator.console.render import TEXTS, render, static_file
 from isonomy.regulator.vault.sealed_file import shred
@@ -62,7 +75,8 @@ def serve_console(
     with _listening("0.0.0.0" if in_container else "127.0.0.1", port) as sock:  # noqa: S104
         port = sock.getsockname()[1]
         log = logger("console", least="warning")
-        console = Console(config.home, port, Access(), officers, log, read_only)
+        name = f"isonomy-{secrets.token_hex(8)}.localhost:{port}"
+        console = Console(config.home, name, Access(), officers, log, read_only)
         # The socket comes first: it is the lock.
         with _local_socket(config, console), _uploads(config), _sweeping(console.access):
             announce(_address(console))
@@ -95,7 +109,7 @@ def console_app(console: Console) -> Guard:
     routes = [
         Route("/login", _login),
         Route("/unlock", _unlock, methods=["POST"]),
-        Route("/end", act(_end, _end, proof=False), methods=["POST"]),
+        Route("/end", act(_end, _end, proof=False, changes=False), methods=["POST"]),
         Route("/static/{name}", _static),
         *pages,
         *people.ROUTES,
@@ -105,7 +119,7 @@ def console_app(console: Console) -> Guard:
     app = Starlette(routes=routes, exception_handlers=missing)
     app.router.redirect_slashes = False  # a page has one address
     app.state.console = console
-    return Guard(app, console.port, UPLOADS)
+    return Guard(app, [console.host], console.log, UPLOADS)
 
 
 def _login(request: Request) -> Response:
@@ -113,36 +127,36 @@ def _login(request: Request) -> Response:
     console: Console = request.app.state.console
     cookie = console.access.redeem(request.query_params.get("token", ""))
     if cookie is None:
-        if console.access.session(request.cookies.get(console.cookie, "")) is not None:
+        if console.access.session(request.cookies.get(COOKIE, "")) is not None:
             return RedirectResponse("/", 303)  # who is in already, or a page that was loaded twice
         return Response(render("out.html.j2", stale=True), 401, media_type="text/html")
     # A page and no redirect: a strict cookie is not sent along a redirect that began elsewhere.
     response = Response(render("in.html.j2"), media_type="text/html")
-    response.set_cookie(console.cookie, cookie, httponly=True, samesite="strict", path="/")
+    response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", path="/")
     return response
 
 
 async def _unlock(request: Request) -> Response:
     console: Console = request.app.state.console
-    session = console.access.session(request.cookies.get(console.cookie, ""))
+    session = console.access.session(request.cookies.get(COOKIE, ""))
     if session is None:
         return Response(render("out.html.j2", stale=False), 401, media_type="text/html")
-    config = console.config
-    form = await read_form(request, config.console_folder / "uploads")
-    form.discard()
-    if not secrets.compare_digest(form["csrf"].encode(), session.csrf.encode()):
-        text = TEXTS["errors"]["csrf"]
-        return Response(render("refusal.html.j2", text=text), 403, media_type="text/html")
     try:
-        console.officers.prove(config, form["officer"], form["passphrase"], "")
-    except VaultLocked:
-        left = console.access.count_wrong(session)
-        if session.ended:
-            return Response(render("out.html.j2", stale=False), 401, media_type="text/html")
-        error = TEXTS["errors"]["wrong_passphrase"].format(left=left)
-        names = console.officers.names(config)
-        html = render("lock.html.j2", session=session, officers=names, error=error)
-        return Response(html, 422, media_type="text/html")
+        form = await read_form(request, None)
+    except (DataError, TooLarge):
+        return refusal(400, TEXTS["errors"]["csrf"])
+    return await run_in_threadpool(_unlocked, console, session, form)
+
+
+def _unlocked(console: Console, session: Session, form: Form) -> Response:
+    if not has_token(form, session):
+        return refusal(403, TEXTS["errors"]["csrf"])
+    try:
+        actor = prove(console, session, form)
+    except ConfigError as error:  # an officer who is none
+        actor = str(error)
+    if isinstance(actor, str):
+        return refusal(401, actor) if session.ended else locked(console, session, actor)
     console.access.unlock(session)
     return RedirectResponse("/", 303)
 
@@ -166,7 +180,7 @@ def _missing(request: Request, error: Exception) -> Response:
 
 
 def _address(console: Console) -> str:
-    return f"http://127.0.0.1:{console.port}/login?token={console.access.new_token()}"
+    return f"http://{console.host}/login?token={console.access.new_token()}"
 
 
 def _socket_path(config: RegulatorConfig) -> Path:

@@ -79,6 +79,10 @@ def read_story(
         companies = {key.hex(): status["companies"] for key, status in plans.items()}
         fields["plans"] = list(plans.values())
         fields["entries"] = [entry_fields(one, companies, summary.delta) for one in entries]
+        units = {one.plan: one.units for one in summary.plans()}
+        for one, shown in zip(entries, fields["entries"], strict=True):
+            if one.kind == "debit" and one.plan is not None:
+                shown["share"] = round(100 * one.units / max(units[one.plan], 1), 2)
     return fields
 
 

@@ -23,7 +23,7 @@ from typer.core import TyperCommand, TyperOption
 from isonomy.common.base.errors import IsonomyError
 from isonomy.common.base.exit_codes import code_of, help_for, page_for
 from isonomy.common.base.logs import be_verbose
-from isonomy.common.base.output import emit_error, want_json
+from isonomy.common.base.output import emit_error, emit_missing, want_json
 
 MetricsPort = Annotated[
     int,
@@ -59,9 +59,11 @@ class Command(Service):
         super().__init__(*arguments, params=[*params, as_json], **settings)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it; a failure is printed as an object too, if that was asked for."""
+        """Run it; with `--json` it prints one object, whatever it does, and for a failure too."""
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            emit_missing()
+            return result
         except IsonomyError as error:
             code = code_of(error)
             kind = type(error).__name__

@@ -24,10 +24,12 @@ def emit(fields: Mapping[str, Any], *shown: object, schema: str = "") -> None:
     """Print a command's result: `fields` with `--json`, else what is `shown` (text, or tables).
 
     The schema is that of the command; `schema` names another one, where a command has two results.
-    Paths become text in JSON.
+    Paths become text in JSON. RuntimeError for a second result: it would be a second object.
     """
     if wants_json():
         context = click.get_current_context()
+        if context.meta.get(_PRINTED):
+            raise RuntimeError("a command has one result")
         context.meta[_PRINTED] = True
         _print({"schema": f"{schema or _schema(context)}/{VERSION}", **fields})
         return
@@ -36,6 +38,12 @@ def emit(fields: Mapping[str, Any], *shown: object, schema: str = "") -> None:
             typer.echo(item)
         else:
             Console().print(item)
+
+
+def emit_missing() -> None:
+    """Print an object without fields for a command that ended well and printed none."""
+    if wants_json() and not click.get_current_context().meta.get(_PRINTED):
+        emit({})
 
 
 def say(text: str) -> None:
