@@ -29,6 +29,14 @@ def test_public_calls_of_the_oracle() -> None:
     assert calls == expected | {"close"}
 
 
+def test_a_misspelt_keyword_is_not_taken_for_none() -> None:
+    """`ids=` instead of `people=` would ask about everybody."""
+    oracle = LocalOracle.rehearse(["a", "b"], {"sex": ["f", "m"]}, epsilon=1.0, delta=1e-5)
+    with pytest.raises(TypeError, match="unknown keyword: ids"):
+        oracle.counts(share=0.1, ids=[0])  # type: ignore[call-arg]
+    assert oracle.budget.spent_units == 0
+
+
 def test_ids_are_people() -> None:
     cohort = Cohort.of(["Zoë", "Ángel", 7, "李"])
     assert cohort.positions(["李", "Zoe\u0308"]).tolist() == [3, 0]  # composed or not: one person

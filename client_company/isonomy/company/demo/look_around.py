@@ -7,8 +7,10 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from isonomy.common.agreements.plan import Plan
+from isonomy.common.base.private_files import private_folder
 from isonomy.company.demo.layout import Layout
 from isonomy.company.demo.processes import Processes
 
@@ -18,10 +20,10 @@ START_S, LOOK_S, DAY_S = 60.0, 300.0, 24 * 3600.0
 def file_report(layout: Layout) -> None:
     """Put a copy of the report where the regulator's console lists it."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    folder = layout.regulator / "reports" / f"{stamp}-{Plan.load(layout.plan).hash.hex()[:12]}"
-    folder.mkdir(parents=True, mode=0o700)
+    name = f"{stamp}-{Plan.load(layout.plan).hash.hex()[:12]}"
+    folder = private_folder(private_folder(layout.regulator / "reports") / name)
     for ending in ("json", "html", "sig"):
-        shutil.copy(layout.root / f"report.{ending}", folder)
+        Path(shutil.copy(layout.root / f"report.{ending}", folder)).chmod(0o600)
 
 
 def look_around(layout: Layout, announce: Callable[[str], None], *, stays: bool = True) -> None:

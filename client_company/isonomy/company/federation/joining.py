@@ -116,7 +116,10 @@ class Attendee:
     def _missing(self) -> str:
         """Return who is not there, and what is known about why."""
         if self._session is None:
-            trouble = self._trouble or "no ticket came from this company's Flower node"
+            trouble = self._trouble or (
+                "no ticket came from this company's Flower node; it comes once the nodes of all "
+                "parties are connected"
+            )
             return f"the server's run, `isonomy-server run` ({trouble})"
         present = self._session.present()
         if present is None:

@@ -288,6 +288,8 @@ class GroupOracle:
         self, kind: Kind, rows: ArrayLike, norm: float, ask: Ask, weights: ArrayLike | None
     ) -> Question:
         """The caller's words, checked: one row per person, one way of giving the noise."""
+        if unknown := ask.keys() - (Ask.__optional_keys__ | Ask.__required_keys__):
+            raise TypeError(f"unknown keyword: {', '.join(sorted(unknown))}")
         expressions = self._expressions(ask.get("attribute"))
         norm = checked_norm(norm)
         checked = None
