@@ -23,7 +23,7 @@ from isonomy.common.few_shot.rounds.state import CompanyState
 from isonomy.common.keys.identity import verify_signature
 from isonomy.common.keys.party import Card
 from isonomy.common.pads.opening import show_request
-from isonomy.common.privacy.queries import asks_alone
+from isonomy.common.privacy.queries import asks_alone, audit_number, query_id_prefix
 from isonomy.common.sums.openings import cut_chunks
 from isonomy.common.sums.sealed_opening import seal_opening, show_columns
 from isonomy.common.wire.messages import ANSWER_DOMAIN, Answer, decode
@@ -35,7 +35,7 @@ _HEX_KEY = 64
 
 def open_query(
     plan: Annotated[Path, typer.Argument(help="The plan under which the query was asked.")],
-    query: Annotated[str, typer.Option(help="The query's id, or its number in the plan.")],
+    query: Annotated[str, typer.Option(help="The query's id, its number, or an audit's name.")],
     out: Annotated[Path, typer.Option(help="File for the auditor.")],
     home: HomeFolder = HOME,
 ) -> None:
@@ -103,7 +103,11 @@ def auditor_keys(text: str, regulator: Card) -> tuple[str, str]:
 
 
 def _query_id(plan: Plan, text: str) -> str:
-    return f"{plan.hash.hex()[:16]}-{int(text):06d}" if text.isdecimal() else text
+    """The id of a query that is named by its id, its number in the plan, or an audit's name."""
+    prefix = query_id_prefix(plan.hash)
+    if text.startswith(prefix):
+        return text
+    return f"{prefix}{int(text) if text.isdecimal() else audit_number(text):06d}"
 
 
 def head(

@@ -45,13 +45,18 @@ class Federation:
         for name, command in self._nodes().items():
             processes.start(f"{name}-node", command)
 
+    def wait(self) -> None:
+        """Wait until the server and the regulator's daemon are ready."""
+        until = self._processes.until
+        until(lambda: self._server.says('"ready"'), "the server", START_S)
+        until(lambda: self._regulator.says('"ready"'), "the regulator's daemon", START_S)
+
     def open_session(self) -> None:
         """Wait until all are ready, and have the server open the plan's session."""
-        layout, processes = self._layout, self._processes
-        processes.until(lambda: self._server.says('"ready"'), "the server", START_S)
-        processes.until(lambda: self._regulator.says('"ready"'), "the regulator's daemon", START_S)
+        self.wait()
+        layout = self._layout
         public = str(PlanFiles.beside(layout.plan).public)
-        self._run = processes.start(
+        self._run = self._processes.start(
             "server-run",
             ["isonomy-server", "run", public, "-c", str(layout.server_config), "--json"],
         )

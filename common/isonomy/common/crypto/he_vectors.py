@@ -1,6 +1,6 @@
 """Public-key encryption of whole-number vectors, in the scheme and the answer format of he.py.
 
-A few-shot round (docs/few-shot-federation.md) adds two vectors under the company's key:
+A few-shot round (docs/protocol.md, 5.1) adds two vectors under the company's key:
 
     key        s ternary; public key Z = (b, a), b = −(a·s + e): a seeded encryption of zero
     Enc(m)     (b·u + e0 + round(q·m/t),  a·u + e1)       u ternary, e0, e1 centred binomial

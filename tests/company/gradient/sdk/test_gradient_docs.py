@@ -1,4 +1,4 @@
-"""The examples of docs/gradient.md, run as they are printed."""
+"""The examples of docs/gradient.md and docs/fermi.md, run as they are printed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from torch import nn
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company import LocalOracle
 
-PAGE = Path(__file__).parents[4] / "docs" / "gradient.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+PAGES = [Path(__file__).parents[4] / "docs" / name for name in ("gradient.md", "fermi.md")]
+TEXT = "\n".join(page.read_text() for page in PAGES)
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: " ".join(block.split()[3:6]))
@@ -54,7 +55,7 @@ def test_examples_run_as_printed(
 
 
 def test_there_are_examples() -> None:
-    assert len(BLOCKS) >= 6
+    assert len(BLOCKS) >= 7
 
 
 def test_own_lengths_are_those_of_autograd() -> None:
