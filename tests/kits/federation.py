@@ -104,8 +104,10 @@ class Federation:
     cap_units: int
     individual: bool = False
     records: bool = False
+    stores: list[OpeningStore] = field(default_factory=list)
 
     def company(self, openings: OpeningStore | None = None) -> GroupOracle:
+        self._begin(openings)
         terms = Terms(self.table.cohort, self.table.groups, PLAN, self.cap_units, DELTA)
         key = self.identity.public
         return GroupOracle(EncryptedChannel(self.port, terms, regulator_key=key, openings=openings))
@@ -117,6 +119,7 @@ class Federation:
         number: int = 0,
     ) -> GroupOracle:
         """A company whose regulator answers by pads (`answer_by_pads`)."""
+        self._begin(openings)
         terms = Terms(self.table.cohort, self.table.groups, PLAN, self.cap_units, DELTA)
         channel = EncryptedChannel(
             self.port,
@@ -126,6 +129,12 @@ class Federation:
             carrier=partial(PadRows, store=keys or KeyStore(terms.people, company=True)),
         )
         return GroupOracle(channel, number=number)
+
+    def _begin(self, openings: OpeningStore | None) -> None:
+        """A company's process begins when the one before it has ended."""
+        for older in self.stores:
+            older.settle()
+        self.stores += [openings] if openings is not None else []
 
     def answer_by_pads(self, keys: KeyStore | None = None) -> PadCarrier:
         """From now on the regulator's half answers by pads, with these keys."""

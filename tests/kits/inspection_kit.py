@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ class World:
     wait_s: float = 0.3
     store_columns: bool = True
     table_of: Callable[[Cohort], AttributeTable] = attributes
+    stores: list[FolderOpenings] = field(default_factory=list)
 
     @classmethod
     def create(
@@ -121,7 +122,10 @@ class World:
 
     @property
     def store(self) -> FolderOpenings:
-        return FolderOpenings(self.folder / "openings", columns=self.store_columns)
+        for older in self.stores:  # their processes have ended
+            older.settle()
+        self.stores.append(FolderOpenings(self.folder / "openings", columns=self.store_columns))
+        return self.stores[-1]
 
     @property
     def verdicts(self) -> InspectionFolder:

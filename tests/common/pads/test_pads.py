@@ -389,8 +389,8 @@ def test_a_request_that_was_not_answered_goes_out_again_byte_for_byte(
         company.blind_sum(ROWS, norm=3, share=0.1, attribute="b")
     first = fed.port.request_seen
     fed.port.change_answer = lambda frame: frame
-    company = fed.company_by_pads(FolderOpenings(tmp_path / "openings"), keys())
-    company.blind_sum(ROWS, norm=3, share=0.1, attribute="b")
+    with fed.company_by_pads(FolderOpenings(tmp_path / "openings"), keys()) as company:
+        company.blind_sum(ROWS, norm=3, share=0.1, attribute="b")
     assert fed.port.request_seen == first
     assert fed.ledger.answers(PLAN) == 1
     again = fed.company_by_pads(FolderOpenings(tmp_path / "openings"), keys())

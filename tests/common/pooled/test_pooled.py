@@ -129,11 +129,11 @@ def test_company_that_dies_in_the_middle(tmp_path: Path, moment: str) -> None:
             if self.saves == 2 and moment == "after saving":
                 self.die()
 
-        def acknowledge(self, query_id: str, answer: bytes) -> None:
+        def acknowledge(self, query_id: str, request: Any, answer: bytes) -> None:
             self.acknowledged += 1
             if self.acknowledged == 2 and moment == "before acknowledging":
                 self.die()
-            super().acknowledge(query_id, answer)
+            super().acknowledge(query_id, request, answer)
 
     dying = Dying()
 

@@ -26,7 +26,12 @@ from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
 from isonomy.common.privacy.queries import Query
 from isonomy.common.sums.noise_and_budget import Custodian
-from isonomy.common.sums.openings import FolderOpenings
+from isonomy.common.sums.openings import (
+    FolderOpenings,
+    cut_chunks,
+    delete_openings,
+    join_chunks,
+)
 from isonomy.common.sums.oracle import RepeatedPeopleWarning
 from isonomy.common.wire.messages import (
     Answer,
@@ -315,7 +320,8 @@ def test_a_resumed_run_that_asks_something_else_is_refused(fed: Federation, tmp_
 def test_a_rolled_back_ledger_shows(fed: Federation, tmp_path: Path) -> None:
     folder, path = tmp_path / "openings", fed.ledger._path
     early = path.read_bytes()
-    fed.company(FolderOpenings(folder)).blind_sum(ROWS, norm=3.0, share=0.1)
+    with fed.company(FolderOpenings(folder)) as company:
+        company.blind_sum(ROWS, norm=3.0, share=0.1)
     fed.ledger.close()
     path.write_bytes(early)
     fed.ledger = Ledger.open(path)
@@ -329,9 +335,52 @@ def test_a_changed_opening_on_disk_is_noticed(fed: Federation, tmp_path: Path) -
     fed.company(store).blind_sum(ROWS, norm=3.0, share=0.1)
     (path,) = (tmp_path / "openings").glob("*.opening")
     assert path.stat().st_mode & 0o077 == 0
-    path.write_bytes(flip(path.read_bytes(), -1))
+    store.settle()
+    chunks = cut_chunks(path.read_bytes())
+    chunks[2] = flip(chunks[2], -1)  # the rows
+    path.write_bytes(join_chunks(chunks))
     with pytest.raises(VerificationError, match="changed on disk"):
         fed.company(store).blind_sum(ROWS, norm=3.0, share=0.1)
+
+
+def test_an_answer_that_cannot_be_kept_stops_the_next_query(
+    fed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller has the answer while it is written; nothing more leaves until it is on disk."""
+    store = FolderOpenings(tmp_path / "openings")
+    company = fed.company(store)
+    real = Path.replace
+
+    def full(path: Path, target: Path) -> Path:
+        if target.suffix == ".request":
+            raise OSError(28, "No space left on device")
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    first = company.blind_sum(ROWS, norm=3.0, share=0.1)
+    sent = len(fed.port.request_seen)
+    with pytest.raises(StorageError, match="fetched again"):
+        company.blind_sum(ROWS + 1, norm=4.0, share=0.1)
+    assert len(fed.port.request_seen) == sent
+    monkeypatch.undo()
+    again = fed.company(FolderOpenings(tmp_path / "openings"))
+    assert np.array_equal(again.blind_sum(ROWS, norm=3.0, share=0.1).values, first.values)
+    assert verify_ledger(fed.ledger._path).debits == 1
+
+
+def test_ciphertexts_go_when_the_answer_is_on_disk_and_the_answer_stays(
+    fed: Federation, tmp_path: Path
+) -> None:
+    store = FolderOpenings(tmp_path / "openings")
+    with fed.company(store) as company:
+        company.blind_sum(ROWS, norm=3.0, share=0.1)
+    (opening,), (answer,) = (
+        list((tmp_path / "openings").glob(f"*.{kind}")) for kind in ("opening", "request")
+    )
+    *_, header = cut_chunks(opening.read_bytes())
+    assert cut_chunks(answer.read_bytes())[0] == header  # the last thing that is left
+    assert delete_openings(tmp_path / "openings")
+    assert list((tmp_path / "openings").iterdir()) == [answer]
 
 
 def test_a_full_disk_at_the_company_sends_nothing(
@@ -405,44 +454,33 @@ def test_a_break_between_the_two_files_of_an_attempt_counts_as_nothing(
     assert np.abs(release.values).max() < 40 * 3 + 12 * release.deviation.max()
 
 
-def test_a_full_disk_at_the_acknowledgement_is_no_accusation(
-    fed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    company = fed.company(FolderOpenings(tmp_path / "openings"))
-
-    def full(self: FolderOpenings, query_id: str, answer: bytes) -> None:
-        raise StorageError("full; the answer will be fetched again")
-
-    monkeypatch.setattr(FolderOpenings, "acknowledge", full)
-    with pytest.raises(StorageError, match="fetched again"):
-        company.blind_sum(ROWS, norm=3.0, share=0.1)
-    monkeypatch.undo()
-    release = company.blind_sum(ROWS, norm=3.0, share=0.1)
-    assert release.receipt is not None
-    assert verify_ledger(fed.ledger._path).debits == 1
-
-
 @pytest.mark.parametrize("kind", ["opening", "request"])
 @pytest.mark.parametrize("damage", ["empty", "cut", "gone", "noise"])
 def test_damaged_openings_are_a_typed_error(
     fed: Federation, tmp_path: Path, kind: str, damage: str
 ) -> None:
     folder = tmp_path / "openings"
-    fed.company(FolderOpenings(folder)).blind_sum(ROWS, norm=3.0, share=0.1)
+    with fed.company(FolderOpenings(folder)) as company:
+        first = company.blind_sum(ROWS, norm=3.0, share=0.1)
     (path,) = folder.glob(f"*.{kind}")
     raw = path.read_bytes()
     if damage == "gone":
         path.unlink()
     else:
         path.write_bytes({"empty": b"", "cut": raw[:20], "noise": os.urandom(100)}[damage])
+    again = fed.company(FolderOpenings(folder))
+    if (kind, damage) == ("request", "gone"):  # the answer is fetched again
+        assert np.array_equal(again.blind_sum(ROWS, norm=3.0, share=0.1).values, first.values)
+        return
     lost = ReplayRefused if (kind, damage) == ("opening", "gone") else VerificationError
     with pytest.raises(lost):
-        fed.company(FolderOpenings(folder)).blind_sum(ROWS, norm=3.0, share=0.1)
+        again.blind_sum(ROWS, norm=3.0, share=0.1)
 
 
 def test_the_regulator_is_held_to_its_first_answer(fed: Federation, tmp_path: Path) -> None:
     folder = tmp_path / "openings"
-    fed.company(FolderOpenings(folder)).blind_sum(ROWS, norm=3.0, share=0.1)
+    with fed.company(FolderOpenings(folder)) as company:
+        company.blind_sum(ROWS, norm=3.0, share=0.1)
     answer = decode(fed.port.answer_seen, Answer)
     other = dataclasses.replace(answer, values=answer.values + 1)
     signature = fed.identity.sign("isonomy/answer/v1", other.signed_bytes())

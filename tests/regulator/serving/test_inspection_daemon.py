@@ -204,7 +204,7 @@ def test_what_is_not_an_opening_verdict_or_run_is_named(scene: Scene, tmp_path: 
         assert run_regulator(*arguments).code == 10
 
 
-def test_openings_go_after_the_deadline_and_answers_stay(scene: Scene) -> None:
+def test_openings_go_after_the_deadline(scene: Scene) -> None:
     with pytest.raises(InspectionPending):
         scene.run()
     home, plan = Home(scene.company_home), scene.federation.plan
@@ -213,10 +213,9 @@ def test_openings_go_after_the_deadline_and_answers_stay(scene: Scene) -> None:
     assert home.delete_openings(date(2100, 1, 2), keep=plan.hash) == []
     kept = {path.suffix for path in (scene.company_home / "openings").rglob("*.*")}
     by_rows = scene.federation.plan.carrier == "pads"
-    assert kept == {".opening", ".keys" if by_rows else ".columns", ".request"}
+    assert kept == {".opening", ".keys" if by_rows else ".columns"}
     assert home.delete_openings(date(2100, 1, 2)) == [plan.hash.hex()]
-    kept = {path.suffix for path in (scene.company_home / "openings").rglob("*.*")}
-    assert kept == {".request"}
+    assert not list((scene.company_home / "openings").rglob("*.*"))
     assert company("tidy", "--home", scene.company_home)["deleted"] == []
 
 

@@ -238,6 +238,7 @@ class Joined(Wrapper):
             error = SessionClosed("the company's script was interrupted")
         self._hide()
         self._attendee.end(error)
+        self.inner.close(error)
 
 
 def join(

@@ -23,6 +23,7 @@ them. What protects a person is the noise, and the debit that pays for it.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
@@ -111,5 +112,6 @@ class Policy(BaseModel):
             )
 
     @staticmethod
+    @cache  # a search, and it is asked twice per query
     def _units(epsilon: str, delta: str) -> int:
         return units_for(float(epsilon), float(delta))

@@ -180,7 +180,8 @@ class PooledChannel:
         """The regulator sends no λ where several companies ask; it refuses what does not follow."""
 
     def close(self, error: BaseException | None = None) -> None:
-        """Nothing is open here: a session has its own end (federation.joining)."""
+        """The last answer is on disk; a session has its own end (federation.joining)."""
+        self._alone.close(error)
 
 
 def pooled_channel(

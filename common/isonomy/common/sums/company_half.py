@@ -238,7 +238,7 @@ class CompanyHalf:
                     "the regulator's ledger went back: this answer's record comes before the last "
                     "one. Stop, and compare ledger heads with the regulator."
                 )
-            self.openings.acknowledge(query_id, reply.frame)
+            self.openings.acknowledge(query_id, request, reply.frame)
         self._last_sequence = max(self._last_sequence, answer.sequence)
         receipt = Receipt(query_id, answer.units, answer.sequence, answer.ledger_head)
         return answer.values.reshape(shapes.sums, shapes.layout.columns), receipt
@@ -401,7 +401,8 @@ class EncryptedChannel:
             raise ProtocolError("the regulator holds other multipliers λ than follow from answers")
 
     def close(self, error: BaseException | None = None) -> None:
-        """Nothing is open here: a session has its own end (federation.joining)."""
+        """The last answer is on disk; a session has its own end (federation.joining)."""
+        self.half.openings.settle()
 
 
 def block_columns(frames: Iterator[bytes], block: int, indicators: int) -> Iterator[Seeded]:

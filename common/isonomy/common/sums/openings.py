@@ -1,4 +1,4 @@
-"""What the company keeps of each query: its rows and seeds, and its request until acknowledged.
+"""What the company keeps of each query: its rows and seeds, its request, and the signed answer.
 
 Stored before the request leaves, so that after a crash the very same bytes can be sent again, and
 so that an inspector can be shown what the ciphertext was made of (docs/inspection.md).
@@ -17,6 +17,7 @@ import json
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -31,8 +32,7 @@ from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
 from isonomy.common.wire.messages import MAX_FRAME_BYTES, SumHeader, decode
 
 NONCE_BYTES = 32
-_SCHEMA = 1
-_SENT, _ANSWERED = b"sent", b"answered"
+_SCHEMA = 2
 _LENGTH = struct.Struct("<Q")
 LENGTH_BYTES = _LENGTH.size  # before each of joined chunks
 _UNREADABLE = (OSError, ValueError, TypeError, LookupError, RecursionError, struct.error)
@@ -83,7 +83,11 @@ class OpeningStore(Protocol):
 
     def save(self, query_id: str, request: StoredRequest) -> None: ...
     def find(self, query_id: str) -> StoredRequest | None: ...
-    def acknowledge(self, query_id: str, answer: bytes) -> None: ...
+    def acknowledge(self, query_id: str, request: StoredRequest, answer: bytes) -> None:
+        """Keep the answer: it is on disk before the next request can leave."""
+
+    def settle(self) -> None:
+        """Wait until the last answer is on disk; StorageError if it cannot be."""
 
     def keep_columns(self, query_id: str, frames: Iterable[bytes]) -> Iterator[bytes]:
         """Pass the columns of an attempt on, and keep them: for plans that have an auditor."""
@@ -106,9 +110,11 @@ class MemoryOpenings:
     def find(self, query_id: str) -> StoredRequest | None:
         return self._requests.get(query_id)
 
-    def acknowledge(self, query_id: str, answer: bytes) -> None:
-        request = self._requests[query_id]
+    def acknowledge(self, query_id: str, request: StoredRequest, answer: bytes) -> None:
         self._requests[query_id] = replace(request, frames=request.frames[:1], answer=answer)
+
+    def settle(self) -> None:
+        """Nothing is under way."""
 
     def keep_columns(self, query_id: str, frames: Iterable[bytes]) -> Iterator[bytes]:
         columns: list[bytes] = []
@@ -126,57 +132,77 @@ class MemoryOpenings:
 class FolderOpenings:
     """One folder per plan on the company's disk; files for the owner's eyes only.
 
-    Two files per query, three under an auditor. The request is written first; it names its opening
-    by the commitment in its header, so that a break between the two leaves a pair that does not
-    match, which counts as nothing: it was never sent. The opening (rows, seeds) stays until it is
-    deleted after the inspection deadline. The request's ciphertexts go as soon as the answer is in;
-    header and signed answer stay, so that a resumed run gets the same answer again, and a regulator
-    that forgot it can be shown it. Columns appear under their name when the last one is on disk.
+    Two files per query, three under an auditor. The opening (rows, seeds, request) is on disk
+    before anything leaves, and stays until it is deleted after the inspection deadline. The request
+    (header and signed answer) is written by a thread of its own while the caller goes on with the
+    answer; the next query waits for it. It stays, so that a resumed run gets the same answer again,
+    and a regulator that forgot it can be shown it. Then the request's ciphertexts go. Columns
+    appear under their name when the last one is on disk.
     """
 
     def __init__(self, folder: Path, *, columns: bool = False) -> None:
         self._folder, self.keeps_columns = folder, columns
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="openings")
+        self._under_way: Future[None] | None = None
         private_folder(folder)
 
     def save(self, query_id: str, request: StoredRequest) -> None:
+        self.settle()
         opening = request.opening
         meta = {
             "schema": _SCHEMA,
             "query_id": query_id,
             "shape": list(opening.rows.shape),
             "query": opening.query_frame.hex(),
-            "commitment": request.header.commitment.hex(),  # hashing the rows again takes longer
         }
         seeds = opening.seeds.flood + opening.seeds.mask + opening.nonce
         head = json.dumps(meta).encode()
-        chunks: list[bytes | memoryview] = [head, seeds, row_bytes(opening.rows)]
-        consequence = "nothing was sent"
-        self._write(query_id, "request", [_SENT, *request.frames], consequence)
-        self._write(query_id, "opening", chunks, consequence)
+        chunks: list[bytes | memoryview] = [head, seeds, row_bytes(opening.rows), *request.frames]
+        self._write(query_id, "opening", chunks, "nothing was sent")
 
     def find(self, query_id: str) -> StoredRequest | None:
-        if not self._path(query_id, "opening").exists():
+        self.settle()
+        path, answered = self._path(query_id, "opening"), self._path(query_id, "request")
+        if not path.exists():
             return None
         try:
-            opening = self._read_opening(query_id)
-            state, *frames = self._read(self._path(query_id, "request"))
+            opening, frames = self._read_opening(path)
             header = decode(frames[0], SumHeader)
-            answer = frames[1] if state == _ANSWERED else None
+            answer = None
+            if answered.exists():
+                kept, answer = self._read(answered)
+                if kept != frames[0]:
+                    raise ValueError("files of two requests")
         except (*_UNREADABLE, ProtocolError):
             raise VerificationError(
                 f"the stored request of query {query_id!r} is damaged or incomplete; restore "
                 f"{self._folder} from a backup, or begin a new plan"
             ) from None
         if header.commitment != opening.commitment():
-            return None
-        if answer is not None:
-            return StoredRequest(opening, header, (frames[0],), answer)
-        return StoredRequest(opening, header, tuple(frames))
+            raise VerificationError(f"the stored opening of query {query_id!r} was changed on disk")
+        return StoredRequest(opening, header, frames[:1] if answer else frames, answer)
 
-    def acknowledge(self, query_id: str, answer: bytes) -> None:
-        _, header, *_ = self._read(self._path(query_id, "request"))
-        chunks = [_ANSWERED, header, answer]
-        self._write(query_id, "request", chunks, "the answer will be fetched again")
+    def acknowledge(self, query_id: str, request: StoredRequest, answer: bytes) -> None:
+        self._under_way = self._writer.submit(self._keep_answer, query_id, request, answer)
+
+    def _keep_answer(self, query_id: str, request: StoredRequest, answer: bytes) -> None:
+        header, *ciphertexts = request.frames
+        consequence = "the answer will be fetched again"
+        self._write(query_id, "request", [header, answer], consequence)
+        if ciphertexts:
+            path = self._path(query_id, "opening")
+            size = sum(LENGTH_BYTES + len(frame) for frame in ciphertexts)
+            try:
+                os.truncate(path, path.stat().st_size - size)
+            except FileNotFoundError:  # deleted meanwhile, with all that it held
+                return
+            except OSError as error:
+                raise self._no_room(error, consequence) from None
+
+    def settle(self) -> None:
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            under_way.result()
 
     def keep_columns(self, query_id: str, frames: Iterable[bytes]) -> Iterator[bytes]:
         path = self._path(query_id, "columns")
@@ -205,8 +231,8 @@ class FolderOpenings:
         except (OSError, struct.error):
             raise _no_columns(query_id) from None
 
-    def _read_opening(self, query_id: str) -> Opening:
-        head, seeds, rows = self._read(self._path(query_id, "opening"))
+    def _read_opening(self, path: Path) -> tuple[Opening, tuple[bytes, ...]]:
+        head, seeds, rows, *frames = self._read(path)
         meta = json.loads(head)
         opening = Opening(
             query_frame=bytes.fromhex(meta["query"]),
@@ -214,9 +240,7 @@ class FolderOpenings:
             seeds=Seeds(seeds[:SEED_BYTES], seeds[SEED_BYTES : 2 * SEED_BYTES]),
             nonce=seeds[2 * SEED_BYTES :],
         )
-        if opening.commitment().hex() != meta["commitment"]:
-            raise VerificationError(f"the stored opening of query {query_id!r} was changed on disk")
-        return opening
+        return opening, tuple(frames)
 
     def _path(self, query_id: str, kind: str) -> Path:
         name = hashlib.sha256(query_id.encode()).hexdigest()[:32]  # ids are free text
@@ -252,7 +276,7 @@ class FolderOpenings:
 def delete_openings(folder: Path) -> bool:
     """Delete everything that shows what a plan's queries were made of; says whether there was any.
 
-    Headers and signed answers stay: they show what was asked and paid for, and nobody's row.
+    Of answered queries header and signed answer stay: what was asked and paid, and nobody's row.
     """
     kinds = ("opening", "columns", "keys")  # the last of a plan by pads (pads/key_store.py)
     paths = [path for kind in kinds for path in folder.glob(f"*.{kind}*")]
