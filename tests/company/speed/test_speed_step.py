@@ -24,7 +24,7 @@ ROW = [
     "pf_ld_encrypted_ms",
     "pf_ld_pads_ms",
     "pf_ld_over_plain",
-    "pf_ld_pads_over_local",
+    "pf_ld_pads_in_process",
 ]
 
 
@@ -90,7 +90,8 @@ def test_private_memory_does_not_grow_with_the_model() -> None:
 
 def test_the_command_prints_one_json_object(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path | None] = []
-    made = dict.fromkeys(ROW, 1.0)
+    clock = ["local_wall_ms", "pf_ld_processes_ms", "pf_ld_pads_over_local"]
+    made = dict.fromkeys([*ROW, *clock], 1.0)
     memory = {"parameters": 10, "batch": 2, "private_mb": 1.0, "per_sample_mb": None}
 
     def measure(announce: object, data_dir: Path | None) -> dict[str, Any]:
@@ -106,3 +107,4 @@ def test_the_command_prints_one_json_object(monkeypatch: pytest.MonkeyPatch) -> 
     table = CliRunner().invoke(app, ["bench", "step"])
     assert table.exit_code == 0
     assert "PF-LD" in table.stdout
+    assert "By the clock" in table.stdout

@@ -20,6 +20,11 @@ from isonomy.company.federation.planning import PlanFiles
 START_S, SESSION_S = 90.0, 900.0
 
 
+def quiet_environment() -> dict[str, str]:
+    """Of a process that trains: threads that spin would take the cores from the others."""
+    return {**os.environ, "OMP_WAIT_POLICY": "passive"}
+
+
 class Federation:
     """The processes of one session on this machine, but for the company's script.
 
@@ -70,13 +75,11 @@ class Federation:
         """Start everything, wait for the session's end; returns the server's outcome."""
         display.stage("starting the server and the parties")
         self.start()
-        # Threads that spin while they wait would take the cores from the other processes.
         worker = (
             *(Path(sys.executable).name, "-m", "isonomy.company.demo.worker"),
             str(self._layout.root),
         )
-        environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
-        company = self._processes.start("company", worker, environment)
+        company = self._processes.start("company", worker, quiet_environment())
         self.open_session()
         display.stage("opening the session")
 

@@ -8,11 +8,14 @@
 | PF-LD | the plain step plus one private constraint gradient, local oracle |
 | PF-LD, encrypted | the same through the encrypted exchange, both halves in this process |
 | PF-LD, pads | the same by pads, both halves in this process; keys were transferred before |
+| processes | the same by pads through server, relay and daemon as processes, TLS on loopback |
 
 The steps are the trainer's own. They take turns on one core, so that a machine that slows down
 slows all of them; the figure is the quicker tenth of the turns, what a step takes when nothing
-else wants the processor. Rehearsals keep their ledger in memory where they can: a regulator's disk
-adds one fsync to each PF-LD step.
+else wants the processor. Figures are processor time, but for the step through processes and the
+local one that takes turns with it (`local_wall_ms`), which are what a clock shows. Rehearsals keep
+their ledger in memory where they can, and so do all parties of that federation: disks add one fsync
+at the regulator and two at the company to each PF-LD step.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ from torch import Tensor, nn
 
 from isonomy.common.base.errors import DataError
 from isonomy.common.sums.oracle import GroupOracle
+from isonomy.company.demo.layout import DemoSettings
+from isonomy.company.demo.population import Population
 from isonomy.company.fair.inputs.columns import ColumnCoder
 from isonomy.company.gradient.pf_ld.f_ld import FLD
 from isonomy.company.gradient.pf_ld.pf_ld import PFLD
@@ -43,6 +48,7 @@ from isonomy.company.gradient.training.checks import prepare_run
 from isonomy.company.gradient.training.trainer import Trainer
 from isonomy.company.rehearsal.datasets import lending, load
 from isonomy.company.rehearsal.strategies import rehearsal_oracle
+from isonomy.company.speed._relay import federated_oracle
 from isonomy.company.speed._step_memory import MEMORY_CASES, measure_memory
 
 LAYERS, BATCHES, WIDTH = (2, 10), (16, 64, 256), 100
@@ -79,6 +85,22 @@ class Sample:
             attribute,
             list(data.attributes[attribute])[:count],
             tuple(data.groups[attribute]),
+        )
+
+    @classmethod
+    def of_population(cls, population: Population) -> Sample:
+        """The people of a demonstration's plan, in its order."""
+        data, attribute, ids = population.data, population.attribute, population.training_ids
+        number = {person: index for index, person in enumerate(data.ids)}
+        rows = [number[person] for person in ids]
+        values = data.attributes[attribute]
+        return cls(
+            torch.tensor(ColumnCoder.fit(data.features).code(data.features)[rows]).float(),
+            torch.tensor(np.asarray(data.target)[rows], dtype=torch.int64),
+            ids,
+            attribute,
+            [values[row] for row in rows],
+            population.labels,
         )
 
 
@@ -129,7 +151,31 @@ def measure_row(
         "batch": batch,
         **quick,
         "pf_ld_over_plain": quick["pf_ld_ms"] / quick["plain_ms"],
-        "pf_ld_pads_over_local": quick["pf_ld_pads_ms"] / quick["pf_ld_ms"],
+        "pf_ld_pads_in_process": quick["pf_ld_pads_ms"] / quick["pf_ld_ms"],
+    }
+
+
+def measure_processes(layers: int, batch: int, *, turns: int = TURNS) -> dict[str, float]:
+    """A step by pads through a federation, and a local one, in turns by the clock."""
+    settings = DemoSettings(epsilon=f"{EPSILON:g}", strategy="pf_ld")
+    with federated_oracle(settings) as (population, remote):
+        sample = Sample.of_population(population)
+        torch.manual_seed(0)
+        model = network(sample.inputs.shape[1], layers)
+        _warm_up(model, sample)
+        people = (sample.ids, {sample.attribute: sample.values}, {sample.attribute: sample.groups})
+        with rehearsal_oracle(*people, epsilon=EPSILON, delta=DELTA) as local:
+            rounds = -(-turns // CHUNKS) + 2
+            steps = {
+                name: _step(sample, model, PFLD(), oracle, batch, rounds)
+                for name, oracle in (("local", local), ("pads", remote))
+            }
+            times = _in_turns(steps, turns, {}, clock=time.perf_counter)
+    local_ms, pads_ms = (float(np.quantile(times[name], QUICK)) for name in ("local", "pads"))
+    return {
+        "local_wall_ms": local_ms,
+        "pf_ld_processes_ms": pads_ms,
+        "pf_ld_pads_over_local": pads_ms / local_ms,
     }
 
 
@@ -144,17 +190,22 @@ def _warm_up(model: nn.Module, sample: Sample) -> None:
         optimiser.step()
 
 
-def _in_turns(steps: dict[str, Step], turns: int, fewer: dict[str, int]) -> dict[str, list[float]]:
+def _in_turns(
+    steps: dict[str, Step],
+    turns: int,
+    fewer: dict[str, int],
+    clock: Callable[[], float] = time.process_time,
+) -> dict[str, list[float]]:
     """Milliseconds of each step; the first rounds over the chunks warm up and do not count."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(-CHUNKS, turns):
         for name, step in steps.items():
             if turn >= fewer.get(name, turns):
                 continue
-            start = time.process_time()
+            start = clock()
             step()
             if turn >= 0:
-                times[name].append((time.process_time() - start) * 1e3)
+                times[name].append((clock() - start) * 1e3)
     return times
 
 
@@ -226,6 +277,8 @@ def measure(announce: Callable[[str], Any], data_dir: Path | None) -> dict[str, 
                 for batch in BATCHES:
                     announce(f"{layers} hidden layers, batch {batch}")
                     rows.append(measure_row(sample, layers, batch))
+                announce(f"{layers} hidden layers, batch {batch}, through processes")
+                rows[-1] |= measure_processes(layers, batch)
     finally:
         torch.set_num_threads(before)
     memory = []
@@ -235,14 +288,18 @@ def measure(announce: Callable[[str], Any], data_dir: Path | None) -> dict[str, 
     return {"rows": rows, "memory": memory}
 
 
-def tables(result: dict[str, Any]) -> tuple[Table, Table]:
-    """Milliseconds of the steps, and megabytes of the gradients."""
+def tables(result: dict[str, Any]) -> tuple[Table, Table, Table]:
+    """Milliseconds of the steps, of those through processes, and megabytes of the gradients."""
     names = ("layers", "batch", "plain", "F-LD", "Opacus", "PF-LD", "encrypted", "pads")
     ratios = ("PF-LD / plain", "pads / PF-LD")
     steps = Table(*names, *ratios, title="Milliseconds per step", title_justify="left")
+    clock = Table("layers", "local", "processes", "ratio", title="By the clock, batch 256")
     for row in result["rows"]:
-        layers, batch, *times = row.values()
-        steps.add_row(str(layers), str(batch), *(f"{value:.2f}" for value in times))
+        layers, batch, *times = (f"{value:.4g}" for value in row.values())
+        cut = len(names) + len(ratios) - 2
+        steps.add_row(layers, batch, *times[:cut])
+        if times[cut:]:
+            clock.add_row(layers, *times[cut:])
     headings = ("parameters", "batch", "private MB", "rows MB")
     memory = Table(*headings, title="Memory of a gradient query")
     for row in result["memory"]:
@@ -250,4 +307,4 @@ def tables(result: dict[str, Any]) -> tuple[Table, Table]:
         memory.add_row(
             f"{row['parameters']:,}", str(row["batch"]), f"{row['private_mb']:.1f}", rows_mb
         )
-    return steps, memory
+    return steps, clock, memory
