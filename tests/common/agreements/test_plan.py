@@ -6,6 +6,7 @@ import hashlib
 import json
 import stat
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,10 @@ class TestPlan:
         assert Plan.from_json(plan.to_json()) == plan
         assert "purpose: Loans to people" in plan.describe()
         assert plan.words.lines()["contact"] == "not given"
+        assert "After 2027-01-31 (UTC) nothing more is answered." in plan.describe()
+        assert not plan.has_ended(date(2027, 1, 31))
+        assert plan.has_ended(date(2027, 2, 1))
+        assert not plain.has_ended(date.max)
         for wrong in ({"purpose": "two\nlines"}, {"people": "all"}, {"distributed": "soon"}):
             with pytest.raises(ConfigError):
                 Plan.of(fields(about=wrong))

@@ -157,7 +157,7 @@ def test_a_measured_run_states_rates_by_group_with_intervals(measured: Run) -> N
         assert limits is not None
         assert limits[1] < limits[0] < limits[2]
     assert report.training.lost_units == max(3 * plan.round_units, plan.measure_units)
-    page = render(report).decode()
+    page = render(report).decode().replace("\N{NO-BREAK SPACE}", " ")
     guess = right_guess(epsilon_of(plan.measure_units, plan.delta_value))  # more than all rounds
     for text in ("and the measurement, a guess", f"at most {guess} instead of 50 %",
                  "Measured after 3 rounds on 20 tasks", "Accuracy, with 95 % intervals: group 0",

@@ -9,12 +9,18 @@ from pathlib import Path
 
 import click
 import pytest
-from regulator_kit import GAPS, Regulator
+from regulator_kit import COMPANY, GAPS, Regulator
 
-from isonomy.common.agreements.approvals import company_signatures
+from isonomy.common.agreements.approvals import company_signatures, sign_agreement
 from isonomy.common.agreements.plan import Plan
+from isonomy.common.base.errors import PolicyRefused
 from isonomy.common.ledger.entries import read_entries
+from isonomy.common.privacy.queries import Query
+from isonomy.common.session.tickets import Ticket
 from isonomy.company.federation.planning import write_plan
+from isonomy.regulator.serving._few_shot import FewShotDesks
+from isonomy.regulator.serving._sessions import Sessions
+from isonomy.regulator.serving.daemon import Daemon
 
 
 @pytest.fixture
@@ -59,6 +65,7 @@ def test_a_plan_whose_every_question_would_be_refused(regulator: Regulator) -> N
     audits = regulator.plan(name="audits", strategy="audit")[0]
     hopeless = {
         "takes none": {"record_privacy": True},
+        "it was valid until 2020-01-01": {"about": {"valid_until": "2020-01-01"}},
         "inspections ended on 2020-01-01": {
             **{"auditor": "ab" * 32, "auditor_signing": "cd" * 32},
             **{"inspection_millionths": 1000, "inspection_deadline": "2020-01-01"},
@@ -73,6 +80,33 @@ def test_a_plan_whose_every_question_would_be_refused(regulator: Regulator) -> N
     done = regulator.run("approve", regulator.plan_file(strategy="audit"), "--yes")
     assert (done.code, "policy.kinds allows none" in done.stderr) == (51, True)
     assert not regulator.config.ledger_path.exists()
+
+
+def test_a_plan_gets_no_answers_after_its_last_day(
+    regulator: Regulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, cohort = regulator.plan()
+    plan = Plan.of({**plan.model_dump(mode="json"), "about": {"valid_until": "2099-12-31"}})
+    file = regulator.folder / "plan.json"
+    write_plan(plan, cohort, file)
+    sign_agreement(plan, file, COMPANY)
+    regulator.approve(file)
+    ticket = Ticket("localhost:1", "relay", b"", plan.hash, "regulator", "regulator", 2**31)
+    query = Query("q", plan.hash, "", "open", "sum", ("sex",), 1, "gaussian", 1, 1.0)
+    with Daemon(regulator.config, regulator.vault, least="error") as daemon:
+        daemon.plans.half(plan.hash)
+        limits, office = daemon.plans._limits(plan), daemon._office
+        limits(query, 1)
+        sessions = Sessions(office, daemon.plans, FewShotDesks(office))
+        monkeypatch.setattr(Plan, "has_ended", lambda *_: True)  # a day later, in the same session
+        for act in (
+            lambda: limits(query, 1),
+            lambda: daemon.plans.release_unknowns(plan.hash, 1, "Ada"),
+            lambda: sessions.open(ticket),
+        ):
+            with pytest.raises(PolicyRefused, match="was valid until 2099-12-31"):
+                act()
+    assert "cannot be answered any more: it was valid until" in regulator.run("doctor").stdout
 
 
 def test_no_and_ctrl_c_change_nothing_and_say_so(
@@ -108,8 +142,12 @@ def test_wrong_files_are_named_for_what_they_are(regulator: Regulator) -> None:
     plan, card = regulator.plan_file(), regulator.config.keys_folder / "card.json"
     done = regulator.run("approve", card)
     assert "this is a party's card, not a plan" in done.stderr
+    done = regulator.run("approve", plan.with_suffix(".people"))
+    assert (done.code, "this is not a plan: it is not JSON" in done.stderr) == (10, True)
     done = regulator.run("ledger", plan)
     assert (done.code, "is a plan, not a ledger" in done.stderr) == (10, True)
+    done = regulator.run("ledger", plan.with_suffix(".people"))
+    assert (done.code, "not a ledger, or its beginning was changed" in done.stderr) == (41, True)
     regulator.approve(plan)
     done = regulator.run("ledger", "--head", "1234")
     assert (done.code, "64 hexadecimal digits" in done.stderr) == (10, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from pathlib import Path
@@ -45,8 +46,13 @@ def test_the_page_needs_no_network_and_runs_no_code(report: ReportFile) -> None:
     assert "default-src 'none'" in page
 
 
+def text_of(report: ReportFile) -> str:
+    """The page, with plain spaces for those at which no line ends."""
+    return render(report).decode().replace("\N{NO-BREAK SPACE}", " ")
+
+
 def test_the_page_says_what_was_asked_for(report: ReportFile) -> None:
-    page = render(report).decode()
+    page = text_of(report)
     for text in (
         "95 % interval", "before", "after", "Four-fifths", "not law in lending", "Local Law 144",
         "People without a value", "Article 10(5)", "Who can learn what", "No inspections",
@@ -73,7 +79,10 @@ def test_the_page_says_what_was_inspected(
     plan |= {"auditor": report.plan.regulator.x25519, "inspection_millionths": 50_000}
     counts = Inspections(demanded=demanded, opened=demanded, passed=demanded, failed=0, overdue=0)
     changed = report.model_copy(update={"plan": Plan.of(plan), "inspections": counts})
-    assert said in render(changed).decode()
+    page = text_of(changed)
+    assert said in page
+    each = "for each person's row in a question" if carrier == "pads" else "for each question"
+    assert f"an inspection: at least 5 % {each} here" in html.unescape(page)
 
 
 def test_what_was_not_given_is_listed_and_not_signed_as_a_statement(report: ReportFile) -> None:
@@ -113,7 +122,11 @@ SAMPLES = "drawn into the samples, which is secret, so the whole cap counts as s
             (SAMPLES,),
         ),
         ({"carrier": "pads"}, ("only as blinded choices", "see encrypted"), ("ciphertexts",)),
-        ({"companies": 2}, ("given after the answer",), ("bound into the question",)),
+        (
+            {"companies": 2},
+            ("all asked together given after the answer", "under this plan about people of other"),
+            ("under this plan.",),
+        ),
     ],
 )
 def test_what_is_signed_holds_for_this_plan(
@@ -122,6 +135,8 @@ def test_what_is_signed_holds_for_this_plan(
     if "companies" in terms:
         other = report.plan.companies[0].model_copy(update={"name": "other"})
         terms = {"companies": (*report.plan.companies, other)}
+        settings = report.settings.model_copy(update={"company": "other"})
+        report = report.model_copy(update={"settings": settings})
     plan = report.plan.model_copy(update=terms)
     page = render(report.model_copy(update={"plan": plan})).decode()
     for text in said:

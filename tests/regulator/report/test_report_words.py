@@ -114,7 +114,10 @@ def test_the_summary_names_what_got_worse_and_the_worst_intersection(empty: Repo
     after = audited("after", table(gaps(1, 3), [FAIR, FAIR]), crossed)
     text = " ".join(words.headline(empty, [before, after]))
     assert "“before” to “after”: accuracy parity by sex (10.0 to 30.0 points)." in text
-    assert "Target of at most 1.0 points, audit “after”: not met." in text
+    assert (
+        "Target of at most 1.0 points, audit “after”: not met. By sex the true difference is at "
+        "least 9.0 points."
+    ) in text
     assert "Four-fifths screen at 0.80, audit “after”: not met. Below it: female × blue." in text
     assert "Worst intersection, by sex and race: 40.0 points" in text
     assert "between female × blue (20.0 %) and male × green (40.0 %)" in text

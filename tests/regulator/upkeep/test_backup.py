@@ -112,6 +112,7 @@ def test_without_a_witness_open_plans_end_and_count_as_spent(regulator: Regulato
     state = verify_ledger(regulator.config.ledger_path)
     assert state.max_held_units == state.max_person_units == state.plans()[0].units
     assert not list(regulator.config.plans_folder.glob("*.people"))
+    assert "all of its budget counts as spent (plan closed)" in regulator.run("ledger").stdout
     again = regulator.run("approve", regulator.folder / "first.json", "--yes")
     assert again.code == 10  # it was closed, and does not come back
     notes = [found.text for found in examine(regulator.config) if found.level == "warn"]

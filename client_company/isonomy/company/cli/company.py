@@ -336,13 +336,17 @@ def approve(
 ) -> None:
     """Approve a plan of any kind: sessions of this one may then begin, and of no other.
 
-    A signature of it is written beside the file; send both to the regulator.
+    A signature of it is written beside the file. Send both to the regulator, with the list of
+    people, unless an alignment gave the regulator that list.
     """
     loaded = _KINDS.get(kind_of(plan_file), Plan).load(plan_file)
     say(loaded.describe())
     people = people or PlanFiles.beside(plan_file).people
     signature = _approve(loaded, plan_file, people, home, yes)
-    text = f"Approved {loaded.hash.hex()}.\nSend {plan_file} and {signature} to the regulator."
+    files = [str(plan_file), str(signature)]
+    if isinstance(loaded, Plan):
+        files.append(f"{people} (unless the people come from an alignment)")
+    text = f"Approved {loaded.hash.hex()}.\nSend to the regulator: {', '.join(files)}."
     emit({"approved": loaded.hash.hex(), "signature": signature}, text)
 
 

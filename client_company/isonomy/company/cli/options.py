@@ -35,9 +35,11 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 AboutOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="FIELD=TEXT, for approval and report; repeatable. "
-        + "; ".join(f"{name}: {title}" for name, title in TITLES.items())
-        + ". Days as 2027-01-31."
+        help="FIELD=TEXT, shown to who approves and in the report; repeatable. Fields: "
+        + ", ".join(
+            name if name == title else f"{name} ({title})" for name, title in TITLES.items()
+        )
+        + ". A day is written 2027-01-31; after valid_until nothing is answered."
     ),
 ]
 

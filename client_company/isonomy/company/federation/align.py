@@ -44,6 +44,7 @@ def align_records(
     if not isinstance(alignment, AlignmentPlan):
         alignment = AlignmentPlan.load(Path(alignment))
     plan = company.alignments.require(alignment.hash)
+    plan.check_valid()
     company_ids = checked_ids(ids, limit=plan.company_people)
     attendee = Attendee(plan, company, Timing(absence_s=absence_s))
     try:

@@ -270,6 +270,7 @@ def join(
     if not isinstance(plan, Plan):
         plan = Plan.load(Path(plan))
     approved, cohort = company.approvals.require(plan.hash)
+    approved.check_valid()
     company.delete_openings(today, keep=approved.hash)
     attendee = Attendee(approved, company, Timing(absence_s=absence_s))
     try:

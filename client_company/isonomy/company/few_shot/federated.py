@@ -73,6 +73,7 @@ def federated(
     company_home = Home(Path(home).resolve())
     loaded = plan if isinstance(plan, FewShotPlan) else FewShotPlan.load(Path(plan))
     approved = company_home.few_shot.require(loaded.hash)
+    approved.check_valid()
     side = CompanyLearner(approved.settings, pool) if isinstance(pool, Pool) else pool
     approved.check_model(side.fingerprint, side.size)
     attendee = Attendee(approved, company_home, Timing(absence_s=absence_s))

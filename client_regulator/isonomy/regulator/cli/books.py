@@ -12,7 +12,7 @@ import typer
 from isonomy.common.agreements.agreement import MAX_PLAN_BYTES
 from isonomy.common.base.command_line import confirm
 from isonomy.common.base.documents import kind_of_content, read_bounded
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.errors import ConfigError, LedgerTampered
 from isonomy.common.base.output import emit, say
 from isonomy.common.ledger.ledger import write_shared
 from isonomy.regulator.cli.output import Home, UnlockFile, Yes, open_vault
@@ -59,9 +59,12 @@ def ledger(
         acting_officer(config.officers)  # who may not act hands nothing out
     if not path.exists():
         raise ConfigError(f"there is no ledger at {path}; the first approval opens it")
-    kind = kind_of_content(read_bounded(path, MAX_PLAN_BYTES))
+    beginning = read_bounded(path, MAX_PLAN_BYTES)
+    kind = kind_of_content(beginning)
     if kind not in ("", "ledger"):
         raise ConfigError(f"{path} is a {kind}, not a ledger")
+    if not beginning.startswith(b"{"):
+        raise LedgerTampered(f"{path} is not a ledger, or its beginning was changed")
     known_head = head_bytes(head) if head else None
     listed = not verify and share is None
     fields = read_story(path, config, plan=plan, known_head=known_head, listed=listed)
@@ -111,13 +114,15 @@ def forget(
 
 def _for_people(fields: dict[str, Any]) -> str:
     lines = [
-        f"Verified: {fields['records']} records, chain intact, {fields['answers']} answers about "
-        f"{fields['people']:,} people; head {fields['head'][:16]}…",
+        f"Verified: {fields['records']} records, chain intact, {fields['answers']} answers, "
+        f"budgets of {fields['people']:,} {fields['subjects']}; head {fields['head'][:16]}…",
         f"Most that a person has spent: ε = {fields['epsilon_most_spent']:.4g} of "
         f"{fields['epsilon_cap']:.4g} (δ = {fields['delta']:g})",
     ]
     for entry in fields.get("entries", ()):
-        who = ", ".join(entry.get("who", ())) or entry.get("plan", "")[:12]
-        line = f"{entry['time']}  {entry['type']:<10} {who:<16} {entry_words(entry)}"
+        who = " ".join([", ".join(entry.get("who", ())), entry.get("plan", "")[:8]]).strip()
+        line = f"{entry['time']}  {entry['type']:<10} {who:<24} {entry_words(entry)}"
         lines.append(line.rstrip())
+    if fields.get("lists"):
+        lines.append(f"Not shown: {fields['lists']} records that list hashed ids or tag a key")
     return "\n".join(lines)

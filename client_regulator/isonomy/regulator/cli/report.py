@@ -52,8 +52,8 @@ def report(
     Every number comes from this regulator's ledger; all audits of the run are shown. Groups below
     the policy's smallest size are pooled or withheld. The daemon may go on serving meanwhile.
     Of several companies each gets a report of its own (--company); without, it shows what they had
-    audited together. For a few-shot plan it states the rounds and what each sample can have lost,
-    and no rates.
+    audited together. For a few-shot plan it states the rounds, what each sample can have lost, and
+    rates by group if the plan measures tasks.
 
     Four texts for the record of the EU AI Act's Article 10(5) are asked for, unless options say
     them; none may be empty. Where the article does not apply, say that.

@@ -81,9 +81,9 @@ def _for_people(status: Mapping[str, Any]) -> str:
         state = "open" if plan["is_open"] else "closed"
         lines.append(
             f"  plan {plan['hash'][:12]}…  {state}, "
-            f"{', '.join(plan['companies']) or 'unknown company'}: {plan['people']:,} people, "
-            f"{plan['answers']} answers, ε = {plan['epsilon_spent']:.4g} spent of "
-            f"{plan['epsilon_reserved']:.4g}"
+            f"{', '.join(plan['companies']) or 'unknown company'}: {plan['people']:,} "
+            f"{plan['subjects']}, {plan['answers']} answers, ε = {plan['epsilon_spent']:.4g} spent "
+            f"of {plan['epsilon_reserved']:.4g}"
         )
     lines += [
         f"  plan {record['plan'][:12]}…  waits for another officer; approved by "

@@ -42,8 +42,8 @@ def doctor(
 ) -> None:
     """Check the whole set-up, and say how to fix what is wrong.
 
-    The command ends with code 0 if nothing must be fixed, else with 73. It needs no passphrase. It
-    changes nothing, but it finishes a rotation that was cut short.
+    The command ends with code 0 if nothing must be fixed, else with 73. It needs no passphrase and
+    changes nothing, except that it finishes a rotation that was cut short.
 
     \b
     Examples:

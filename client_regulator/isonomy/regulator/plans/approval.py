@@ -27,11 +27,13 @@ from isonomy.regulator.vault.vault import VaultTable
 
 
 def refusals(config: RegulatorConfig, plan: Agreement) -> list[str]:
-    """Return every rule of the policy that a plan or an alignment breaks, in words."""
+    """Return every rule of policy and validity that a plan of any kind breaks, in words."""
     policy, broken = config.policy, list[str]()
     strangers = [card.name for card in plan.companies if fingerprint(card) not in policy.companies]
     if policy.companies and strangers:
         broken.append(f"{', '.join(strangers)} may not ask (policy.companies)")
+    if plan.has_ended(datetime.now(UTC).date()):
+        broken.append(f"it was valid until {plan.words.valid_until}")
     match plan:
         case Plan():
             broken += _budget_refusals(config, plan, plan.strategy) + _plan_refusals(policy, plan)
@@ -170,11 +172,16 @@ def _shares(config: RegulatorConfig, plan: Plan | FewShotPlan, spent_units: int)
 def _meaning(config: RegulatorConfig, plan: Plan | FewShotPlan) -> str:
     """Return what ε means for one person, in words."""
     chances = guessing_chances(config, plan)
+    about, values = (
+        ("a sample", "versions of it, its attribute included")
+        if isinstance(plan, FewShotPlan)
+        else ("a person", "values of their attribute")
+    )
     return (
-        "Whoever knows everything else about a person, and can only toss a coin between two values "
-        f"of their attribute, guesses right with {chances[0]} instead of 50 % after all answers of "
-        f"this plan, and with {chances[1]} once the whole budget is spent (at most; failure "
-        f"probability {config.ledger.delta})."
+        f"Somebody who knows everything else about {about}, and could only toss a coin between two "
+        f"{values}, is right with a chance of at most {chances[0]} instead of 50 % after all "
+        f"answers of this plan, and of at most {chances[1]} once the whole budget is spent "
+        f"(failure probability {config.ledger.delta})."
     )
 
 
@@ -257,7 +264,7 @@ def _above_total(
 def _refuse(broken: Sequence[str]) -> None:
     if broken:
         raise PolicyRefused(
-            f"the policy in regulator.toml does not allow this plan: {'; '.join(broken)}"
+            f"regulator.toml or the plan's own terms do not allow this plan: {'; '.join(broken)}"
         )
 
 

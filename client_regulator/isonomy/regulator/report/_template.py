@@ -32,13 +32,15 @@ def page_of(template: str, **fields: Any) -> bytes:
         points=words.points,
         day=words.day,
         attribute=words.attribute_words,
+        notion=words.notion_name,
         isolated=words.isolated,
         limits=_limits,
         people=_people,
         verdict=_verdict,
     )
     environment.tests["without_value"] = without_value
-    return environment.get_template(template).render(**fields).encode("utf-8")
+    page = environment.get_template(template).render(**fields)
+    return page.replace(" %", "\N{NO-BREAK SPACE}%").encode("utf-8")  # no line ends before a unit
 
 
 def readable(report: ReportFile) -> ReportFile:

@@ -88,6 +88,11 @@ def isolated(label: str) -> str:
     )
 
 
+def notion_name(notion: str) -> str:
+    """Return a notion as people write it; several are joined by "+"."""
+    return notion.replace("_", " ").replace("fpr", "FPR").replace("+", ", ")
+
+
 def main_notion(report: ReportFile) -> str:
     """Return the plan's notion if audits know it, else demographic parity."""
     return report.plan.notion if report.plan.notion in NOTION_WORDS else "demographic_parity"
@@ -164,6 +169,8 @@ def target_verdict(tables: Sequence[ShownTable], notion: str, most: int) -> tupl
         by = f"By {attribute_words(table.attribute)}"
         if limits is None:
             lines.append(f"{by} the difference {UNMEASURED}.")
+        elif word == "not met":
+            lines.append(f"{by} the true difference is at least {points(limits[1])} points.")
         elif word == "inconclusive":
             lines.append(
                 f"{by} the true difference may be {points(limits[1])} to {points(limits[2])} "
@@ -299,7 +306,7 @@ def _worse(usable: Sequence[ReportedAudit]) -> list[str]:
         for notion in NOTION_RATES:  # a mapping of the report has another order once it was read
             limits = table.differences.get(notion)
             old = before.get(table.attribute, {}).get(notion)
-            what = f"{notion.replace('_', ' ')} by {attribute_words(table.attribute)}"
+            what = f"{notion_name(notion)} by {attribute_words(table.attribute)}"
             if old is not None and limits is None:
                 lost.append(what)
             if old is None or limits is None or float(points(limits[0])) <= float(points(old[0])):

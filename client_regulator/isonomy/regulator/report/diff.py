@@ -123,7 +123,7 @@ def _terms(report: ReportFile) -> dict[str, str]:
     return {
         "verdict on the target, last audit": target,
         "four-fifths screen, last audit": screen,
-        "notion": plan.notion.replace("_", " "),
+        "notion": words.notion_name(plan.notion),
         "target, points": words.points(plan.tolerance_millionths),
         "people": f"{plan.cohort_size:,}",
         **groups,

@@ -99,6 +99,7 @@ class PlanDesks:
             raise ConfigError("the share of the budget for unknowns lies between 0 and 1")
         self.half(plan_hash)  # approved, within the policy, its budget set aside
         plan, cohort = self.approvals.require(plan_hash)
+        plan.check_valid()
         (root,) = [entry.root for entry in self._ledger.plans() if entry.plan == plan_hash]
         people = self.people()
         rows = rows_of(people, cohort)
@@ -115,6 +116,7 @@ class PlanDesks:
         """Return the check by which the policy rules each query of a plan."""
 
         def check(query: Query, units: int) -> None:
+            plan.check_valid()  # a session may outlast the plan's last day
             self._config.policy.check_query(
                 query,
                 units,

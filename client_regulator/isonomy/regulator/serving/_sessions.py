@@ -131,8 +131,9 @@ class Sessions:
         self.board, self.metrics = SessionBoard(), RegulatorMetrics(office.ledger)
 
     def open(self, ticket: Ticket) -> Session:
-        """Open the session of a ticket; PlanNotApproved unless the officer approved its plan."""
+        """Open the session of a ticket, if the officer approved its plan and it has not ended."""
         agreement = self._agreement(ticket.plan_hash)
+        agreement.check_valid()
         return Session(
             ticket,
             self._config.tls,

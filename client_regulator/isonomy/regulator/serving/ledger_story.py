@@ -6,7 +6,7 @@ Amounts are in ε; the fields are those that `ledger --json` shows. Nobody of th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ _STEPS = {  # of an inspection, and whose step it is
 }
 # What a line for people leaves out: it is in `by`, or too long to read.
 _QUIET = (
-    *("kind", "officer", "second_officer", "key", "second_key", "plan", "old", "new"),
+    *("kind", "at", "officer", "second_officer", "key", "second_key", "plan", "old", "new"),
     *("record_sha256", "backup", "vault", "last", "sha256"),
 )
 
@@ -70,15 +70,17 @@ def read_story(
     hash; without `listed` only the summary is returned.
     """
     summary = verify_ledger(path, known_head=known_head)
-    fields = summary_fields(summary)
+    plans = {one.plan.hex(): plan_status(config, one, summary.delta) for one in summary.plans()}
+    subjects = {status["subjects"] for status in plans.values()} or {"people"}
+    word = subjects.pop() if len(subjects) == 1 else "people or samples"
+    fields = {**summary_fields(summary), "subjects": word}
     if listed:
         entries = read_entries(path)
+        fields["lists"] = summary.records - len(entries)
         if plan:
             entries = [one for one in entries if one.plan and one.plan.hex().startswith(plan)]
-        plans = {one.plan: plan_status(config, one, summary.delta) for one in summary.plans()}
-        companies = {key.hex(): status["companies"] for key, status in plans.items()}
         fields["plans"] = list(plans.values())
-        fields["entries"] = [entry_fields(one, companies, summary.delta) for one in entries]
+        fields["entries"] = [entry_fields(one, plans, summary.delta) for one in entries]
         units = {one.plan: one.units for one in summary.plans()}
         for one, shown in zip(entries, fields["entries"], strict=True):
             if one.kind == "debit" and one.plan is not None:
@@ -103,14 +105,16 @@ def summary_fields(summary: LedgerState) -> dict[str, Any]:
 
 
 def entry_fields(
-    entry: LedgerEntry, companies: Mapping[str, Sequence[str]], delta: float
+    entry: LedgerEntry, plans: Mapping[str, Mapping[str, Any]], delta: float
 ) -> dict[str, Any]:
-    """Return a ledger entry as JSON shows it, in ε."""
+    """Return a ledger entry as JSON shows it, in ε. `plans`: the status of each plan, by hash."""
     fields: dict[str, Any] = {"seq": entry.seq, "time": moment(entry.time), "type": entry.kind}
     plan = entry.plan.hex() if entry.plan is not None else str(entry.event.get("plan", ""))
     if plan:
-        who = list(companies.get(plan, ()))
-        fields |= {"plan": plan, "who": ["the regulator"] if _is_of_regulator(entry) else who}
+        status = plans.get(plan, {})
+        who = ["the regulator"] if _is_of_regulator(entry) else list(status.get("companies", ()))
+        subjects = status.get("subjects", "people or samples")
+        fields |= {"plan": plan, "who": who, "subjects": subjects}
     if entry.kind in ("debit", "reserve"):
         fields |= {
             "people": entry.people,
@@ -140,11 +144,13 @@ def entry_words(entry: dict[str, Any]) -> str:
     if entry["type"] == "open":
         return "ledger opened"
     if entry["type"] == "reserve":
-        return f"set ε = {entry['epsilon']:.4g} aside for {entry['people']:,} people"
+        return f"set ε = {entry['epsilon']:.4g} aside for {entry['people']:,} {entry['subjects']}"
     if entry["type"] == "close":
-        return f"unused budget returned (plan closed){_by(event)}"
+        left = "all of its budget counts as spent" if event["in_full"] else "unused budget returned"
+        return f"{left} (plan closed){_by(event)}"
     if entry["type"] == "note":
-        return f"{_NOTES.get(event['kind'], event['kind'])}{_by(event)}{_details(event)}"
+        on = f", on {event['at']}" if "at" in event else ""
+        return f"{_NOTES.get(event['kind'], event['kind'])}{on}{_by(event)}{_details(event)}"
     if entry["type"] == "inspection":
         return f"query {entry['query']}: {_STEPS[event['step']][1]}{_by(event)}"
     if entry["type"] != "debit":

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.ledger.state import PlanSummary
@@ -61,12 +62,20 @@ def plan_status(config: RegulatorConfig | None, entry: PlanSummary, delta: float
         "name": terms.name if terms else "",
         "companies": [card.name for card in terms.companies] if terms else [],
         "people": entry.people,
+        "subjects": _subjects(terms),
         "answers": entry.answers,
         "is_open": entry.is_open,
         "epsilon_reserved": epsilon_of(entry.units, delta),
         "epsilon_spent": epsilon_of(entry.spent_units, delta),
         "share_spent": round(100 * entry.spent_units / max(entry.units, 1), 1),  # these add up
     }
+
+
+def _subjects(terms: Agreement | None) -> str:
+    """Return what a plan is about, in a word; both, if its terms are not known here."""
+    if terms is None:
+        return "people or samples"
+    return "samples" if isinstance(terms, FewShotPlan) else "people"
 
 
 def moment(seconds: int) -> str:

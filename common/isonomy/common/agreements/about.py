@@ -1,6 +1,7 @@
 """What a plan is about, in words: its owners approve them with the plan, its report prints them.
 
-An empty text was not given, and is listed as that. Nothing here is checked by a machine.
+An empty text was not given, and is listed as that. Nobody checks these words, but one binds: after
+`valid_until` the agreement gets no answers (Agreement.check_valid).
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from datetime import UTC, date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -27,7 +28,7 @@ from pydantic import (
 
 from isonomy.common.agreements.about import NOT_GIVEN, About, one_line
 from isonomy.common.base.documents import Digest, Document, read_bounded
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.errors import ConfigError, PolicyRefused
 from isonomy.common.crypto.params import PARAMETER_SETS
 from isonomy.common.keys.party import Card
 
@@ -104,8 +105,22 @@ class Agreement(_Parties):
         """Return what it is about, line by line, and what of that was not given."""
         texts = self.words.lines()
         lines = [f"  {title}: {text}" for title, text in texts.items() if text != NOT_GIVEN]
+        if self.words.valid_until:
+            lines.append(f"  After {self.words.valid_until} (UTC) nothing more is answered.")
         absent = [title for title, text in texts.items() if text == NOT_GIVEN]
         return lines + ([f"  {NOT_GIVEN}: {', '.join(absent)}"] if absent else [])
+
+    def has_ended(self, day: date) -> bool:
+        """Return whether this day lies after the last day of validity; never, without one."""
+        last = self.words.valid_until
+        return bool(last) and day > date.fromisoformat(last)
+
+    def check_valid(self) -> None:
+        """Raise PolicyRefused after the last day of validity (in UTC)."""
+        if self.has_ended(datetime.now(UTC).date()):
+            raise PolicyRefused(
+                f"this {self.word} was valid until {self.words.valid_until}; make a new one"
+            )
 
     def card(self, name: str) -> Card:
         """The party of that name, or a ConfigError that lists the names."""

@@ -236,11 +236,11 @@ class Plan(Agreement):
             f"Plan {self.name!r}",
             f"  lets {companies} ask {self.regulator.name} for noisy group sums over "
             f"{self.cohort_size:,} people, by {by};",
-            f"  aims at {self.notion} within {self.tolerance_millionths / MILLION:g} by strategy "
-            f"{self.strategy};",
+            f"  aims at {self.notion.replace('_', ' ')} within "
+            f"{self.tolerance_millionths / MILLION:g} by strategy {self.strategy};",
             f"  spends at most ε = {epsilon:g} at δ = {self.delta} of every person's budget"
             + (", each person counted alone" if self.individual_filter else "")
-            + " (promised about their attributes being these and not others);",
+            + "; this limits what anybody learns about the values of their attributes;",
             *self._describe_audits(),
             f"  {self._describe_inspection()};",
             f"  {_CARRIERS[self.carrier]};",

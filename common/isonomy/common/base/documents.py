@@ -83,6 +83,8 @@ class Document(BaseModel):
             kind = kind_of_content(data)
             if kind and kind != cls.word:
                 raise ConfigError(f"this is a {kind}, not a {cls.word}") from None
+            if any(fault["type"] == "json_invalid" for fault in error.errors()):
+                raise ConfigError(f"this is not a {cls.word}: it is not JSON") from None
             places = {".".join(map(str, e["loc"])) or cls.word: e["msg"] for e in error.errors()}
             reasons = "; ".join(f"{place}: {why}" for place, why in list(places.items())[:5])
             raise ConfigError(f"this {cls.word} cannot be used: {reasons}") from None

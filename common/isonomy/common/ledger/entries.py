@@ -56,8 +56,9 @@ def _entry(sealed: Sealed, state: LedgerState) -> LedgerEntry | None:
             remaining = state.remaining_units(plan, root)
             return LedgerEntry(*at, plan, "", state.members(root), units, 0, remaining)
         case ClosePlan(plan, _, officer):
-            spent = state.spent_units(plan)
-            return LedgerEntry(*at, plan, spent_units=spent, event=_by(officer))
+            spent, in_full = state.spent_units(plan), int(state.counts_in_full(plan))
+            event = {"in_full": in_full, **_by(officer)}
+            return LedgerEntry(*at, plan, spent_units=spent, event=event)
         case Debit() as debit:
             return LedgerEntry(
                 *at,

@@ -329,6 +329,10 @@ class LedgerState:
         plan = self._plan(plan_hash)
         return plan.terms.units if plan.in_full else int(plan.spent.max())
 
+    def counts_in_full(self, plan_hash: bytes) -> bool:
+        """Return whether all that was set aside for a plan counts as spent, closed or not."""
+        return self._plan(plan_hash).in_full
+
     def spent_by_person(self, plan_hash: bytes) -> NDArray[np.int64]:
         """Return what each person of a plan spent, in the plan's order."""
         plan = self._plan(plan_hash)

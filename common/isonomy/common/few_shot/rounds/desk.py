@@ -230,7 +230,8 @@ class RoundDesk:
             raise ConfigError("the learner charges more than a round of these settings can cost")
 
     def _tried(self, act: Callable[[], T]) -> T:
-        """Return what the learner does, unless it failed too often before."""
+        """Return what the learner does, unless the plan ended or it failed too often before."""
+        self._plan.check_valid()  # a session may outlast the plan's last day
         if self._failures >= MAX_FAILURES:
             raise ProtocolError(
                 f"the regulator's learner failed {MAX_FAILURES} times on the parameters it got; it "
