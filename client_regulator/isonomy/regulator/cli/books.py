@@ -116,7 +116,7 @@ def _for_people(fields: dict[str, Any]) -> str:
     lines = [
         f"Verified: {fields['records']} records, chain intact, {fields['answers']} answers, "
         f"budgets of {fields['people']:,} {fields['subjects']}; head {fields['head'][:16]}…",
-        f"Most that a person has spent: ε = {fields['epsilon_most_spent']:.4g} of "
+        f"Most that one of them has spent: ε = {fields['epsilon_most_spent']:.4g} of "
         f"{fields['epsilon_cap']:.4g} (δ = {fields['delta']:g})",
     ]
     for entry in fields.get("entries", ()):
