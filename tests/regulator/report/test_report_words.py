@@ -48,6 +48,7 @@ def audited(name: str, *tables: ShownTable) -> ReportedAudit:
     return ReportedAudit(
         name=name, selected="1", whose="", cells="d", attribute="sex", query_id=name, sequence=1,
         time=1, request_hash="0" * 64, units=1, noise=1, people=100, totals=(1, 1), problem="",
+        model_sha256="",
         tables=tables,
     )  # fmt: skip
 
