@@ -39,8 +39,8 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.alignment import Aligner, AlignmentPlan
 from isonomy.common.base.canonical import canonical_json
 from isonomy.common.base.errors import IsonomyError
+from isonomy.common.crypto.curve25519 import random_secret
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS, Seeded
-from isonomy.common.crypto.ristretto import random_scalar
 from isonomy.common.few_shot.rounds._messages import (
     MeasureRequest,
     RoundReceipt,
@@ -350,10 +350,10 @@ def alignment_points() -> Target:
     aligned |= {"relay_name": "relay", "parameters": DEFAULT_PARAMETERS.name}
     agreed = AlignmentPlan.of({**aligned, "company_people": 5, "regulator_people": 6})
     cohort = Cohort.of(["a", "b", "c"])
-    points = Aligner(agreed, cohort, random_scalar()).blinded()
+    points = Aligner(agreed, cohort, random_secret()).blinded()
 
     def parse(raw: bytes) -> None:
-        ours = Aligner(agreed, cohort, random_scalar())
+        ours = Aligner(agreed, cohort, random_secret())
         ours.blinded()
         ours.finish(ours.double(raw), raw)
 

@@ -40,5 +40,5 @@ def test_a_line_break_is_no_part_of_an_id() -> None:
 
 
 def test_two_spellings_are_named_by_their_lines() -> None:
-    with pytest.raises(DataError, match=r"1 ids occur more than once .lines 3 and 1 name"):
+    with pytest.raises(DataError, match=r"1 ids occur more than once .lines 1 and 3 name"):
         Cohort.of(["Ann", "bo", "ANN"])

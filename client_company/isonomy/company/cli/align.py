@@ -30,6 +30,9 @@ def alignment(
     relay: Annotated[str, typer.Option(help="The server's name, as in its certificate.")],
     company_people: Annotated[int, typer.Option(help="Most ids that this company may bring.")],
     regulator_people: Annotated[int, typer.Option(help="Most ids that the regulator may bring.")],
+    count_only: Annotated[
+        bool, typer.Option("--count-only", help="A dry run: how many would match, and not who.")
+    ] = False,
     name: Annotated[str, typer.Option(help="A title for people.")] = "alignment",
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("alignment.json"),
     home: HomeFolder = HOME,
@@ -50,6 +53,7 @@ def alignment(
             "parameters": DEFAULT_PARAMETERS.name,
             "company_people": company_people,
             "regulator_people": regulator_people,
+            "count_only": count_only,
             "about": about_fields(about),
         }
     )
@@ -72,12 +76,18 @@ def align(
 
     Waits for the server's run (`isonomy-server run ALIGNMENT.public.json`), as `join` does.
     Prints where the common people were written: hand that file to `isonomy-company plan --people`.
+    Of a dry run it prints how many they are. After an interruption it goes on where it was.
     """
     plan = AlignmentPlan.load(alignment_file)
     with Stages() as stages:
         common = align_records(
             plan, read_lines(ids), home=home, group=group, wait_s=wait_s, progress=stages.show
         )
-    path = Home(home).alignments.people(plan.hash)
-    facts = {"people": path, "common": len(common), "root": common.root.hex()}
-    emit(facts, f"{len(common):,} people are common to both sides; their ids are in {path}")
+    if isinstance(common, int):
+        facts: dict[str, object] = {"people": None, "common": common, "root": None}
+        where = "this was a dry run, and nobody learned who"
+    else:
+        path = Home(home).alignments.people(plan.hash)
+        facts = {"people": path, "common": len(common), "root": common.root.hex()}
+        where = f"their ids are in {path}"
+    emit(facts, f"{facts['common']:,} people are common to both sides; {where}")

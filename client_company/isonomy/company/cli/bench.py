@@ -14,6 +14,7 @@ from isonomy.common.base.progress import Stages
 
 app = CommandLine(help="Measure speed and size on this machine, as ratios within one run.")
 _PEOPLE = typer.Option(help="People of the demonstration that is timed.")
+_IDS = typer.Option(min=2, help="Ids on each side.")
 _BANK = typer.Option(
     envvar="ISONOMY_DATA_DIR", help="Folder with the Bank data; without: synthetic."
 )
@@ -45,6 +46,15 @@ def step(data_dir: Annotated[Path | None, _BANK] = None) -> None:
     Takes about three minutes. Example: isonomy bench step --json --data-dir data > step.json
     """
     _run("step", data_dir=data_dir)
+
+
+@app.command()
+def alignment(people: Annotated[int, _IDS] = 100_000) -> None:
+    """Two lists of ids aligned through the relay, beside openmined-psi if that is installed.
+
+    Half of each list is common. Example: isonomy bench alignment --people 1000000 --json
+    """
+    _run("alignment", people=people)
 
 
 @app.command("few-shot")

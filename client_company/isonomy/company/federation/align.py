@@ -34,11 +34,14 @@ def align_records(
     wait_s: float = 3600.0,
     absence_s: float = 600.0,
     progress: Progress | None = None,
-) -> Cohort:
+) -> Cohort | int:
     """Take part in the next session of an approved alignment; returns the common people.
 
-    `ids` are checked before anything is sent. `progress(stage, done, total)` is called as the work
-    goes on. After an interruption, run it again: it spends nothing.
+    Of a dry run (`alignment --count-only`) it returns how many they are. `ids` are checked before
+    anything is sent. `progress(stage, done, total)` is called as the work goes on; the total is
+    None while the other side is waited for. The work is spread over all cores, or as
+    `joblib.parallel_config` says. After an interruption, run it again: it goes on where it was,
+    and spends nothing.
     """
     company = Home(Path(home).resolve())
     if not isinstance(alignment, AlignmentPlan):

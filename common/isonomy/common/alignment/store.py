@@ -2,8 +2,10 @@
 
     folder/<hash>.json      the alignment, byte for byte as its owner approved it
     folder/<hash>.people    the common people in the common order, one id per line
+    folder/<hash>.count     of a dry run: how many they are
     folder/<hash>.secret    this side's exponent, until the alignment is through
     folder/<hash>.other     SHA-256 of the list that the other side brought
+    folder/<hash>.*.partial points that were computed, until the alignment is through
 
 An approval is for one list of each side. A run that broke off is run again with the same bytes, so
 the other side learns nothing new from it; another list needs another alignment.
@@ -23,10 +25,11 @@ from isonomy.common.agreements.approvals import (
     read_people,
     write_people,
 )
-from isonomy.common.alignment.alignment import AlignmentPlan
+from isonomy.common.alignment.alignment import STAGES, AlignmentPlan
 from isonomy.common.base.errors import ProtocolError
 from isonomy.common.base.private_files import read_private, write_private
-from isonomy.common.crypto.ristretto import POINT_BYTES, random_scalar
+from isonomy.common.crypto.curve25519 import random_secret
+from isonomy.common.crypto.ristretto import POINT_BYTES
 from isonomy.common.people.cohort import Cohort
 
 
@@ -38,13 +41,14 @@ class Alignments(ApprovalStore[AlignmentPlan]):
 
     def begin(self, plan_hash: bytes) -> bytes:
         """The secret of this alignment, the same in each run; PlanNotApproved if it is through."""
-        if self.people(plan_hash).exists():
+        path = self.path(plan_hash, "secret")
+        done = self.people(plan_hash).exists() or self.path(plan_hash, "count").exists()
+        if done and not path.exists():
             raise PlanNotApproved(
                 f"alignment {plan_hash.hex()[:16]}… was carried out already; agree on a new one"
             )
-        path = self.path(plan_hash, "secret")
         if not path.exists():
-            write_private(path, random_scalar())
+            write_private(path, random_secret())
         return read_private(path, POINT_BYTES)
 
     def bind(self, plan_hash: bytes, points: bytes) -> None:
@@ -65,12 +69,18 @@ class Alignments(ApprovalStore[AlignmentPlan]):
         """Where the people that an alignment found are stored."""
         return self.path(plan_hash, "people")
 
-    def save(self, plan_hash: bytes, common: Cohort) -> Path:
-        """Store the common people; the file is for its owner only."""
-        path = self.people(plan_hash)
-        write_people(path, common)
+    def save(self, plan_hash: bytes, found: Cohort | int) -> None:
+        """Store the common people, or how many they are; the file is for its owner only."""
+        if isinstance(found, int):
+            write_private(self.path(plan_hash, "count"), str(found).encode())
+        else:
+            write_people(self.people(plan_hash), found)
+
+    def finish(self, plan_hash: bytes) -> None:
+        """Both sides have stored the result: destroy what would let this side run again."""
+        for stage in STAGES:
+            self.path(plan_hash, f"{stage}.partial").unlink(missing_ok=True)
         self.path(plan_hash, "secret").unlink(missing_ok=True)
-        return path
 
     def find(self, cohort_root: str) -> Cohort | None:
         """The aligned people with that root, if an alignment here gave them."""

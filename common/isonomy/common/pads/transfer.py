@@ -160,7 +160,7 @@ class _LinearHash:
 
 def _other_point() -> bytes:
     """C: nobody knows its logarithm, so nobody knows those of both B and C − B."""
-    return ristretto.hash_to_points(b"isonomy/key-transfer/v1", ["C"])
+    return ristretto.hash_to_point(b"isonomy/key-transfer/v1", "C")
 
 
 def _seed(place: bytes, points: bytes, number: int, point: bytes) -> bytes:

@@ -120,7 +120,7 @@ class Cohort:
             number = int(repeats[0])
             first = int(self._places.find(id_digests([self.ids[number]]))[0])
             raise DataError(
-                f"{len(repeats)} ids occur more than once (lines {number + 1} and {first + 1} name "
+                f"{len(repeats)} ids occur more than once (lines {first + 1} and {number + 1} name "
                 "one person), perhaps written differently: case, width and ligatures make no "
                 "difference. Each person stands once in a cohort (rows of one person are grouped "
                 "in the query)"
