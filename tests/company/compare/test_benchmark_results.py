@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,17 +15,16 @@ from typer.testing import CliRunner
 
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.company.cli.main import app
+from isonomy.company.compare.benchmark._comparison import Comparison, compare, difference
 from isonomy.company.compare.benchmark._figures import draw
 from isonomy.company.compare.benchmark._published import FILE, Rival, curves
 from isonomy.company.compare.benchmark._summary import (
     Mean,
     front,
     means,
-    paired,
     tidy,
-    verdict,
 )
-from isonomy.company.compare.benchmark._tables import dominance_table, markdown
+from isonomy.company.compare.benchmark._tables import comparison_table, markdown, summary_table
 from isonomy.company.compare.benchmark.methods import method, published_method
 from isonomy.company.compare.benchmark.output import read_steps, write
 from isonomy.company.compare.benchmark.store import Store
@@ -75,34 +74,56 @@ def test_a_front_has_only_what_nothing_beats() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "error", "violation", "expected"),
+    ("errors", "violations", "expected"),
     [
-        (1.0, 0.18, 0.05, "both"),
-        (1.0, 0.18, 0.019 + 0.0099, "error"),  # lower, but within the floor of 0.01
-        (1.0, 0.18, 0.019 - 0.0099, "error"),
-        (1.0, 0.18, 0.005, "no"),  # theirs is fairer by more than the floor
-        (1.0, 0.17, 0.05, "no"),  # theirs errs less
-        (0.4, 0.18, 0.05, "no"),  # we have no point at so small a budget
+        ((-0.01, -0.02, -0.015), (-0.03, -0.02, -0.025), "better"),
+        ((-0.01, -0.02, -0.015), (0.01, -0.02, 0.005), "better"),
+        ((0.01, -0.02, 0.005), (0.01, -0.02, 0.005), "not told apart"),
+        ((-0.01, -0.02, -0.015), (0.03, 0.02, 0.025), "each in one"),
+        ((0.01, -0.02, 0.005), (0.03, 0.02, 0.025), "worse"),
     ],
 )
-def test_dominance(epsilon: float, error: float, violation: float, expected: str) -> None:
-    ours = [own for own in _means() if own.strategy == "tilt"]
-    rival = Rival("them", WHERE, epsilon, error, violation)
-    assert verdict(rival, ours).verdict == expected
+def test_a_word_for_two_paired_differences(
+    errors: tuple[float, ...], violations: tuple[float, ...], expected: str
+) -> None:
+    """Tilt − rival by seed; the rival lacks one of tilt's seeds, which takes no part."""
+    tilt = _of("tilt", 1.0)
+    theirs = tuple(
+        (seed, error - e, violation - v)
+        for (seed, error, violation), e, v in zip(tilt.by_seed, errors, violations, strict=True)
+    )
+    extra = replace(tilt, by_seed=(*tilt.by_seed, (3, 9.0, 9.0)))
+    rival = Rival("them", WHERE, 1.0, 0.2, 0.05, by_seed=theirs)
+    found = compare(rival, [extra], "logistic")
+    assert found is not None
+    assert (found.word, found.seeds) == (expected, 3)
+    interval = ttest_rel(errors, [0.0] * 3).confidence_interval(0.95)
+    assert found.error.mean - found.error.half == pytest.approx(interval.low)
+    assert found.error.mean + found.error.half == pytest.approx(interval.high)
+
+
+def test_tilt_is_met_at_the_nearest_violation_and_no_larger_budget() -> None:
+    near = replace(_of("tilt", 1.0), violation=0.04, tolerance=0.05)
+    tilts = [mean for mean in _means() if mean.strategy == "tilt"] + [near]
+    assert _compared(Rival("them", WHERE, 3.0, 0.2, 0.05), tilts).tilt is near
+    assert _compared(Rival("them", WHERE, None, 0.2, 0.01), tilts).tilt.tolerance == 0.01
+    assert _compared(Rival("them", WHERE, 0.7, 0.2, 0.05), tilts).tilt.epsilon == 0.5
+    assert compare(Rival("them", WHERE, 0.4, 0.2, 0.05), tilts, "logistic") is None
+    assert compare(Rival("them", WHERE, 1.0, 0.2, 0.05), tilts, "gbdt") is None
     elsewhere = Rival("them", ("adult", "sex", "demographic_parity"), 1.0, 1.0, 1.0)
-    assert verdict(elsewhere, ours).by is None
+    assert compare(elsewhere, tilts, "logistic") is None
 
 
-def test_paired_tests_pair_by_seed() -> None:
-    seeds, tests = paired(_of("tilt", 1.0), _of("unconstrained", None))
-    errors = [0.17, 0.18, 0.166]
-    assert seeds == 3
-    assert tests.loc["error", "mean"] == pytest.approx(sum(errors) / 3 - 0.2)
-    assert tests.loc["error", "t"] == pytest.approx(ttest_rel(errors, [0.2] * 3).pvalue)
-    # Wilcoxon: the least that three seeds can give
-    assert tests.loc["error", "wilcoxon"] == pytest.approx(0.25)
-    _, alike = paired(_of("tilt", 1.0), _of("tilt", 1.0))
-    assert math.isnan(alike.loc["error", "t"])
+def _compared(rival: Rival, tilts: list[Mean]) -> Comparison:
+    found = compare(rival, tilts, "logistic")
+    assert found is not None
+    return found
+
+
+def test_one_seed_tells_nothing_apart() -> None:
+    assert difference([-0.5]).word == "not told apart"
+    assert difference([0.0, 0.0]).word == "not told apart"
+    assert difference([-0.1, -0.1]).word == "better"
 
 
 def test_published_points_of_the_other_notion_or_without_budget_are_left_out(
@@ -131,13 +152,21 @@ def test_published_points_of_the_other_notion_or_without_budget_are_left_out(
 # --- Tables and figures ------------------------------------------------------------------------
 
 
-def test_the_dominance_table_counts_every_competitor_at_small_budgets() -> None:
+def test_the_summary_counts_every_rival_at_small_budgets() -> None:
     theirs = [Rival("DP-FERMI", WHERE, epsilon, 0.1, 0.001) for epsilon in (1.0, 3.0)]
-    text = dominance_table(_means(), theirs)
-    assert "Of 4 points of private competitors at ε ≤ 1, 3 are beaten in both" in text
-    assert "| DP-FERMI, published | 1 | 0 | 0 | 1 | 0 | 0 | 1 |" in text
-    assert "| DP-FERMI, published | 1 | 0.1000 | 0.0010 | 0.1720 @ 0.0190, logistic |" in text
-    assert "unconstrained" not in text
+    text = summary_table(_means(), theirs)
+    assert "| DP-FERMI, published | 1 | 0 | 0 | 0 | 1 | – | – | – | – |" in text
+    assert "| PF-LD, our code | 3 | 3 | 0 | 0 | 0 | – | – | – | – |" in text
+    assert "| no constraint, logistic | 1 | 1 | 0 | 0 | 0 |" in text
+
+
+def test_every_comparison_has_its_intervals() -> None:
+    text = comparison_table(_means(), [Rival("DP-FERMI", WHERE, 1.0, 0.1, 0.001)])
+    head = "| lending | demographic parity | PF-LD, our code, logistic | 0.5 | 0.1820 @ 0.0490 |"
+    assert f"{head} 0.1720 @ 0.0190, logistic | 3 | -0.0100 ± 0.0000 | -0.0300 ±" in text
+    assert "DP-FERMI, published, logistic" in text  # not beaten: shown
+    beaten = comparison_table(_means(), [Rival("DP-FERMI", WHERE, 1.0, 0.9, 0.5)])
+    assert "DP-FERMI" not in beaten
 
 
 def test_the_tables_of_wang_hold_published_and_own_numbers() -> None:

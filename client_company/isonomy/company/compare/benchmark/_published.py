@@ -40,9 +40,11 @@ class Rival:
 
     method: str  # a paper's name for it, or the label of what was run here
     where: tuple[str, str, str]  # set, attribute, notion
-    epsilon: float
+    epsilon: float | None  # None: not private
     error: float
     violation: float
+    base: str = "logistic"
+    by_seed: tuple[tuple[int, float, float], ...] = ()  # (seed, error, violation); published: none
 
 
 def curves(data_dir: Path | None) -> list[Rival]:

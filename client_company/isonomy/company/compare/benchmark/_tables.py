@@ -1,32 +1,32 @@
 """The benchmark in words and numbers: Markdown for docs and terminals.
 
-1. means per set and notion, 2. dominance at ε ≤ 1, 3. Tables 1 and 2 of Wang et al., with our
-runs beside them, 4. paired tests.
+1. the summary: how often tilt is better, not told apart, worse, by rival, 2. every comparison with
+its intervals, 3. Tables 1 and 2 of Wang et al., with our runs beside them, 4. means.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-from isonomy.company.compare.benchmark._published import EO_TABLE, GF_TABLE, Rival
-from isonomy.company.compare.benchmark._summary import (
-    Mean,
-    Verdict,
-    paired,
-    rerun_rivals,
-    verdict,
+from isonomy.company.compare.benchmark._comparison import (
+    WORDS,
+    Comparison,
+    Difference,
+    compare,
+    rivals,
 )
-from isonomy.company.compare.benchmark.methods import method, published_method
+from isonomy.company.compare.benchmark._published import EO_TABLE, GF_TABLE, Rival
+from isonomy.company.compare.benchmark._summary import Mean
+from isonomy.company.compare.benchmark.methods import method
 
-Judged = tuple[Verdict, Verdict]
+Pair = tuple[Comparison | None, Comparison | None]
 
 
 def markdown(means: Sequence[Mean], published: Sequence[Rival]) -> str:
     """All tables, one after the other."""
-    parts = [means_tables(means), dominance_table(means, published), wang_tables(means)]
-    return "\n".join([*parts, paired_table(means)])
+    parts = [summary_table(means, published), comparison_table(means, published)]
+    return "\n".join([*parts, wang_tables(means), means_tables(means)])
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], texts: int) -> str:
@@ -74,73 +74,74 @@ def _budget(mean: Mean) -> str:
     return "none" if mean.epsilon is None else f"{mean.epsilon:g}"
 
 
-# --- Dominance ---------------------------------------------------------------------------------
+# --- Tilt beside the rivals --------------------------------------------------------------------
 
 
-def judged(means: Sequence[Mean], published: Sequence[Rival], cap: float) -> list[Judged]:
-    """(verdict with any base model, verdict with logistic models) of every point at ε ≤ cap."""
+def comparisons(means: Sequence[Mean], published: Sequence[Rival], cap: float) -> list[Pair]:
+    """(on the rival's base model, on trees) for every point; None where tilt was not run."""
     tilts = [mean for mean in means if mean.is_tilt]
-    logistic = [mean for mean in tilts if mean.base == "logistic"]
-    papers = [replace(one, method=published_method(one.method).label) for one in published]
-    rivals = [*papers, *rerun_rivals(means)]
-    pairs = [
-        (verdict(rival, tilts), verdict(rival, logistic))
-        for rival in sorted(rivals, key=lambda one: (one.where, one.method, one.epsilon, one.error))
-        if rival.epsilon <= cap
+    return [
+        (compare(rival, tilts, rival.base), compare(rival, tilts, "gbdt"))
+        for rival in rivals(means, published, cap)
     ]
-    return [pair for pair in pairs if pair[0].by is not None]
 
 
-def dominance_table(means: Sequence[Mean], published: Sequence[Rival], cap: float = 1.0) -> str:
-    """For every private competitor at ε ≤ cap: is a point of tilt better in both?
-
-    Counts per competitor, then every point that is not beaten. A competitor's curve begins at its
-    unconstrained end, where violation is large and error small: those points are among the counts.
-    """
-    pairs = judged(means, published, cap)
-    head = (
-        "set", "notion", "competitor", "points", "both", "error only", "not",
-        "with logistic: both", "error only", "not",
-    )  # fmt: skip
-    groups: dict[tuple[str, str, str], list[Judged]] = {}
-    for pair in pairs:
-        rival = pair[0].rival
-        groups.setdefault((rival.where[0], rival.where[2], rival.method), []).append(pair)
+def summary_table(means: Sequence[Mean], published: Sequence[Rival], cap: float = 1.0) -> str:
+    """Counts of words by rival, over all sets, notions and settings; fits one screen."""
+    groups: dict[str, list[Pair]] = {}
+    for pair in comparisons(means, published, cap):
+        of = next((one for one in pair if one is not None), None)
+        if of is not None:
+            private = "" if of.rival.epsilon is not None else f", {of.rival.base}"
+            groups.setdefault(of.rival.method + private, []).append(pair)
+    head = ("rival", "points", *WORDS, *(f"trees: {word}" for word in WORDS))
     rows = [
-        (name, notion.replace("_", " "), label, str(len(of)), *_counts(of, 0), *_counts(of, 1))
-        for (name, notion, label), of in groups.items()
+        (label, str(len(pairs)), *_counts(pairs, 0), *_counts(pairs, 1))
+        for label, pairs in groups.items()
     ]
-    open_rows = [
-        (
-            best.rival.where[0], best.rival.where[2].replace("_", " "), best.rival.method,
-            f"{best.rival.epsilon:g}", f"{best.rival.error:.4f}", f"{best.rival.violation:.4f}",
-            _point(best),
-        )
-        for best, _ in pairs
-        if best.verdict == "no"
-    ]  # fmt: skip
-    both, error, no = _counts(pairs, 0)
-    sentence = (
-        f"Of {len(pairs)} points of private competitors at ε ≤ {cap:g}, {both} are beaten in both "
-        f"error and violation by more than the noise floor, {error} in error only (violations "
-        f"within one floor of each other), {no} not.\n"
+    text = (
+        f"Tilt beside every point at ε ≤ {cap:g} (and beside references that are not private): on "
+        "the rival's base model, then on trees. How often is tilt …\n"
     )
-    parts = [f"## Dominance at ε ≤ {cap:g}\n", sentence, _table(head, rows, texts=3)]
-    if open_rows:
-        columns = ("set", "notion", "competitor", "ε", "error", "violation", "our nearest")
-        parts += ["Not beaten:\n", _table(columns, open_rows, texts=3)]
-    return "\n".join(parts)
+    return "\n".join(["## Summary\n", text, _table(head, rows, texts=1)])
 
 
-def _counts(pairs: Sequence[Judged], which: int) -> tuple[str, str, str]:
-    """How many `both`, `error`, `no`; where tilt was not run, a point is not beaten."""
-    kinds = [pair[which].verdict for pair in pairs]
-    return (str(kinds.count("both")), str(kinds.count("error")), str(kinds.count("no")))
+def _counts(pairs: Sequence[Pair], which: int) -> tuple[str, ...]:
+    """How often each word; "–" where tilt was not run on such a base model."""
+    words = [one.word for pair in pairs if (one := pair[which]) is not None]
+    return tuple(str(words.count(word)) if words else "–" for word in WORDS)
 
 
-def _point(best: Verdict) -> str:
-    mean = best.by
-    return "–" if mean is None else f"{mean.error:.4f} @ {mean.violation:.4f}, {mean.base}"
+def comparison_table(means: Sequence[Mean], published: Sequence[Rival], cap: float = 1.0) -> str:
+    """Every point that ran here, with its differences; of the published ones those not beaten."""
+    head = (
+        "set", "notion", "rival", "ε", "its error @ violation", "tilt's", "seeds",
+        "error difference", "violation difference", "tilt is",
+    )  # fmt: skip
+    rows = []
+    for same, trees in comparisons(means, published, cap):
+        for one in dict.fromkeys((same, trees)):
+            if one is None or not (one.rival.by_seed or one.word != "better"):
+                continue
+            rival = one.rival
+            rows.append(
+                (
+                    rival.where[0], rival.where[2].replace("_", " "),
+                    f"{rival.method}, {rival.base}",
+                    "none" if rival.epsilon is None else f"{rival.epsilon:g}",
+                    f"{rival.error:.4f} @ {rival.violation:.4f}",
+                    f"{one.tilt.error:.4f} @ {one.tilt.violation:.4f}, {one.tilt.base}",
+                    str(one.seeds), _interval(one.error), _interval(one.violation), one.word,
+                )
+            )  # fmt: skip
+    rows.sort(key=lambda row: row[:4])
+    body = _table(head, rows, texts=3) if rows else "Nothing to compare.\n"
+    return f"## Tilt minus the other, by seed\n\n{body}"
+
+
+def _interval(gap: Difference) -> str:
+    half = "∞" if math.isinf(gap.half) else f"{gap.half:.4f}"
+    return f"{gap.mean:+.4f} ± {half}"
 
 
 # --- Tables 1 and 2 of Wang et al. -------------------------------------------------------------
@@ -171,36 +172,3 @@ def wang_tables(means: Sequence[Mean]) -> str:
         head = ("method", "setting", "ε", "GF" if "GF" in title else "EO", "accuracy %", "seeds")
         parts += [f"**{title}.**\n", _table(head, rows, texts=2)]
     return "\n".join(parts)
-
-
-# --- Paired tests ------------------------------------------------------------------------------
-
-
-def paired_table(means: Sequence[Mean], least: int = 3) -> str:
-    """Tilt minus the other by seed, same base model and budget, two-sided p-values."""
-    head = (
-        "set", "notion", "against", "ε", "seeds", "error difference", "p (t)", "p (Wilcoxon)",
-        "violation difference", "p (t)", "p (Wilcoxon)",
-    )  # fmt: skip
-    rows = []
-    for tilt in (mean for mean in means if mean.is_tilt and mean.tolerance == 0.01):
-        for other in means:
-            alike = (other.where, other.base) == (tilt.where, tilt.base)
-            if other.is_tilt or other.options or not alike:
-                continue
-            if other.epsilon not in (None, tilt.epsilon) or min(tilt.seeds, other.seeds) < least:
-                continue
-            seeds, tests = paired(tilt, other)
-            rows.append(
-                (
-                    tilt.dataset, tilt.notion.replace("_", " "), method(other.strategy).label,
-                    f"{tilt.epsilon:g}", str(seeds),
-                    *(
-                        text
-                        for mean, t, wilcoxon in tests.itertuples(index=False)
-                        for text in (f"{mean:+.4f}", _number(t, 3), _number(wilcoxon, 3))
-                    ),
-                )
-            )  # fmt: skip
-    body = _table(head, rows, texts=3) if rows else f"No pair has {least} seeds or more.\n"
-    return f"## Paired tests: tilt minus the other, by seed\n\n{body}"
