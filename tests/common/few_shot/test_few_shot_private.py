@@ -135,6 +135,41 @@ def test_worst_case_accounts_charge_the_bound_whatever_the_row() -> None:
     assert accounts.spent.tolist() == [0, gaussian_units(BOUND * BOUND, sigma_of(2_000_000))]
 
 
+def test_a_paced_row_costs_no_more_than_its_part_of_the_account() -> None:
+    """Of 900 units, 100 spent, two uses left: 400 a use, less 40 for the dual step."""
+    rng = np.random.default_rng(0)
+    unit = gaussian_units(BOUND * BOUND, sigma_of(1_000_000)) // 400
+    accounts = Accounts(4, 900 * unit, individual=True)
+    accounts.put_back(np.array([100, 100, 100, 900]) * unit, np.zeros(4, np.bool_))
+    accounts.pace(np.array([2, 2, 1, 2]))
+    sums = PrivateSums(
+        1, 50, norm=1.0, noise=1_000_000, accounts=accounts, source=SeededBytes(0), parts=1,
+        reserve=40 * unit,
+    )  # fmt: skip
+    rows = rng.normal(size=(4, 50))
+    rows *= np.array([9.0, 0.3, 9.0, 9.0])[:, None] / np.linalg.norm(rows, axis=1)[:, None]
+    sums.add(0, rows, np.arange(4))
+    cost = accounts.spent / unit - np.array([100, 100, 100, 900])
+    # √(360/400) of the bound; a short row as it is; the bound; an empty account adds 0
+    assert cost.tolist() == pytest.approx([360, 36, 400, 0], rel=1e-4)
+    assert cost[0] <= 360
+    assert not accounts.refused.any()
+
+
+@pytest.mark.parametrize("method", ["irdp", "pf_ld"])
+def test_paced_samples_last_to_the_end(method: str) -> None:
+    """Noise for a third of the planned uses: individual accounts shorten rows instead."""
+    low = {"inner_noise": 800_000, "query_noise": 800_000, "inner_norm": 1_000, "query_norm": 1_000}
+    settings = tiny_settings(method=method, rounds=6, epsilon=2_000_000, **low)
+    regulator = RegulatorLearner(settings, tiny_pool(), _source=SeededBytes(2))
+    theta = regulator.network.initial(0)
+    for number in range(6):
+        regulator.contribute(number, theta)
+    assert regulator.dropped == 0
+    assert regulator.accounts.spent.max() <= regulator.accounts.cap
+    assert regulator.accounts.spent.mean() > 0.8 * regulator.accounts.cap
+
+
 def test_a_sample_that_cannot_pay_adds_nothing_and_the_rest_go_on() -> None:
     price = gaussian_units(BOUND * BOUND, sigma_of(1_000_000))
     accounts = Accounts(2, price, individual=True)

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.company.cli.main import app
-from isonomy.company.compare.benchmark._comparison import Comparison, compare, difference
 from isonomy.company.compare.benchmark._figures import draw
 from isonomy.company.compare.benchmark._published import FILE, Rival, curves
 from isonomy.company.compare.benchmark._summary import (
@@ -25,6 +24,7 @@ from isonomy.company.compare.benchmark._summary import (
     tidy,
 )
 from isonomy.company.compare.benchmark._tables import comparison_table, markdown, summary_table
+from isonomy.company.compare.benchmark.comparison import Comparison, compare, difference
 from isonomy.company.compare.benchmark.methods import method, published_method
 from isonomy.company.compare.benchmark.output import read_steps, write
 from isonomy.company.compare.benchmark.store import Store

@@ -7,6 +7,7 @@ import math
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +16,12 @@ from typer.testing import CliRunner
 
 from isonomy.common.base.errors import ConfigError, DataError, VerificationError
 from isonomy.common.few_shot.learning.learners import RegulatorLearner
+from isonomy.common.few_shot.learning.tasks import planned_uses
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.company.cli.main import app
 from isonomy.company.compare.benchmark.store import read_records
 from isonomy.company.few_shot._rehearse import FewShotCell, rehearse, warm_start
-from isonomy.company.few_shot._variants import VARIANTS, settings_for, uses_of
+from isonomy.company.few_shot._variants import ROOM, VARIANTS, settings_for
 from isonomy.company.few_shot.data import digits_pools, load
 from isonomy.company.few_shot.experiments import RECIPES, Rehearsals, cells, run_cells
 from isonomy.company.few_shot.model import FewShotModel
@@ -85,7 +87,7 @@ def _size(settings: object) -> int:
 def test_planned_noise_lets_worst_case_accounts_last_exactly(name: str) -> None:
     """u uses, each at full price, cost at most ε, and more than nine tenths of it."""
     settings = settings_for(name, 4.0, dict(RECIPES["omniglot"].base), 6060)
-    uses = uses_of(settings.model_dump(), 6060)
+    uses = planned_uses(settings, 6060)
     support = settings.inner_steps / settings.real("inner_noise") ** 2
     query = 1 / settings.real("query_noise") ** 2
     shares = 0.0
@@ -97,15 +99,14 @@ def test_planned_noise_lets_worst_case_accounts_last_exactly(name: str) -> None:
     assert epsilon_of(worst, 1e-5) > 3.6
 
 
-def test_thrift_lowers_the_noise_of_individual_accounts_only() -> None:
+def test_individual_accounts_have_the_same_noise_and_room_for_longer_rows() -> None:
     base = dict(RECIPES["omniglot"].base)
-    plain, thrifty = (settings_for("irdp", 4.0, base, 6060, thrift=t) for t in (1.0, 0.5))
-    assert thrifty.query_noise == pytest.approx(plain.query_noise / 2, abs=2)
-    assert settings_for("dp_sgd", 4.0, base, 6060, thrift=0.5) == settings_for(
-        "dp_sgd", 4.0, base, 6060
-    )
-    with pytest.raises(ConfigError, match="thrift"):
-        settings_for("irdp", 4.0, base, 6060, thrift=0.0)
+    for plain, paced in (("dp_sgd", "irdp"), ("l_d", "pf_ld")):
+        first, second = (settings_for(name, 4.0, base, 6060) for name in (plain, paced))
+        for kind in ("inner", "query"):
+            noise = [s.real(f"{kind}_noise") * s.real(f"{kind}_norm") for s in (first, second)]
+            assert noise[1] == pytest.approx(noise[0], rel=1e-5)
+            assert second.real(f"{kind}_norm") == ROOM * first.real(f"{kind}_norm")
     with pytest.raises(ConfigError, match="unknown method"):
         settings_for("best", 4.0, base, 6060)
     with pytest.raises(ConfigError, match="no budget"):
@@ -235,18 +236,33 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         load("omniglot", 0, tmp_path)
 
 
-def test_differences_are_paired_by_seed() -> None:
-    def record(method: str, seed: int, accuracy: float, gf: float) -> dict[str, object]:
+def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
+    def record(method: str, seed: int, accuracy: float, gf: float, epsilon: float = 2.0) -> Any:
         figures = {"accuracy": accuracy, "gf": gf, "eo": -0.5}
-        cell = {"dataset": "digits", "method": method, "epsilon": 2.0, "seed": seed}
-        return {"status": "ok", "cell": cell, "balanced": figures}
+        cell = {"dataset": "digits", "method": method, "epsilon": epsilon, "seed": seed}
+        return {"status": "ok", "cell": cell, "balanced": figures, "natural": figures}
 
     records = [
         record("irdp", 0, 0.9, 0.5), record("irdp", 1, 0.5, 0.9),
-        record("dp_sgd", 0, 0.8, 0.4), record("dp_sgd", 1, 0.4, 1.2), record("dp_sgd", 2, 0.1, 0.1),
+        record("dp_sgd", 0, 0.8, 0.4), record("dp_sgd", 1, 0.41, 1.2),
+        record("dp_sgd", 2, 0.1, 0.1),  # without a partner
     ]  # fmt: skip
-    line = differences(records).splitlines()[2]
-    assert line == "| 2 | IRDP − DP-SGD | 2 | +0.100 ± 0.000 | -0.100 ± 0.000 | +0.000 ± 0.000 |"
+    head = "| 2 | IRDP − DP-SGD | 2 |"
+    # 0.095 ± 12.706·0.005, the t-quantile of one degree of freedom
+    assert differences(records).splitlines()[2] == (
+        f"{head} +0.095 ± 0.064, better | -0.100 ± 0.000, better | +0.000 ± 0.000, not told apart |"
+    )
+    more = [
+        record(method, seed, accuracy, 1.0, 4.0)
+        for seed in (0, 1)
+        for method, accuracy in (("irdp", 0.5), ("dp_sgd", 0.6 + 0.01 * seed))
+    ]
+    lines = differences([*records, *more]).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| 2", "| 4", "| all"]
+    assert "| 4 | IRDP − DP-SGD | 2 | -0.105 ± 0.064, worse |" in lines[3]
+    assert "| all | IRDP − DP-SGD | 2 | -0.005 ± 0.064, not told apart |" in lines[4]
+    write([*records, *more], tmp_path)
+    assert "no difference" in (tmp_path / "digits-differences.svg").read_text()
 
 
 def test_alone_leaves_the_regulators_share_out() -> None:

@@ -38,7 +38,6 @@ class RehearsalRecipe:
 
     base: Mapping[str, Any]
     warm_rounds: int = 200
-    thrift: float = 1.0
     test_tasks: int = 100
     test_steps: int | None = None  # of adaptation at test; None: as in training
 
@@ -106,7 +105,7 @@ def rehearse(
     Returns the trained θ with its figures on the test tasks.
     """
     base, samples = {**recipe.base, "seed": cell.seed}, len(pools.regulator)
-    settings = settings_for(cell.method, cell.epsilon, base, samples, thrift=recipe.thrift)
+    settings = settings_for(cell.method, cell.epsilon, base, samples)
     company = CompanyLearner(settings, pools.company, start=start)
     regulator = RegulatorLearner(settings, pools.regulator)
     clock = time.process_time()

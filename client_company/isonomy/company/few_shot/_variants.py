@@ -6,9 +6,11 @@ A run of `rounds` rounds uses every sample u = ⌈rounds·tasks·ways·(shots + 
 
     b = (cap − shares)/u        z_query = 1/√b'      z_inner = √(steps/b)      z_dual = 1/√(b/10)
 
-(b' = 0.9·b with a constraint, else b). Under worst-case accounts every sample then lasts to the
-end. Individual accounts charge what a sample's gradient really was, so they can afford less noise:
-`thrift` multiplies z_query and z_inner. Samples with large gradients throughout drop out early.
+(b' = 0.9·b with a constraint, else b). Every sample then lasts to the end.
+
+Under individual accounts the noise z·C is the same, but the bound is `ROOM`·C (and z a ROOM-th): a
+sample is paced by its own account (common/few_shot/learning/_private.py), so it begins with rows of
+norm C and may add longer ones when it has saved. It adds what DP-SGD would add, or more.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from pydantic import ValidationError
 
 from isonomy.common.agreements.few_shot_settings import MILLION, FewShotSettings
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.few_shot.learning.tasks import planned_uses
 from isonomy.common.privacy.accounting import UNITS_PER_MU2, units_for
 
 SHARES, DUAL = 0.02, 0.1  # of the cap; of a query use
+ROOM = 2  # largest row under individual accounts, over C
 
 
 @dataclass(frozen=True)
@@ -50,24 +54,13 @@ VARIANTS = {
 }
 
 
-def uses_of(settings: dict[str, Any], samples: int) -> int:
-    """u: how often the run uses each of the regulator's samples, rounded up."""
-    run = FewShotSettings(**settings)
-    each = run.ways * (run.shots + run.queries * (run.learner != "reptile"))
-    return max(1, math.ceil(run.rounds * run.regulator_tasks * each / samples))
-
-
-def settings_for(
-    name: str, epsilon: float, base: dict[str, Any], samples: int, *, thrift: float = 1.0
-) -> FewShotSettings:
+def settings_for(name: str, epsilon: float, base: dict[str, Any], samples: int) -> FewShotSettings:
     """Settings of variant `name` whose noise fits ε and the number of rounds.
 
     `base` has the other settings; the variant's own replace them.
     """
     if name not in VARIANTS:
         raise ConfigError(f"unknown method {name!r}; there are {', '.join(VARIANTS)}")
-    if not 0 < thrift <= 1:
-        raise ConfigError(f"thrift lies in (0, 1], got {thrift}")
     variant = VARIANTS[name]
     fields = {
         **base,
@@ -87,7 +80,7 @@ def settings_for(
         settings = FewShotSettings(**{**fields, **dict.fromkeys(_NOISES, MILLION)})
         if not settings.private:
             return FewShotSettings(**{**fields, "epsilon": 0})
-        return FewShotSettings(**{**fields, **_noises(settings, samples, thrift)})
+        return FewShotSettings(**{**fields, **_noises(settings, samples), **_norms(settings)})
     except ValidationError as error:
         raise ConfigError(f"settings of {name}: {error.errors()[0]['msg']}") from None
 
@@ -95,12 +88,12 @@ def settings_for(
 _NOISES = ("inner_noise", "query_noise", "dual_noise", "share_noise")
 
 
-def _noises(settings: FewShotSettings, samples: int, thrift: float) -> dict[str, int]:
+def _noises(settings: FewShotSettings, samples: int) -> dict[str, int]:
     """The noise multipliers of the formulas above, in millionths, rounded up."""
     cap = units_for(settings.real("epsilon"), float(settings.delta)) / UNITS_PER_MU2
-    factor = thrift if settings.individual else 1.0
+    factor = 1 / ROOM if settings.individual else 1.0
     shares = SHARES * cap if settings.fair else 0.0
-    each = (cap - shares) / uses_of(settings.model_dump(), samples)
+    each = (cap - shares) / planned_uses(settings, samples)
     query = each * (1 - DUAL) if settings.fair else each
     noises = {
         "inner_noise": factor * math.sqrt(settings.inner_steps / each),
@@ -109,3 +102,9 @@ def _noises(settings: FewShotSettings, samples: int, thrift: float) -> dict[str,
     if settings.fair:
         noises |= {"dual_noise": 1 / math.sqrt(each * DUAL), "share_noise": 1 / math.sqrt(shares)}
     return {name: math.ceil(value * MILLION) for name, value in noises.items()}
+
+
+def _norms(settings: FewShotSettings) -> dict[str, int]:
+    """The norm bounds: C, or ROOM times as much."""
+    room = ROOM if settings.individual else 1
+    return {name: room * getattr(settings, name) for name in ("inner_norm", "query_norm")}

@@ -44,7 +44,7 @@ _IMAGES: dict[str, Any] = {
     "regulator_weight": 5_000_000,
 }
 RECIPES = {
-    "omniglot": RehearsalRecipe(_IMAGES, warm_rounds=400, thrift=0.8),
+    "omniglot": RehearsalRecipe(_IMAGES, warm_rounds=400),
     "omniglot_large": RehearsalRecipe(
         {
             **_IMAGES,
@@ -59,13 +59,12 @@ RECIPES = {
         test_steps=10,
     ),
     "mnist": RehearsalRecipe(
-        {**_IMAGES, "input_shape": (3, 32, 32), "rounds": 24}, warm_rounds=100, thrift=0.8
+        {**_IMAGES, "input_shape": (3, 32, 32), "rounds": 24}, warm_rounds=100
     ),
     "digits": RehearsalRecipe(
         {**_IMAGES, "model": "mlp", "width": 32, "input_shape": (3, 8, 8), "rounds": 10},
         warm_rounds=50,
         test_tasks=40,
-        thrift=0.8,
     ),
 }
 
@@ -77,7 +76,7 @@ def recipe_for(dataset: str, data_dir: Path | None = None) -> RehearsalRecipe:
     shape = load(dataset, 0, data_dir).regulator.inputs.shape[1:]
     images = len(shape) == 3 and min(shape[1:]) >= 16
     kind = {} if images else {"model": "mlp", "width": 32}
-    return RehearsalRecipe({**_IMAGES, **kind, "input_shape": shape}, warm_rounds=100, thrift=0.8)
+    return RehearsalRecipe({**_IMAGES, **kind, "input_shape": shape}, warm_rounds=100)
 
 
 def cells(

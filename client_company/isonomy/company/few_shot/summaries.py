@@ -1,4 +1,4 @@
-"""Results of many runs as a table, as CSV and as figures, with standard errors over the seeds.
+"""Results of many runs as a table, as CSV and as figures: means, and differences paired by seed.
 
 A summary is a data frame with one row per data set, ε and method: `seeds`, the mean of each measure
 and its standard error (`accuracy_se`, …; 0 with one seed).
@@ -7,6 +7,7 @@ and its standard error (`accuracy_se`, …; 0 with one seed).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from isonomy.common.base.errors import StorageError
 from isonomy.common.base.private_files import write_whole
 from isonomy.common.figures import style
 from isonomy.common.figures.figure import Figure
-from isonomy.common.figures.panels import Panel, Series
+from isonomy.common.figures.panels import Level, Panel, Series
+from isonomy.company.compare.benchmark.comparison import Difference, difference
 from isonomy.company.few_shot._variants import VARIANTS
 from isonomy.company.few_shot.data import NAMES as DATASETS
 
@@ -30,6 +32,7 @@ PAIRS = (
     ("pf_ld", "l_d"),
     ("pf_ld", "sc_reptile"),
 )
+DRAWN = (("irdp", "dp_sgd"), ("pf_ld", "l_d"))  # what individual accounts bring, in the figure
 _STYLE = {
     "alone": (style.BROWN, "cross"),
     "none": (style.INK, "circle"),
@@ -40,6 +43,17 @@ _STYLE = {
     "pf_ld": (style.GREEN, "star"),
     "sc_reptile": (style.PURPLE, "down"),
 }
+
+
+@dataclass(frozen=True)
+class PairedGap:
+    """Two methods at one ε ("all": over the budgets): differences by measure."""
+
+    dataset: str
+    epsilon: str
+    methods: tuple[str, str]
+    seeds: int
+    gaps: dict[str, Difference]
 
 
 def _frame(records: Iterable[Mapping[str, Any]], reading: str) -> pd.DataFrame:
@@ -94,28 +108,87 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
     return heading + "|---" * len(rows[0]) + "|\n" + "".join(lines)
 
 
-def differences(records: Iterable[Mapping[str, Any]], reading: str = "balanced") -> str:
-    """Paired by seed, because seeds differ more than methods: first minus second, mean ± SE.
+def paired(records: Iterable[Mapping[str, Any]], reading: str = "balanced") -> list[PairedGap]:
+    """First method minus second by seed, because seeds differ more than methods.
 
     Accuracy as it is; unfairness as distances |GF − 1| and |EO|, so that below 0 is fairer.
-    Returns a table in Markdown, of the pairs that share two seeds or more.
+    Returns a line per data set, ε and pair of methods that share two seeds or more; last, with
+    several ε, one over all of them: the mean over ε of each seed counts once.
     """
     frame = _frame(records, reading)
     frame = frame.assign(gf=(frame["gf"] - 1).abs(), eo=frame["eo"].abs())
-    rows = [["ε", "methods", "seeds", "accuracy", "\\|GF − 1\\|", "\\|EO\\|"]]
-    for _, runs in frame[frame["epsilon"] > 0].groupby(["dataset", "epsilon"]):
-        epsilon = f"{runs['epsilon'].iloc[0]:g}"
-        by_method = {name: run.set_index("seed")[MEASURES] for name, run in runs.groupby("method")}
+    frame = frame[frame["epsilon"] > 0]
+    found = []
+    for dataset, runs in frame.groupby("dataset"):
+        values = runs.pivot_table(MEASURES, ["epsilon", "seed"], "method")
         for first, second in PAIRS:
-            if first not in by_method or second not in by_method:
+            if not {first, second} <= set(runs["method"]):
                 continue
-            gaps = (by_method[first] - by_method[second]).dropna()
-            if len(gaps) > 1:
-                means, errors = gaps.mean(), gaps.sem()
-                texts = [f"{means[name]:+.3f} ± {errors[name]:.3f}" for name in MEASURES]
-                names = f"{VARIANTS[first].label} − {VARIANTS[second].label}"
-                rows.append([epsilon, names, str(len(gaps)), *texts])
+            gaps = pd.DataFrame(
+                {name: values[name][first] - values[name][second] for name in MEASURES}
+            ).dropna()
+            by_epsilon = list(gaps.groupby("epsilon"))
+            parts = [(f"{epsilon:g}", part) for epsilon, part in by_epsilon]
+            if len(parts) > 1:
+                parts.append(("all", gaps.groupby("seed").mean()))
+            found += [
+                PairedGap(str(dataset), epsilon, (first, second), len(part), _gaps(part))
+                for epsilon, part in parts
+                if len(part) > 1
+            ]
+    return found
+
+
+def _gaps(part: pd.DataFrame) -> dict[str, Difference]:
+    return {name: difference(part[name].to_list()) for name in MEASURES}
+
+
+def differences(records: Iterable[Mapping[str, Any]], reading: str = "balanced") -> str:
+    """`paired` as a table in Markdown: means with 95 % intervals, and a word for each."""
+    rows = [["ε", "methods", "seeds", "accuracy", "\\|GF − 1\\|", "\\|EO\\|"]]
+    for line in paired(records, reading):
+        names = " − ".join(VARIANTS[method].label for method in line.methods)
+        texts = [_gap_text(name, line.gaps[name]) for name in MEASURES]
+        rows.append([line.epsilon, names, str(line.seeds), *texts])
     return _markdown(rows)
+
+
+def _gap_text(name: str, gap: Difference) -> str:
+    # More accuracy is better; less unfairness is.
+    word = replace(gap, mean=-gap.mean).word if name == "accuracy" else gap.word
+    return f"{gap.mean:+.3f} ± {gap.half:.3f}, {word}"
+
+
+def plot_differences(lines: Sequence[PairedGap], title: str) -> Figure:
+    """One panel per measure: paired differences over ε with their intervals, and a line at 0."""
+    single = [line for line in lines if line.epsilon != "all" and line.methods in DRAWN]
+    ticks = sorted({float(line.epsilon) for line in single})
+    zero = Level(0.0, "no difference", "y", colour=style.GREY)
+    panels = []
+    for name, words in {"accuracy": "accuracy", "gf": "|GF − 1|", "eo": "|EO|"}.items():
+        series = [
+            _gap_series([line for line in single if line.methods == methods], name, shift)
+            for methods, shift in zip(DRAWN, (-0.08, 0.08), strict=True)
+            if any(line.methods == methods for line in single)
+        ]
+        panels.append(
+            Panel(words, "ε", "difference", series, y_span=0.05, x_ticks=ticks, levels=[zero])
+        )
+    note = "Mean differences by seed, bars: 95 % intervals"
+    return Figure(title, panels, note=note, columns=len(panels))
+
+
+def _gap_series(lines: Sequence[PairedGap], name: str, shift: float) -> Series:
+    """One pair of methods in one measure."""
+    label = " − ".join(VARIANTS[method].label for method in lines[0].methods)
+    colour, mark = _STYLE[lines[0].methods[0]]
+    gaps = [line.gaps[name] for line in lines]
+    points = [
+        (float(line.epsilon) + shift, gap.mean) for line, gap in zip(lines, gaps, strict=True)
+    ]
+    limits = [(gap.mean - gap.half, gap.mean + gap.half) for gap in gaps]
+    texts = [f"{label}, ε = {line.epsilon}: {_gap_text(name, line.gaps[name])}" for line in lines]
+    return Series(label, colour, mark, points, texts, y_limits=limits)
 
 
 def plot(summary: pd.DataFrame, title: str) -> Figure:
@@ -159,10 +232,14 @@ def write(records: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
     files = {"results.csv": summary[columns].to_csv(index=False, float_format="%.6g")}
     files["table.md"] = _markdown(_rows(summary))
     files["table-natural.md"] = _markdown(_rows(summarise(records, "natural")))
-    files["differences.md"] = differences(records)
+    files["differences.md"], gaps = differences(records), paired(records)
     for dataset, rows in summary.groupby("dataset"):
         short = Path(str(dataset)).name or "data"  # a user's folder: never a path out of `folder`
-        files[f"{short}.svg"] = plot(rows, f"{short}: {reading_of(str(dataset))}").svg()
+        title = f"{short}: {reading_of(str(dataset))}"
+        files[f"{short}.svg"] = plot(rows, title).svg()
+        lines = [line for line in gaps if line.dataset == dataset and line.methods in DRAWN]
+        if lines:
+            files[f"{short}-differences.svg"] = plot_differences(lines, title).svg()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():

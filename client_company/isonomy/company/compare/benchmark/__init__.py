@@ -8,7 +8,7 @@
 | `methods` | names, colours and marks, the same in every figure |
 | `_published` | points and tables of the papers |
 | `_summary` | means and fronts |
-| `_comparison` | tilt beside each rival: paired intervals, a word |
+| `comparison` | tilt beside each rival: paired intervals, a word |
 | `_tables` | the same as Markdown |
 | `_figures` | pictures, drawn with `common/figures` |
 | `output` | everything of a folder: table, figures, Markdown |

@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from isonomy.company.compare.benchmark._comparison import (
+from isonomy.company.compare.benchmark._published import EO_TABLE, GF_TABLE, Rival
+from isonomy.company.compare.benchmark._summary import Mean
+from isonomy.company.compare.benchmark.comparison import (
     WORDS,
     Comparison,
     Difference,
     compare,
     rivals,
 )
-from isonomy.company.compare.benchmark._published import EO_TABLE, GF_TABLE, Rival
-from isonomy.company.compare.benchmark._summary import Mean
 from isonomy.company.compare.benchmark.methods import method
 
 Pair = tuple[Comparison | None, Comparison | None]

@@ -234,9 +234,15 @@ class PrivateRound:
     # --- Rows and sums ------------------------------------------------------------------------
 
     def _sums(self, count: int, size: int, what: str, norm: float | None = None) -> Sums:
-        """Empty sums with the noise of the settings; `norm` if it is not one of the settings."""
+        """Empty sums with the noise of the settings; `norm` if it is not one of the settings.
+
+        Rows of gradients are paced. Those of shares and dual steps are counts, which a shorter row
+        would bias: a query use reserves the dual step's price.
+        """
         if not self._settings.private:
             return PlainSums(count, size)
+        dual = what == "query" and self._settings.fair
+        price = gaussian_units(BOUND * BOUND, sigma_of(self._settings.dual_noise)) if dual else 0
         return PrivateSums(
             count,
             size,
@@ -244,6 +250,8 @@ class PrivateRound:
             noise=getattr(self._settings, f"{what}_noise"),
             accounts=self._accounts,
             source=self._source,
+            parts={"inner": self._settings.inner_steps, "query": 1}.get(what, 0),
+            reserve=price,
         )
 
     def _rows(self, slopes: Parameters) -> Rows:

@@ -15,7 +15,13 @@ from isonomy.common.few_shot.learning._state import pack, unpack
 from isonomy.common.few_shot.learning.adapt import meta_gradient
 from isonomy.common.few_shot.learning.evaluate import count_decisions
 from isonomy.common.few_shot.learning.models import Network, fingerprint
-from isonomy.common.few_shot.learning.tasks import Pool, Sampler, SeededChoice, Tasks
+from isonomy.common.few_shot.learning.tasks import (
+    Pool,
+    Sampler,
+    SeededChoice,
+    Tasks,
+    planned_uses,
+)
 from isonomy.common.few_shot.rounds.sides import FRACTION_BITS, MAX_ABS, Contribution
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.privacy.noise import NoiseSource, SystemNoise, rounded_gaussian
@@ -185,6 +191,8 @@ class RegulatorLearner(_Learner):
     def _noised_gradient(self, theta: NDArray[np.float32]) -> NDArray[np.int64]:
         """(d,) this round's share in fixed point; charges the samples' accounts."""
         settings = self.settings
+        planned = planned_uses(settings, int((~self._held_out).sum()))
+        self.accounts.pace(planned - self._sampler.uses)
         tasks = self._sampler.draw(settings.regulator_tasks, self._source)
         if self._round is None:
             mean = self._plain_gradient(theta, tasks, settings.learner)

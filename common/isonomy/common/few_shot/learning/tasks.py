@@ -106,6 +106,15 @@ class Tasks:
         return len(self.support)
 
 
+def planned_uses(settings: FewShotSettings, samples: int) -> int:
+    """u = ⌈rounds·tasks·ways·(shots + queries)/samples⌉: how often the run uses each sample.
+
+    Reptile has no use for query samples.
+    """
+    each = settings.ways * (settings.shots + settings.queries * (settings.learner != "reptile"))
+    return max(1, -(-settings.rounds * settings.regulator_tasks * each // samples))
+
+
 class Sampler:
     """Draws batches of tasks; `uses` is its whole state. It never draws what is `held_out`."""
 
