@@ -23,7 +23,13 @@ from isonomy.company.compare.benchmark.store import read_records
 from isonomy.company.few_shot._rehearse import FewShotCell, rehearse, warm_start
 from isonomy.company.few_shot._variants import ROOM, VARIANTS, settings_for
 from isonomy.company.few_shot.data import digits_pools, load
-from isonomy.company.few_shot.experiments import RECIPES, Rehearsals, cells, run_cells
+from isonomy.company.few_shot.experiments import (
+    RECIPES,
+    Rehearsals,
+    cells,
+    experiment,
+    run_cells,
+)
 from isonomy.company.few_shot.model import FewShotModel
 from isonomy.company.few_shot.summaries import differences, plot, summarise, write
 
@@ -124,6 +130,21 @@ def test_cells_are_resumed_and_drawn(tmp_path: Path) -> None:
     picture = plot(lines, "digits").svg()
     assert picture.startswith("<svg")
     assert all(VARIANTS[m].label in picture for m in ("none", "dp_sgd", "pf_ld"))
+
+
+def test_the_wide_experiment_has_its_own_budget() -> None:
+    dataset, listed = experiment("wide", 3)
+    assert {cell.epsilon for cell in listed} == {0.0, 10.0}
+    assert len(listed) == 15
+    assert RECIPES[dataset].base["width"] == 64
+    assert {cell.epsilon for cell in experiment("wide", 1, (4.0,))[1]} == {0.0, 4.0}
+
+
+def test_methods_of_an_experiment_meet_the_same_noise_and_rehearsals_fresh_noise() -> None:
+    cell = FewShotCell("digits", "pf_ld", 8.0, 0)
+    same = [Rehearsals(QUICK, None, same_noise=True).outcome(cell).theta for _ in range(2)]
+    assert np.array_equal(*same)
+    assert not np.array_equal(same[0], Rehearsals(QUICK, None).outcome(cell).theta)
 
 
 def test_standard_errors_are_over_seeds() -> None:

@@ -142,7 +142,7 @@ def adapt(
 
 @app.command()
 def experiment(
-    name: Annotated[str, typer.Argument(help="table, figure3, bar or digits.")],
+    name: Annotated[str, typer.Argument(help="table, wide, figure3, bar or digits.")],
     out: Annotated[Path, typer.Option(help="Folder for results and figures; go on there later.")],
     data_dir: Annotated[Path | None, _DATA] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 … N − 1.")] = 5,
@@ -151,7 +151,7 @@ def experiment(
         bool, typer.Option("--figures-only", help="Run nothing; draw what is there.")
     ] = False,
 ) -> None:
-    """The experiments of the paper: table, figure3, bar or digits (the last takes seconds).
+    """The experiments of the paper: table, wide, figure3, bar or digits (the last takes seconds).
 
     Interrupt it at any time: the same command goes on where it stopped.
 
@@ -159,13 +159,13 @@ def experiment(
     """
     from isonomy.company.compare.benchmark.store import read_records
     from isonomy.company.few_shot import summaries
-    from isonomy.company.few_shot.experiments import EPSILONS, RECIPES, Rehearsals, run_cells
+    from isonomy.company.few_shot.experiments import RECIPES, Rehearsals, run_cells
     from isonomy.company.few_shot.experiments import experiment as cells_of
 
     failed: list[tuple[Any, str]] = []
-    dataset, listed = cells_of(name, seeds, _numbers(epsilon) if epsilon else EPSILONS)
+    dataset, listed = cells_of(name, seeds, _numbers(epsilon) if epsilon else None)
     if not figures_only:
-        rehearsals = Rehearsals(RECIPES[dataset], data_dir)
+        rehearsals = Rehearsals(RECIPES[dataset], data_dir, same_noise=True)
         with progress_bar() as progress:
             bar = progress.add_task(name, total=len(listed))
             try:

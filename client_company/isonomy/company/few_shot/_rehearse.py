@@ -19,6 +19,7 @@ from isonomy.common.few_shot.learning.evaluate import Evaluation, evaluate
 from isonomy.common.few_shot.learning.learners import CompanyLearner, RegulatorLearner
 from isonomy.common.few_shot.learning.memory import run_in_memory
 from isonomy.common.privacy.accounting import UNITS_PER_MU2
+from isonomy.common.privacy.noise import NoiseSource
 from isonomy.company.few_shot._variants import settings_for
 from isonomy.company.few_shot.data import Pools
 
@@ -99,15 +100,20 @@ def rehearse(
     recipe: RehearsalRecipe,
     cell: FewShotCell,
     start: NDArray[np.float32] | None = None,
+    *,
+    noise: NoiseSource | None = None,
 ) -> RehearsalOutcome:
-    """Run one cell: noise is fresh, tasks of the company and of the test follow the seed.
+    """Run one cell: tasks of the company and of the test follow the seed.
+
+    The regulator's draws and noise are fresh, or come from `noise`: for experiments on public data
+    alone, where methods are compared on the same draws. Such a θ protects nobody.
 
     Returns the trained θ with its figures on the test tasks.
     """
     base, samples = {**recipe.base, "seed": cell.seed}, len(pools.regulator)
     settings = settings_for(cell.method, cell.epsilon, base, samples)
     company = CompanyLearner(settings, pools.company, start=start)
-    regulator = RegulatorLearner(settings, pools.regulator)
+    regulator = RegulatorLearner(settings, pools.regulator, _source=noise)
     clock = time.process_time()
     theta = run_in_memory(company, regulator, settings.rounds)
     seconds = time.process_time() - clock

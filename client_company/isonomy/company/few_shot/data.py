@@ -9,6 +9,7 @@ of the picture as in the paper's photographs. In MNIST and digits the strokes ar
 | set | source | company, regulator, test | shape |
 |---|---|---|---|
 | omniglot | `omniglot/omniglot_105.npz` | 150, 303 and 300 separate classes | 3 × 28 × 28 |
+| omniglot_wide | the same | the same, for a wider network | 3 × 28 × 28 |
 | omniglot_large | the same | 300, 600 and 300 separate classes | 3 × 28 × 28 |
 | mnist | `mnist/*.gz` | all ten digits each, separate images | 3 × 32 × 32 |
 | digits | scikit-learn | all ten digits each, separate images | 3 × 8 × 8 |
@@ -35,8 +36,12 @@ from isonomy.common.few_shot.learning.pool_file import load_pool
 from isonomy.common.few_shot.learning.tasks import Pool
 
 MOSTLY = 0.9
-NAMES = ("omniglot", "omniglot_large", "mnist", "digits")
-_CLASSES = {"omniglot": (150, 303, 300), "omniglot_large": (300, 600, 300)}
+NAMES = ("omniglot", "omniglot_wide", "omniglot_large", "mnist", "digits")
+_CLASSES = {
+    "omniglot": (150, 303, 300),
+    "omniglot_wide": (150, 303, 300),
+    "omniglot_large": (300, 600, 300),
+}
 _RESERVED = 423  # Omniglot classes on which settings were chosen
 _ORDER_SEED = 12_345  # the same for every seed of a run, so the reserved classes are too
 

@@ -1,6 +1,7 @@
 """The experiments of the paper's §4.2 and §4.3 as cells: resumable, one line each when finished.
 
     table    Omniglot in colour, 5-way 5-shot: every method at every ε       Table 5 and Figure 5
+    wide     the same at width 64, ε = 10, with and without individual accounts
     figure3  MNIST in colour: DP-SGD against IRDP                            Figure 3
     bar      Omniglot in colour without privacy, a larger network, trained longer
     digits   all methods on scikit-learn's digits, in a minute
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import ConfigError, IsonomyError
+from isonomy.common.few_shot.learning.tasks import SeededChoice
 from isonomy.company.compare.benchmark.store import Store
 from isonomy.company.few_shot._rehearse import (
     FewShotCell,
@@ -32,6 +34,7 @@ from isonomy.company.few_shot._variants import VARIANTS
 from isonomy.company.few_shot.data import Pools, load
 
 EPSILONS = (2.0, 4.0, 6.0, 8.0, 10.0)
+_NOISE = 2**33  # beside the seeds of everything else
 PRIVATE = ("dp_sgd", "irdp", "l_d", "pf_ld", "sc_reptile")
 
 _IMAGES: dict[str, Any] = {
@@ -58,6 +61,7 @@ RECIPES = {
         test_tasks=300,
         test_steps=10,
     ),
+    "omniglot_wide": RehearsalRecipe({**_IMAGES, "width": 64, "rounds": 12}, warm_rounds=100),
     "mnist": RehearsalRecipe(
         {**_IMAGES, "input_shape": (3, 32, 32), "rounds": 24}, warm_rounds=100
     ),
@@ -96,12 +100,13 @@ def cells(
 
 
 def experiment(
-    name: str, seeds: int, epsilons: Sequence[float] = EPSILONS
+    name: str, seeds: int, epsilons: Sequence[float] | None = None
 ) -> tuple[str, list[FewShotCell]]:
-    """The data set and the cells of a named experiment."""
+    """The data set and the cells of a named experiment, by default at its own ε."""
     everything = ("alone", "none", "fair", *PRIVATE)
     experiments: dict[str, tuple[str, tuple[str, ...]]] = {
         "table": ("omniglot", everything),
+        "wide": ("omniglot_wide", ("alone", "dp_sgd", "irdp", "l_d", "pf_ld")),
         "figure3": ("mnist", ("alone", "none", "dp_sgd", "irdp")),
         "bar": ("omniglot_large", ("none",)),
         "digits": ("digits", everything),
@@ -109,14 +114,21 @@ def experiment(
     if name not in experiments:
         raise ConfigError(f"unknown experiment {name!r}; there are {', '.join(experiments)}")
     dataset, methods = experiments[name]
-    return dataset, cells(dataset, methods, epsilons, range(seeds))
+    usual = (10.0,) if name == "wide" else EPSILONS
+    return dataset, cells(dataset, methods, usual if epsilons is None else epsilons, range(seeds))
 
 
 class Rehearsals:
-    """Runs the cells of one data set; keeps the data and the warm start of one seed at a time."""
+    """Runs the cells of one data set; keeps the data and the warm start of one seed at a time.
 
-    def __init__(self, recipe: RehearsalRecipe, data_dir: Path | None) -> None:
-        self._recipe, self._data_dir = recipe, data_dir
+    `same_noise`: every method of a seed meets the same draws and noise, so that their differences
+    are the methods' own. For experiments on public data: a θ made so protects nobody.
+    """
+
+    def __init__(
+        self, recipe: RehearsalRecipe, data_dir: Path | None, *, same_noise: bool = False
+    ) -> None:
+        self._recipe, self._data_dir, self._same_noise = recipe, data_dir, same_noise
         self._seed: int | None = None
         self._pools: Pools
         self._start: NDArray[np.float32]
@@ -127,7 +139,8 @@ class Rehearsals:
             self._pools = load(cell.dataset, cell.seed, self._data_dir)
             self._start = warm_start(self._pools, self._recipe, cell.seed)
             self._seed = cell.seed
-        return rehearse(self._pools, self._recipe, cell, self._start)
+        noise = SeededChoice(_NOISE, cell.seed) if self._same_noise else None
+        return rehearse(self._pools, self._recipe, cell, self._start, noise=noise)
 
 
 def run_cells(

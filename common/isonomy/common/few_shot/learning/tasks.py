@@ -182,7 +182,7 @@ class Sampler:
 
 
 class SeededChoice:
-    """Bytes from a seed, for choosing tasks that need no protection. Never for noise."""
+    """Bytes from a seed, for tasks and experiments that protect nobody. Never for a real run."""
 
     def __init__(self, *seed: int) -> None:
         self._generator = np.random.default_rng(list(seed))
