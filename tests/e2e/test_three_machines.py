@@ -1,4 +1,4 @@
-"""docs/deploy.md on three machines: kits, a plan, a model and a signed report.
+"""docs/kits.md on three machines, by its own nine commands: kits, a plan, a model, a report.
 
 On the way a cable is pulled, the regulator's machine loses power, and a certificate expires.
 """
@@ -15,17 +15,17 @@ from typing import Self
 import numpy as np
 import pandas as pd
 import pytest
-from machine_kit import HOST, Machine, Machines, machines, until
+from machine_kit import Machine, Machines, machines, until
+from page_kit import DOCS
 
 from isonomy.common.keys import certificates
 from isonomy.common.keys.certificates import spoken_authority
 from isonomy.common.kits.request import KitRequest
 
 DATA = "isonomy-data"
-KIT = (
-    "isonomy-server kit company.request regulator.request --home /srv/isonomy "
-    f"--authority authority --name {HOST} -o kits --start --yes --passphrase-file passphrase"
-)
+ROWS = re.findall(r"^\| (\d) \| .*? \| `(.*?)`", (DOCS / "kits.md").read_text(), re.M)
+PAGE = {int(number): command for number, command in ROWS}
+KIT = f"{PAGE[3]} --yes --passphrase-file passphrase"
 SCRIPT = """
 import sys, time
 import pandas as pd
@@ -65,12 +65,8 @@ def write_data(company: Machine, regulator: Machine) -> None:
 def make_federation(three: Machines) -> int:
     """Everything up to the services; returns the number of commands."""
     server, company, regulator = three.server, three.company, three.regulator
-    company.run("isonomy-company keys --name company --home /srv/company --node /srv/node")
-    regulator.run(
-        "isonomy-regulator init /srv/regulator --groups sex=female,male --complete sex "
-        "--epsilon 3 --people people.csv --id customer --node /srv/node "
-        "--unlock-file /srv/regulator/unlock.key --witness /srv/desk/witness.json"
-    )
+    company.run(PAGE[1])
+    regulator.run(PAGE[2].replace("/mnt/other", "/srv/desk"))
     three.hand_over(company, server, "company.request")
     three.hand_over(regulator, server, "regulator.request")
     (server.desk / "passphrase").write_text("a long passphrase")
@@ -88,10 +84,8 @@ def install(three: Machines, party: Machine) -> None:
     three.hand_over(three.server, party, f"kits/{party.name}.kit.zip")
     authority = spoken_authority((three.server.desk / "authority/ca.pem").read_bytes())
     authority = authority.replace(" ", "")  # as the operator reads it out
-    party.run(
-        f"isonomy-{party.name} install {party.name}.kit.zip --start "
-        f"--home /srv/{party.name} --node /srv/node --authority {authority}"
-    )
+    command = PAGE[4] if party is three.company else PAGE[5]
+    party.run(f"{command} --authority {authority}")
 
 
 def levels(machine: Machine, home: str, options: str = "", code: int = 0) -> dict[str, str]:
@@ -159,20 +153,15 @@ def test_first_model_on_three_machines(tmp_path: Path, cut_s: int) -> None:
         if cut_s:
             check_machines(three)
             check_renewal(three)
-        company.run(
-            "isonomy-company plan --home /srv/company --people people.txt "
-            "--attribute sex=female,male --epsilon 1 --approve --yes -o plan.json",
-            user=DATA,
-        )
+        company.run(f"{PAGE[6]} --yes", user=DATA)
         three.hand_over(company, regulator, "plan.json", "plan.people", "plan.company.sig")
         three.hand_over(company, server, "plan.public.json")
-        approval = "isonomy-regulator approve plan.json --people plan.people --yes"
-        regulator.run(f"{approval} --home /srv/regulator", user=DATA)
-        script = company.start("python train.py", user=DATA, log="script")
-        session = "isonomy-server run plan.public.json -c /srv/isonomy/server.toml --json"
+        regulator.run(f"{PAGE[7]} --yes", user=DATA)
+        script = company.start(PAGE[8], user=DATA, log="script")
+        session = f"{PAGE[9]} --json"
         run = server.start(session, user="isonomy-server", log="run")
         commands += 4
-        assert commands == 9
+        assert commands == len(PAGE) == 9
 
         until(lambda: "joined" in company.log("script"), "the session", 120)
         regulator.crash()  # the power fails
