@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import time
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
@@ -16,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from machine_kit import Machine, Machines, machines, until
-from page_kit import DOCS
+from page_kit import DOCS, blocks
 
 from isonomy.common.keys import certificates
 from isonomy.common.keys.certificates import spoken_authority
@@ -189,3 +191,86 @@ def test_first_model_on_three_machines(tmp_path: Path, cut_s: int) -> None:
         assert "the report holds" in regulator.run(f"{verify} --plan plan.json", user=DATA)
         shown = json.loads((regulator.desk / "report/report.json").read_text())
         assert [each["name"] for each in shown["audits"]] == ["before", "after", "june"]
+
+
+ANSWERS = {  # what a person types at a prompt of docs/deploy.md
+    "isonomy-server init": "--passphrase-file passphrase",
+    "isonomy-server sign": "--yes --passphrase-file passphrase",
+    "isonomy-company approve": "--yes",
+    "isonomy-regulator approve": "--yes",
+    "isonomy-regulator report": "--reason test --alternatives none --access me --retention today",
+    "isonomy-company countersign": "--yes",
+    "isonomy-company audit": "--yes",
+}
+DATA_OF_THE_SCRIPT = """
+import pandas as pd
+from sklearn.linear_model import LogisticRegression
+X = pd.read_csv("table.csv", dtype={"customer": str})
+ids, y = X.pop("customer"), X.pop("paid").map({1: "approve", 0: "deny"})
+your_model = LogisticRegression()
+"""
+
+
+@pytest.mark.slow
+def test_deploy_step_by_step(tmp_path: Path) -> None:
+    """Every block of docs/deploy.md, on the machine and as the user that its title names."""
+    with machines(tmp_path) as three:
+        write_data(three.company, three.regulator)
+        (three.server.desk / "passphrase").write_text("a long passphrase")
+        (three.server.desk / "passphrase").chmod(0o600)
+        for block in blocks(DOCS / "deploy.md"):
+            if block.kind == "python":
+                script = DATA_OF_THE_SCRIPT + block.text.replace("whose=", "share=0.03, whose=")
+                (three.company.desk / "train.py").write_text(script)
+                training = three.company.start("python train.py", user=DATA, log="script")
+                continue
+            places, user = re.fullmatch(r"(.*?)(?:, as (\S+))?", block.title).groups()
+            for place in places.split(" and "):
+                machine = three.all["server" if place == "operator" else place]
+                for step in block.steps():
+                    type_in(three, machine, step.command, user or "root")
+        assert training.wait(60) == 0, three.company.log("script")
+        verify = "isonomy-regulator verify spring --card /srv/regulator/keys/card.json"
+        assert "the report holds" in three.regulator.run(verify, user=DATA)
+
+
+def type_in(three: Machines, machine: Machine, command: str, user: str) -> None:
+    """Carry over what the command needs, and type it with the answers to its questions."""
+    name = " ".join(command.split()[:2])
+    carry(three, machine, name)
+    command = command.replace("/mnt/other", "/srv/desk")
+    if command.endswith(" &"):
+        log = "-".join(command.split()[:2])
+        machine.services[log] = machine.start(command[:-2], user=user, log=log)
+        return
+    if name == "isonomy-company audit":
+        session = "isonomy-server run plan.public.json -c /srv/isonomy/server.toml"
+        again = three.server.start(session, user="isonomy-server", log="again")
+    machine.run(f"{command} {ANSWERS.get(name, '')}", user=user)
+    if name == "isonomy-company audit":
+        assert again.wait(60) == 0, three.server.log("again")
+
+
+def carry(three: Machines, machine: Machine, name: str) -> None:
+    """What the page says that people hand over before this command."""
+    desk, parties = machine.desk, (three.company, three.regulator)
+    if name == "isonomy-server sign":
+        for party in parties:
+            home = party.desk.parent
+            shutil.copy(home / party.name / "tls/tls.csr", desk / f"{party.name}.csr")
+            shutil.copy(home / "node/tls.csr", desk / f"{party.name}-node.csr")
+    elif name.endswith("tls-install"):
+        shutil.copytree(three.server.desk / "signed" / machine.name, desk / "signed")
+        subprocess.run(["chmod", "-R", "a+rX", desk / "signed"], check=True)
+    elif name == "isonomy-server register":
+        subprocess.run(["chmod", "-R", "a+rX", desk / "signed"], check=True)
+    elif name == "isonomy-company plan":
+        card = three.regulator.desk.parent / "regulator/keys/card.json"
+        shutil.copy(card, desk / "regulator-card.json")
+        (desk / "regulator-card.json").chmod(0o644)
+    elif name == "isonomy-regulator approve":
+        three.hand_over(three.company, machine, "plan.json", "plan.people", "plan.company.sig")
+        three.hand_over(three.company, three.server, "plan.public.json")
+    elif name == "isonomy-company countersign":
+        shutil.copytree(three.regulator.desk / "spring", desk / "spring")
+        subprocess.run(["chmod", "-R", "a+rwX", desk / "spring"], check=True)

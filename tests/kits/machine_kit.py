@@ -64,8 +64,7 @@ class Machine:
 
     def run(self, text: str, *, user: str = "root", code: int = 0) -> str:
         """Type a command and wait; returns what it printed."""
-        command = text.split()
-        whole = [str(PROGRAMS / command[0]), *command[1:]]
+        whole = _words(text)
         environment = {**os.environ, "TERM": "dumb", "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
             self._command(whole, user),
@@ -80,7 +79,7 @@ class Machine:
 
     def start(self, text: str, *, user: str, log: str) -> subprocess.Popen[bytes]:
         """Start a program in the background."""
-        command = [str(PROGRAMS / text.split()[0]), *text.split()[1:]]
+        command = _words(text)
         with (self._folder / f"{log}.log").open("ab") as file:
             return subprocess.Popen(
                 self._command(command, user),
@@ -170,6 +169,12 @@ def until(ready: object, what: str, seconds: float = 60) -> None:
     while not ready():
         assert time.monotonic() < end, f"waited too long: {what}"
         time.sleep(0.1)
+
+
+def _words(text: str) -> list[str]:
+    """The words of a command; its program is ours where we have one of that name."""
+    program, *rest = text.split()
+    return [str(PROGRAMS / program) if (PROGRAMS / program).exists() else program, *rest]
 
 
 def _run(*command: str) -> None:
