@@ -38,6 +38,7 @@ from isonomy.company.cli.company import app as company_app
 from isonomy.company.demo.processes import Processes, Running
 from isonomy.company.fair.estimator import FairClassifier
 from isonomy.company.federation.auditing import audit
+from isonomy.company.federation.statement import add_to_statement
 from isonomy.regulator.cli import app as regulator_app
 from isonomy.regulator.plans.plan_files import ledger_state
 
@@ -72,7 +73,7 @@ from test_lenders import lend, save, script, share_of
 root, name = Path(sys.argv[1]), sys.argv[2]
 with join(root / "plan.json", home=root / name, wait_s=120) as oracle:
     save(root / name / "values.json", script(oracle, share_of(name)))
-    save(root / name / "lent.json", lend(oracle, share_of(name)))
+    save(root / name / "lent.json", lend(oracle, share_of(name), root, name))
 """
 REGULATOR = """
 import sys
@@ -108,7 +109,7 @@ def script(oracle: GroupOracle, own: slice) -> list[list[str]]:
     return [[float(value).hex() for value in release.values.ravel()] for release in releases]
 
 
-def lend(oracle: GroupOracle, own: slice) -> dict[str, Any]:
+def lend(oracle: GroupOracle, own: slice, root: Path, name: str) -> dict[str, Any]:
     """Train a fair model on one lender's people, with a proxy of all of them; have it audited."""
     X, y = TABLE.iloc[own].reset_index(drop=True), REPAID[own]
     coded = ColumnTransformer([("home", OneHotEncoder(), ["home"])], remainder="passthrough")
@@ -116,8 +117,10 @@ def lend(oracle: GroupOracle, own: slice) -> dict[str, Any]:
     model = FairClassifier(base, oracle=oracle, tolerance=0.02, audits=2, random_state=0)
     model.fit(X, y, ids=PEOPLE[own])
     decided = model.predict(X)
-    alone = audit(oracle, decided, y, name="after", share=0.02, alone=True)
-    together = audit(oracle, decided, y, name="after", share=0.02)
+    alone = audit(oracle, decided, y, name="this lender", share=0.02, alone=True)
+    together = audit(oracle, decided, y, name="all lenders", share=0.02)
+    statement = root / f"{name}.statement.json"
+    add_to_statement(statement, root / "plan.json", name, [alone, together])
     return {
         "returned": model.report_.returned,
         "alone": alone.counts.counts.tolist(),
@@ -265,6 +268,7 @@ def check_report(town: Town, plan: Plan, name: str, lent: dict[str, Any]) -> Non
     run(
         regulator_app,
         *("report", plan.hash.hex(), "--home", home, "-o", str(out), "--company", name, *words),
+        *("--statement", str(root / f"{name}.statement.json")),
     )
     run(company_app, "countersign", str(out), "--home", str(root / name), "--yes")
     card, books = str(root / "regulator" / "keys" / "card.json"), f"{home}/ledger.jsonl"
@@ -273,6 +277,8 @@ def check_report(town: Town, plan: Plan, name: str, lent: dict[str, Any]) -> Non
     together, own = report.audits
     assert own.people == SIZES[name]
     assert together.people == len(PEOPLE)
+    assert sum(together.totals) == 1_000_000 * len(PEOPLE)
+    assert all(audit.tables for audit in report.audits), "rates of both"
     assert sum(own.totals) == 1_000_000 * SIZES[name]
     assert own.totals[1] + own.totals[3] == 1_000_000 * lent["selected"]
     assert f"This report is about {name}" in (out / "report.html").read_text()

@@ -27,6 +27,7 @@ PUBLIC = [
     "RecordPrivacy",
     "TorchClassifier",
     "Trainer",
+    "add_to_statement",
     "align_records",
     "audit",
     "audit_scores",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from isonomy.company.federation.align import align_records
     from isonomy.company.federation.auditing import audit, audit_scores
     from isonomy.company.federation.joining import join
+    from isonomy.company.federation.statement import add_to_statement
     from isonomy.company.gradient.fermi.fermi import DpFermi, DpSgda
     from isonomy.company.gradient.pf_ld.f_ld import FLD
     from isonomy.company.gradient.pf_ld.pf_ld import PFLD
@@ -64,6 +65,7 @@ __all__ = [
     "RecordPrivacy",
     "TorchClassifier",
     "Trainer",
+    "add_to_statement",
     "align_records",
     "audit",
     "audit_scores",
@@ -93,6 +95,7 @@ _MODULES = {
     "company.fair.tilt.releases_file": "load_releases save_releases",
     "company.fair.torch_adapter": "TorchClassifier",
     "company.federation.align": "align_records",
+    "company.federation.statement": "add_to_statement",
     "company.federation.auditing": "audit audit_scores",
     "company.federation.joining": "join",
     "company.gradient.fermi.fermi": "DpFermi DpSgda",

@@ -314,7 +314,7 @@ def feature_map(
         remarks = check_table(features, read_table(check))
     facts = {"columns": len(features.columns), "seed": features.seed, "remarks": remarks}
     text = f"{len(features.columns)} columns" + (f", written to {out}" if out else "")
-    fits = [] if check is None else [f"{check} fits the map", *remarks]
+    fits = [] if check is None else [f"{check} has every column of the map", *remarks]
     emit({**facts, "map": out or ""}, "\n".join([text, *fits]))
 
 

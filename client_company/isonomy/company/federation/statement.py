@@ -13,8 +13,8 @@ from isonomy.company.federation.auditing import AuditResult, file_sha256
 
 
 def add_to_statement(
-    path: Path,
-    plan: Plan,
+    path: Path | str,
+    plan: Plan | Path | str,
     company: str,
     audits: Sequence[AuditResult],
     *,
@@ -22,11 +22,15 @@ def add_to_statement(
     file: Path | None = None,
     reason: str = "",
 ) -> Statement:
-    """Write a statement, or add audits to the one at `path`; returns it as written.
+    """Write a company's statement, or add audits to the one at `path`; returns it as written.
+
+    The regulator shows it in its report (`report --statement`). Of audits that several companies
+    asked together only a statement tells the totals, without which the report has no rates.
 
     The salts of the audits' fingerprints go to a file beside it that the company keeps: with them
     it can show later which decisions were audited.
     """
+    path, plan = Path(path), plan if isinstance(plan, Plan) else Plan.load(Path(plan))
     old = Statement.load(path) if path.exists() else None
     if old is not None and (old.plan, old.company) != (plan.hash.hex(), company):
         raise ConfigError(f"{path} is a statement about another plan, or of another company")

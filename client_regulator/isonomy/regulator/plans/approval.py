@@ -115,7 +115,7 @@ def describe(config: RegulatorConfig, plan: Agreement, spent_units: int = 0) -> 
             f"\nThis plan lets {names} ask at most {config.policy.queries_per_run:,} questions "
             f"about {plan.cohort_size:,} people, by {by}.",
             f"It sets ε = {_epsilon(plan):g} at δ = {plan.delta} aside for each of them, whether "
-            f"{names} uses it or not.",
+            f"{names} {'uses' if len(plan.companies) == 1 else 'use'} it or not.",
         ]
     if isinstance(plan, Plan | FewShotPlan):
         lines += [_shares(config, plan, spent_units), _meaning(config, plan)]
