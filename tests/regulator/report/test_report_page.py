@@ -264,6 +264,15 @@ def test_a_long_name_is_broken_into_lines_of_its_plot(label: str) -> None:
     assert max(map(len, lines)) <= 14
 
 
+def test_long_intersections_stay_distinct_in_a_plot() -> None:
+    long = "Black or African American, not Hispanic or Latino"
+    labels = [f"{long} × {sex}" for sex in ("female", "male")]
+    mark = svg.Mark(0.1, 0.0, 0.2)
+    drawn = svg.intervals(labels, [svg.IntervalSeries("a", [mark, mark])])
+    for words in ("× female", "× male"):
+        assert f">{words}</text>" in drawn
+
+
 def test_a_run_without_audits_says_so(tmp_path: Path) -> None:
     run = audited_run(tmp_path, people=500, groups=1)
     run.ledger.close()

@@ -131,6 +131,11 @@ def test_the_summary_names_what_got_worse_and_the_worst_intersection(empty: Repo
     assert "Measured in audit “before” and not in “after”: accuracy parity by sex." in text
 
 
+def test_names_with_commas_are_told_apart() -> None:
+    assert words._listed(["a", "b"]) == "a, b"
+    assert words._listed(["White, not Hispanic", "b"]) == "White, not Hispanic; b"
+
+
 def test_people_who_stated_nothing_are_counted_and_left_out_of_ratios(empty: ReportFile) -> None:
     shown = table({"demographic_parity": (M, 0, M)}, [FAIR, FAIR])
     silent = Group(label="not stated", members=(2,), counts=(30_000_000, 34_000_000))

@@ -179,10 +179,18 @@ def _label(name: str, middle: float, right: float = _PLOT_START) -> str:
 
 
 def _lines(name: str, right: float) -> list[str]:
-    """A name broken at blanks to what fits before a plot; a fourth line is left out."""
+    """A name broken at blanks to what fits before a plot, in at most three lines.
+
+    Of a longer intersection every part keeps two lines, so that the rows of a plot stay distinct.
+    """
     fits = (right - 10) / 8.0  # pixels of a letter, in a wide font
     wide = sum(unicodedata.east_asian_width(char) in "WF" for char in name) / max(len(name), 1)
-    lines = textwrap.wrap(name, round(fits / (1 + wide)), max_lines=3, placeholder="…")
+    width, parts = round(fits / (1 + wide)), name.replace(" × ", "\0× ").split("\0")
+    most = 3 if len(parts) == 1 else 2
+    lines = textwrap.wrap(name, width)
+    if len(lines) > 3:
+        cut = [textwrap.wrap(part, width, max_lines=most, placeholder="…") for part in parts]
+        lines = [line for part in cut for line in part]
     return lines or [name]
 
 

@@ -239,9 +239,10 @@ def four_fifths(report: ReportFile, audit: ReportedAudit) -> list[str]:
 def _listed(labels: Sequence[str]) -> str:
     """Return the names, or the first of very many: each one is judged under the screening."""
     more = len(labels) - _MOST_NAMES
+    comma = "; " if any("," in label for label in labels) else ", "
     if more <= 1:
-        return ", ".join(labels)
-    return f"{', '.join(labels[:_MOST_NAMES])} and {more} others"
+        return comma.join(labels)
+    return f"{comma.join(labels[:_MOST_NAMES])} and {more} others"
 
 
 def _joint(words: Sequence[Verdict], unmeasured: Sequence[str]) -> Verdict:
