@@ -20,6 +20,7 @@ PUBLIC = [
     "EarlyStopping",
     "Event",
     "FairClassifier",
+    "FairRegressor",
     "FilteredOracle",
     "GradientFairClassifier",
     "LocalOracle",

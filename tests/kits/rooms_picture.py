@@ -32,7 +32,7 @@ CAPTIONS = {
     "company/compare": "benchmark, baselines, jagielski",
     "company/rehearsal": "simulate, datasets",
     "company/gradient": "PF-LD, DP-FERMI on torch models",
-    "company/fair": "FairClassifier: inputs, tilt, onnx_export",
+    "company/fair": "FairClassifier: inputs, tilt, scores, onnx_export",
     "company/federation": "join, plan, align, audit",
     "regulator/cli": "isonomy-regulator",
     "regulator/upkeep": "backup, restore, keys, forget",

@@ -49,6 +49,7 @@ from isonomy.common.sums.oracle import FilteredOracle, GroupOracle
 from isonomy.common.sums.question import Prepared, Released, Terms
 from isonomy.common.sums.regulator_half import DirectPort, RegulatorHalf
 from isonomy.company.fair.estimator import FairClassifier
+from isonomy.company.fair.scores.regressor import FairRegressor
 from isonomy.company.federation.auditing import audit
 from isonomy.company.gradient.record import privacy as record_privacy
 from isonomy.company.gradient.record.privacy import RecordPrivacy
@@ -69,6 +70,7 @@ NOTIONS = (
 GRADIENT = tuple(GRADIENT_STRATEGIES)
 PLANNED = ("tilt", "pf_ld", "dp_fermi", "dp_sgda")
 COMPARISONS = tuple(name for name in STRATEGIES if name not in ("tilt", "unconstrained", *GRADIENT))
+SCORES = "scores"  # FairRegressor: declared as tilt
 DIRECT = ("sums", "audit")  # what a company asks without a strategy
 SIZES = (2, 4, 8)
 TWO_ATTRIBUTES = (
@@ -152,6 +154,7 @@ def _asked() -> Iterator[tuple[str, str, int]]:
         for notion in NOTIONS:
             for classes in SIZES:
                 yield strategy, notion, classes
+    yield SCORES, "score_parity", 2  # of a probability
     for strategy in COMPARISONS:  # their interface has two classes
         for notion in NOTIONS:
             yield strategy, notion, 2
@@ -321,6 +324,10 @@ def train(cell: Cell, people: People, oracle: GroupOracle) -> bytes:
         )
         model.fit(people.features, people.labels, ids=people.ids)
         return np.asarray(model.predict(people.features)).tobytes()
+    if cell.strategy == SCORES:
+        regressor = FairRegressor(LogisticRegression(), oracle=oracle, cv=2, random_state=0)
+        regressor.fit(people.features, people.labels, ids=people.ids)
+        return regressor.predict(people.features).tobytes()
     if cell.strategy in GRADIENT:
         return _gradient(cell, people, oracle)
     if cell.strategy in DIRECT:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from isonomy.company.fair.inputs.columns import ColumnCoder
     from isonomy.company.fair.onnx_export.schema import inputs_of
     from isonomy.company.fair.save import load_model, save_model
+    from isonomy.company.fair.scores.regressor import FairRegressor
     from isonomy.company.fair.tilt.releases_file import load_releases, save_releases
     from isonomy.company.fair.torch_adapter import TorchClassifier
     from isonomy.company.federation.align import align_records
@@ -58,6 +59,7 @@ __all__ = [
     "EarlyStopping",
     "Event",
     "FairClassifier",
+    "FairRegressor",
     "FilteredOracle",
     "GradientFairClassifier",
     "LocalOracle",
@@ -92,6 +94,7 @@ _MODULES = {
     "company.fair.inputs.columns": "ColumnCoder",
     "company.fair.onnx_export.schema": "inputs_of",
     "company.fair.save": "load_model save_model",
+    "company.fair.scores.regressor": "FairRegressor",
     "company.fair.tilt.releases_file": "load_releases save_releases",
     "company.fair.torch_adapter": "TorchClassifier",
     "company.federation.align": "align_records",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from isonomy.company.fair.scores.score_report import ScoreReport
 from isonomy.company.fair.tilt.fit_report import Report
 
 
@@ -83,6 +84,30 @@ def card_markdown(report: Report, card: dict[str, Any]) -> str:
         "attribute nor label at prediction.",
     ]
     return "\n".join(lines)
+
+
+def score_card(
+    report: ScoreReport, base_type: str, queries: list[str], fingerprints: dict[str, str]
+) -> tuple[dict[str, Any], str]:
+    """The card of a fair score, as facts and for people."""
+    card = {
+        "schema": 3,
+        "strategy": "tilt",
+        **{name: value for name, value in report.to_json().items() if name != "rates"},
+        "queries": queries,
+        "base_model": base_type,
+        "fingerprints": fingerprints,
+    }
+    facts = [("Base model", base_type), ("Notion", f"{report.notion} within {report.tolerance:g}")]
+    facts += [(f"SHA-256 of {name}", value) for name, value in fingerprints.items()]
+    lines = ["# Model card", "", *str(report).splitlines(), "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {_cell(value)} |" for name, value in facts]
+    lines += [
+        "",
+        "Distances are estimates from noised sums over the training people with out-of-fold "
+        "scores. The score uses neither attribute nor target at prediction.",
+    ]
+    return card, "\n".join(lines)
 
 
 def _pm(value: float | None, deviation: float | None) -> str:

@@ -2,7 +2,7 @@
 
     model.json            schema, type, classes, SHA-256 of the files
     model.skops           the estimator with its base model, without oracle and training rows
-    card.md, card.json    the model card, of a `FairClassifier`
+    card.md, card.json    the model card, of a `FairClassifier` or `FairRegressor`
     model.onnx            the whole decision, only with save_model(..., onnx=True)
 
 skops writes objects as a tree of types, plain values and arrays. Loading makes only objects of
@@ -32,10 +32,11 @@ from sklearn.utils.validation import check_is_fitted
 from isonomy.common.base.documents import parse_json
 from isonomy.common.base.errors import ConfigError, DataError, VerificationError
 from isonomy.common.base.private_files import write_private, write_whole
-from isonomy.company.fair._model_card import card_json, card_markdown
+from isonomy.company.fair._model_card import card_json, card_markdown, score_card
 from isonomy.company.fair.estimator import FairClassifier
 from isonomy.company.fair.inputs.copies import LeftOut, WithoutOracle
 from isonomy.company.fair.onnx_export import onnx_bytes
+from isonomy.company.fair.scores.regressor import FairRegressor
 
 SCHEMA = 5
 MODEL, ESTIMATOR, ONNX = "model.json", "model.skops", "model.onnx"
@@ -71,33 +72,40 @@ def save_model(model: Any, folder: str | Path, *, onnx: bool = False, X: Any = N
     """
     if not _is_ours(model):
         raise ConfigError(
-            "save_model writes a FairClassifier, GradientFairClassifier or TorchClassifier; keep "
-            f"a {type(model).__name__} with skops or joblib"
+            "save_model writes a FairClassifier, FairRegressor, GradientFairClassifier or "
+            f"TorchClassifier; keep a {type(model).__name__} with skops or joblib"
         )
     check_is_fitted(model)
     folder = Path(folder)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty; give a new folder")
     files = {ESTIMATOR: _written(model)}
+    if onnx and isinstance(model, FairRegressor):
+        raise ConfigError("a FairRegressor is not written as ONNX; save it without onnx=True")
     if onnx:
         files[ONNX] = onnx_bytes(model, X)
     hashes = {name: _sha256(content) for name, content in files.items()}
     state = {
         "schema": SCHEMA,
         "type": _type_name(model),
-        "classes": _plain_classes(model.classes_),
+        "classes": _plain_classes(getattr(model, "classes_", ())),
         "files": hashes,
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_private(folder / name, content)
     write_private(folder / MODEL, _json(state))
-    if isinstance(model, FairClassifier):
+    if isinstance(model, FairClassifier | FairRegressor):
         fingerprints = {MODEL: _sha256(_json(state)), **hashes}
         queries = list(model.releases_.queries) if model.releases_ else []
-        card = card_json(model.report_, _type_name(model.base_estimator_), queries, fingerprints)
+        about = (_type_name(model.base_estimator_), queries, fingerprints)
+        if isinstance(model, FairRegressor):
+            card, text = score_card(model.report_, *about)
+        else:
+            card = card_json(model.report_, *about)
+            text = card_markdown(model.report_, card)
         write_whole(folder / "card.json", _json(card))
-        write_whole(folder / "card.md", (card_markdown(model.report_, card) + "\n").encode())
+        write_whole(folder / "card.md", (text + "\n").encode())
     return folder
 
 
@@ -124,6 +132,8 @@ def load_model(folder: str | Path, *, trust: bool = False) -> Any:
         check_is_fitted(model)
         if isinstance(model, FairClassifier):
             model.model_.check(len(model.classes_))
+        if isinstance(model, FairRegressor):
+            model.model_.check(len(model.levels_))
     except ImportError as error:
         raise ConfigError(f"{path} needs a package that is not installed: {error}") from error
     except (ConfigError, DataError):
@@ -153,6 +163,9 @@ def _portable(model: Any) -> Any:
     if isinstance(other, FairClassifier):
         other.estimator = other.base_estimator_
         other.releases = other.earlier = other.releases_ = other._outcome = None
+    if isinstance(other, FairRegressor):
+        other.estimator = other.base_estimator_
+        other.releases_ = other._fitted = None
     for name, value in other.get_params(deep=False).items():
         if name != "estimator" and not _is_plain(value):
             setattr(other, name, LeftOut(name))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
-from isonomy.common.agreements.notions import NOTIONS
+from isonomy.common.agreements.notions import NOTIONS, SCORE_NOTIONS
 from isonomy.regulator.config.policy import STRATEGIES
 
 
@@ -33,7 +33,7 @@ def policy_text(
         delta=toml_text(delta),
         groups=declared or '# sex = ["female", "male", "not stated"]',
         strategies=_list(STRATEGIES),
-        notions=_list(NOTIONS),
+        notions=_list((*NOTIONS, *SCORE_NOTIONS)),
         per_run=toml_text(epsilon),
         per_query=toml_text(epsilon),
         unlock=f"unlock_file = {toml_text(unlock_file)}"

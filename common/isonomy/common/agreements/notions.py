@@ -13,6 +13,9 @@ NOTIONS = (
     "equal_fpr",
     "accuracy_parity",
 )
+# What scores can be trained for. An audit counts people above the median of all scores and at no
+# other cut-off, so a report shows that one difference and gives no verdict about the tolerance.
+SCORE_NOTIONS = ("score_parity",)
 # Gradient strategies can train for these, but no audit counts what they compare. So a report could
 # never show whether they were reached, and a plan that names one is refused.
 REHEARSAL_NOTIONS = ("loss_parity",)

@@ -21,7 +21,7 @@ from pydantic import (
 
 from isonomy.common.agreements.agreement import Agreement, Word
 from isonomy.common.agreements.feature_map import PublicFeatures
-from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS
+from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS, SCORE_NOTIONS
 from isonomy.common.base.canonical import MAX_INTEGER
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.crypto.params import parameter_set
@@ -97,7 +97,7 @@ class Plan(Agreement):
         if name in REHEARSAL_NOTIONS:
             raise ValueError(
                 f"{name} is for rehearsals only, because no audit can show it; "
-                f"take one of {', '.join(NOTIONS)}"
+                f"take one of {', '.join((*NOTIONS, *SCORE_NOTIONS))}"
             )
         return name
 

@@ -40,6 +40,7 @@ class Problem:
     cut: float = HALF  # of the base model's rule
     confidence: float | None = None  # with which the tolerance must be shown to be kept
     identity: bytes = b""  # fingerprint of the rows (releases.py)
+    losses: Floats | None = None  # (rows, classes) of each choice; None: 1 where it is wrong
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class Analyst:
             slack=np.zeros_like(counts),
             tolerance=problem.tolerance,
             cut=problem.cut,
+            losses=problem.losses,
         )
         base, _ = land.decide(Tilt.none(*land.shape))
         if problem.keep_selection_rate:

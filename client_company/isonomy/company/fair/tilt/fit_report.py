@@ -43,13 +43,13 @@ class AttributeReport:
     unmeasured: tuple[str, ...]  # groups that are too small for this budget
 
     def __str__(self) -> str:
-        tolerated = f"{_points(self.tolerance)} is tolerated."
+        tolerated = f"{points(self.tolerance)} is tolerated."
         if self.before is None or self.after is None:
             return f"{self.attribute}: cannot be measured at this budget. {tolerated}"
         return (
-            f"{self.attribute}: {_points(self.before.value)} before, an estimated "
-            f"{_points(self.after.value)} after (95 % interval {_points(self.after.low)} to "
-            f"{_points(self.after.high)}; {self.after.where}). {tolerated}"
+            f"{self.attribute}: {points(self.before.value)} before, an estimated "
+            f"{points(self.after.value)} after (95 % interval {points(self.after.low)} to "
+            f"{points(self.after.high)}; {self.after.where}). {tolerated}"
         )
 
 
@@ -145,7 +145,7 @@ class Report:
             return [f"The releases show with {kept}."]
         why = "some group is too small to be measured"
         if self.beyond is not None:
-            why = f"the violation's upper bound is {_points(self.beyond)} beyond it"
+            why = f"the violation's upper bound is {points(self.beyond)} beyond it"
         return [f"This budget cannot show with {kept}: {why}."]
 
     def _spending(self) -> str:
@@ -166,13 +166,13 @@ class Report:
             return (
                 f"{subject} on {' and '.join(each.attribute for each in hidden)} cannot be "
                 f"measured at this budget: too few people of {_listed(self.unmeasured)}. "
-                f"{_points(self.tolerance)} is tolerated."
+                f"{points(self.tolerance)} is tolerated."
             )
         worst = max(self.by_attribute, key=lambda each: _beyond(each.before, each))
         largest = "is" if len(self.attributes) == 1 else "is worst:"
         return (
-            f"{subject} on {worst.attribute} {largest} {_points(self.base_violation)} (deviation "
-            f"{_points(self.base_deviation)}); {_points(worst.tolerance)} is tolerated."
+            f"{subject} on {worst.attribute} {largest} {points(self.base_violation)} (deviation "
+            f"{points(self.base_deviation)}); {points(worst.tolerance)} is tolerated."
         )
 
     def _what_was_done(self) -> str:
@@ -191,14 +191,14 @@ class Report:
         how = f"a tilt of λ = {largest:.3g}{shrunk}"
         if self.retrained:
             how = f"training with the proxy's weights and {how}"
-        cost = f"{_points(self.error_cost)} of error ({self.base_error:.2%} → {self.error:.2%})"
+        cost = f"{points(self.error_cost)} of error ({self.base_error:.2%} → {self.error:.2%})"
         if self.interval is None or self.violation is None:
             return f"The model has {how}, for {cost}. What it brings cannot be measured either."
-        low, high = (_points(limit) for limit in self.interval)
+        low, high = (points(limit) for limit in self.interval)
         worst = max(self.by_attribute, key=lambda each: _beyond(each.after, each))
         subject = "it" if len(self.attributes) == 1 else f"the worst is {worst.attribute}: it"
         return (
-            f"With {how} {subject} is an estimated {_points(self.violation)} "
+            f"With {how} {subject} is an estimated {points(self.violation)} "
             f"(95 % interval {low} to {high}), for {cost}."
         )
 
@@ -207,7 +207,8 @@ class Report:
         return self.returned == "shrunk"
 
 
-def _points(value: float) -> str:
+def points(value: float) -> str:
+    """A share in points."""
     return f"{100 * value:.2f} points"
 
 
@@ -298,25 +299,25 @@ def report_of(outcome: Outcome, terms: Terms, budget: Budget, seconds: Seconds) 
         retrained=outcome.retrained,
         epsilon_spent=epsilon_of(outcome.releases.most_units, budget.delta),
         beyond=outcome.beyond if np.isfinite(outcome.beyond) else None,
-        unmeasured=_unmeasured(outcome),
-        rates=_rates(
+        unmeasured=unmeasured_of(outcome),
+        rates=rates_of(
             outcome,
             outcome.base_view.limits(outcome.base_view.land.decide(none)[0]),
             final.limits(final.land.decide(outcome.tilt)[0]),
         ),
-        by_attribute=_by_attribute(
+        by_attribute=by_attribute_of(
             outcome.releases.attributes,
             outcome.view.land.tolerance,
             before,
             after,
-            [_unmeasured(outcome, block) for block in outcome.view.land.blocks],
+            [unmeasured_of(outcome, block) for block in outcome.view.land.blocks],
         ),
         notes=_notes(outcome, before, after),
         **_shared_fields(outcome.view.land.tolerance, outcome.tilt, before, after, budget, seconds),
     )
 
 
-def _rates(
+def rates_of(
     outcome: Outcome, before: NDArray[np.float64], after: NDArray[np.float64]
 ) -> tuple[GroupRate, ...]:
     """Every group's rate of every event; before, after: (3, groups, events)."""
@@ -340,7 +341,7 @@ def _rates(
     )
 
 
-def _by_attribute(
+def by_attribute_of(
     attributes: Sequence[str],
     tolerance: Floats,
     before: Measures,
@@ -380,7 +381,7 @@ def report_of_exactly_fair(
         epsilon_spent=0.0,
         beyond=None if terms.confidence is None else -float(problem.tolerance.min()),
         unmeasured=(),
-        by_attribute=_by_attribute(
+        by_attribute=by_attribute_of(
             attributes, problem.tolerance, fair, fair, [()] * len(attributes)
         ),
         notes=(
@@ -433,7 +434,7 @@ def extreme_selection(rate: float, *, keeps_rate: bool) -> str:
     return text if keeps_rate else f"{text} keep_selection_rate=True keeps the base model's rate."
 
 
-def _unmeasured(outcome: Outcome, block: slice = slice(None)) -> tuple[str, ...]:
+def unmeasured_of(outcome: Outcome, block: slice = slice(None)) -> tuple[str, ...]:
     """Labels of the groups whose rates the budget cannot measure, in at least one event."""
     measured = np.all(outcome.releases.measured(outcome.view.land.events), axis=1).tolist()
     labels = zip(outcome.releases.groups[block], measured[block], strict=True)
@@ -443,7 +444,7 @@ def _unmeasured(outcome: Outcome, block: slice = slice(None)) -> tuple[str, ...]
 def _notes(outcome: Outcome, before: Measures, after: Measures) -> tuple[str, ...]:
     """What a reader should know beside the numbers."""
     notes = []
-    if (small := _unmeasured(outcome)) and after.interval is not None:
+    if (small := unmeasured_of(outcome)) and after.interval is not None:
         notes.append(
             f"The violations say nothing about {_listed(small)}: too few people for this budget."
         )

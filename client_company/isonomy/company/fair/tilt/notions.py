@@ -36,15 +36,17 @@ class Event:
     """One rate that must be equal across groups, up to a tolerance."""
 
     name: str
-    statistic: Literal["chosen", "wrong"]
+    statistic: Literal["chosen", "wrong", "above"]
     labels: tuple[int, ...] = ()  # members: people with one of these labels; none: everybody
-    choice: int = 1  # the class whose choice is counted
+    choice: int = 1  # the class whose choice is counted, or of "above": which must be exceeded
 
     def members(self, y: Ints) -> NDArray[np.bool_]:
         return np.isin(y, self.labels) if self.labels else np.ones(len(y), dtype=bool)
 
     def happened(self, decided: Ints, y: Ints) -> Floats:
         """(n,) z_e as 0 / 1."""
+        if self.statistic == "above":
+            return np.asarray(decided > self.choice, dtype=np.float64)
         z = decided == self.choice if self.statistic == "chosen" else decided != y
         return np.asarray(z, dtype=np.float64)
 

@@ -10,6 +10,7 @@ class j for x brings about, by the proxy g_a(x, y) and the shares p:
 | class c chosen, everybody | 1[j = c] · Σ_y f_y g_a(x, y) / p_a |
 | class c chosen, labels L | 1[j = c] · Σ_{y ∈ L} f_y g_a(x, y) / p_aL |
 | wrong, everybody | Σ_{y ≠ j} f_y g_a(x, y) / p_a |
+| a class above c chosen, everybody (scores) | 1[j > c] · g_a(x) / p_a |
 
 With two classes, W_ae = C_ae1 − C_ae0 and the rule is that of docs/tilt.md,
 
@@ -99,7 +100,9 @@ def cost_weights(events: Sequence[Event], shares: Floats, classes: int) -> Float
                 weights[j, each, j - 1, each, e] = -weight
             continue
         for stratum in inside:
-            if event.choice:
+            if event.statistic == "above":
+                weights[stratum, each, event.choice :, each, e] = weight[:, None]
+            elif event.choice:
                 weights[stratum, each, event.choice - 1, each, e] = weight
             else:
                 weights[stratum, each, :, each, e] = -weight[:, None]

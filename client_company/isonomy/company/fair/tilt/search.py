@@ -52,6 +52,7 @@ class Landscape:
     tolerance: Floats  # (attributes, events)
     keep_rate: float | None = None  # share of positives to keep
     cut: float = HALF  # of the base model's rule
+    losses: Floats | None = None  # (rows, classes) of each choice; None: 1 where it is wrong
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -85,6 +86,9 @@ class Landscape:
         return decide(margin + offset), Tilt(tilt.lam, offset)
 
     def error(self, decided: Ints) -> float:
+        if self.losses is not None:
+            each = self.losses[np.arange(len(decided)), decided]
+            return float(self.weight @ each / self.weight.sum())
         return float(self.weight @ (decided != self.y) / self.weight.sum())
 
     def loss(self, decided: Ints) -> float:

@@ -41,6 +41,7 @@ class Dataset:
     people: NDArray[np.int64] | None
     notes: str
     source: str
+    score: NDArray[np.float64] | None = None  # (rows,) the number that the target was cut from
 
     def __post_init__(self) -> None:
         rows, persons = len(self.features), len(self.ids)
@@ -92,6 +93,7 @@ def dataset_of(
     ids: pd.Series | None = None,
     notes: str,
     source: str,
+    score: Any = None,
 ) -> Dataset:
     """A data set from columns by row; returns it with one value of each attribute per person.
 
@@ -125,4 +127,5 @@ def dataset_of(
         people=whose,
         notes=notes,
         source=source,
+        score=None if score is None else np.asarray(score, dtype=np.float64),
     )

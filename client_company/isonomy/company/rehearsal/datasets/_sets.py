@@ -237,6 +237,7 @@ SOURCES = {
         positive=lambda frame: frame["total_UPDRS"].astype(float) > MEDIAN_SCORE,
         prepare=_parkinsons,
         fetch=lambda: renamed_like(openml(4531), VOICE_COLUMNS),
+        score="total_UPDRS",
     ),
     "communities": Source(
         files=(CsvFile("communities_crime/communities.csv.gz", 1_994, 100, 0.2924),),
@@ -245,6 +246,7 @@ SOURCES = {
         positive=lambda frame: frame[CRIME_TARGET].astype(float) > 0.28,
         prepare=_communities,
         fetch=lambda: renamed_like(openml(315), CRIME_COLUMNS),
+        score=CRIME_TARGET,
     ),
     "acs_income": Source(
         files=(CsvFile("acs_income/acsincome_ca2018_20pct.csv.gz", 39_133, 11, 0.4118),),

@@ -52,6 +52,7 @@ class Source:
     positive: Callable[[pd.DataFrame], pd.Series]
     prepare: Callable[[pd.DataFrame, tuple[str, ...]], Prepared]
     fetch: Callable[[], pd.DataFrame] | None  # None: no online copy with the same columns
+    score: str | None = None  # the column of numbers that the target was cut from
 
     def load(self, name: str, data_dir: Path | None, hidden: tuple[str, ...]) -> Dataset:
         """The data set whose attributes `hidden` belong to the regulator."""
@@ -73,6 +74,7 @@ class Source:
             ids=prepared.ids,
             notes=prepared.notes,
             source=self.origin,
+            score=None if self.score is None else prepared.frame[self.score],
         )
 
     def _files(self, data_dir: Path) -> pd.DataFrame:
