@@ -144,7 +144,12 @@ class World:
             identity=self.company_keys.identity,
             individual=self.plan.individual_filter,
             carrier=(
-                partial(PadRows, store=self.key_store(), tagged=True)
+                partial(
+                    PadRows,
+                    store=self.key_store(),
+                    tagged=True,
+                    millionths=self.plan.inspection_millionths,
+                )
                 if self.plan.carrier == "pads"
                 else ColumnProducts
             ),

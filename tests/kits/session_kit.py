@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -221,7 +222,12 @@ def raw_exchange(
 
 
 class CuttableProxy:
-    """A TCP proxy on loopback that can play a broken network: `cut` loudly, or `swallow`."""
+    """A TCP proxy on loopback that can play a broken network: `cut` loudly, or `swallow`.
+
+    `megabits`: a second, each way, at most; 0: as fast as it goes.
+    """
+
+    megabits = 0.0
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -280,6 +286,8 @@ class CuttableProxy:
             while data := source.recv(1 << 16):
                 if source not in self._dead:
                     sink.sendall(data)
+                if self.megabits:
+                    time.sleep(8e-6 * len(data) / self.megabits)
         for one in (source,) if source in self._dead else (source, sink):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

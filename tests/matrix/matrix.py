@@ -244,7 +244,10 @@ def oracle_of(
                     store, sample = KeyStore(PEOPLE, company=False), desk.sample if desk else None
                     carrier = PadCarrier(custodian, store, sample)
                     keys = KeyStore(PEOPLE, company=True)
-                    settings["carrier"] = partial(PadRows, store=keys, tagged=desk is not None)
+                    inspected = (
+                        {} if desk is None else {"tagged": True, "millionths": MILLION // 10}
+                    )
+                    settings["carrier"] = partial(PadRows, store=keys, **inspected)
                 port = DirectPort(RegulatorHalf(custodian, identity, desk, carrier))
                 terms = Terms(table.cohort, dict(table.groups), plan_hash, cap_units, DELTA)
                 channel = EncryptedChannel(port, terms, regulator_key=identity.public, **settings)

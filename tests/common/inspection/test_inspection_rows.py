@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from inspection_kit import ROWS, SIZE, World, ask, other_rows, unclipped_rows
+from scipy.stats import binom
 
 from isonomy.common.agreements.plan import MILLION
 from isonomy.common.base.errors import (
@@ -28,7 +29,7 @@ from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.pads import company as company_side
 from isonomy.common.pads import opening as opening_side
 from isonomy.common.pads.company import PadRows
-from isonomy.common.pads.draw import RowDraw, drawn_slices
+from isonomy.common.pads.draw import RowDraw, drawn_slices, most_drawn
 from isonomy.common.pads.key_store import place_of
 from isonomy.common.pads.opening import show_request
 from isonomy.common.pads.stream import Pads, message_key, part_slices
@@ -130,12 +131,27 @@ def test_a_query_of_which_nobody_is_drawn_is_answered_at_once(tmp_path: Path) ->
     assert world.answered()
 
 
-def test_a_stricter_policy_counts(tmp_path: Path) -> None:
-    world = pads_world(tmp_path, 1)
+def test_nobody_opens_more_people_than_the_plan_says(tmp_path: Path) -> None:
+    """A policy that became stricter draws no more; a regulator that does gets nothing."""
+    assert most_drawn(SIZE, HALF) == SIZE  # so few people can all be drawn by chance
+    world = pads_world(tmp_path, 10_000, size=200)
     world.rate = MILLION
     world.restart_regulator()
-    ask(world.company())
-    assert world.steps() == ["passed"]
+    desk = world.port.half._inspector
+    assert desk.sample("query", 200).millionths == 10_000
+    desk._rate = MILLION  # a regulator that does not keep to the plan
+    opened = list[Any]()
+    world.port.change_opening = opened.append
+    with pytest.raises(ProtocolError, match="the rows of 200 of 200 people, more than"):
+        ask(world.company(), np.ones((200, 3)))
+    assert not opened
+
+
+def test_an_honest_draw_is_never_called_too_large() -> None:
+    for people, rate in ((10, HALF), (256, 50_000), (36_000, 10_000), (1_000_000, 1)):
+        most = most_drawn(people, rate)
+        assert binom.sf(most, people, rate / MILLION) < 1e-9
+        assert most <= people
 
 
 def test_keys_lost_after_a_demand_accuse_nobody(
@@ -156,10 +172,8 @@ def test_of_a_second_attempt_somebody_is_drawn(
 ) -> None:
     """However small the plan's share: what was demanded once is not answered unseen."""
     world = pads_world(tmp_path, 1)
-    world.rate = MILLION
-    world.restart_regulator()
+    world.port.half._inspector._was_demanded = lambda query_id: True  # it happens once in a million
     refuse(world, monkeypatch)
-    world.rate = 1
     world.restart_regulator()
     assert ask(world.company()).receipt is not None
     assert world.steps() == ["passed", "passed"]

@@ -22,7 +22,8 @@ def test_a_fast_link_takes_pads_and_a_slow_one_does_not() -> None:
     assert fast.homomorphic.bytes < fast.pads.bytes
     assert compare(36_000, 1, "pf_ld").best.carrier == "pads"  # small chunks
     assert "assumed" in str(compare(36_000, 1, "tilt"))
-    assert "assumed" not in str(fast)
+    assert "as you say" in str(fast)
+    assert "measured yesterday" in str(compare(36_000, 1, "tilt", 10, "measured yesterday"))
 
 
 def test_what_pads_cannot_carry_is_said(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -396,6 +397,33 @@ def test_a_request_that_was_not_answered_goes_out_again_byte_for_byte(
     again = fed.company_by_pads(FolderOpenings(tmp_path / "openings"), keys())
     again.blind_sum(ROWS, norm=3, share=0.1, attribute="b")
     assert len(fed.port.request_seen) == 1  # the header names it
+
+
+def test_a_restored_folder_sends_the_same_message_or_none(fed: Federation, tmp_path: Path) -> None:
+    """An old copy of the folder comes back after a newer attempt was made."""
+    folder, copy = tmp_path / "openings", tmp_path / "copy"
+    keys = partial(KeyStore, PEOPLE, company=True, folder=folder, sealing=b"s")
+
+    def asked(rows: np.ndarray) -> list[bytes]:
+        with pytest.raises(IsonomyError):
+            fed.company_by_pads(FolderOpenings(folder), keys()).blind_sum(
+                rows, norm=3, share=0.1, attribute="b"
+            )
+        return fed.port.request_seen
+
+    fed.port.change_request = lambda frames: []  # nobody answers
+    first = asked(ROWS)
+    shutil.copytree(folder, copy)
+    for path in folder.glob("*.opening"):
+        path.unlink()
+    second = asked(-ROWS)  # the same id, other rows, another nonce
+    pads = {message_key(decode(sent[0], SumHeader).commitment) for sent in (first, second)}
+    assert len(pads) == 2
+    shutil.rmtree(folder)
+    shutil.copytree(copy, folder)
+    assert asked(ROWS) == first  # byte for byte: nothing new is said
+    fed.port.request_seen = []
+    assert asked(-ROWS) == []  # refused on this side: under this nonce other rows were sent
 
 
 def test_no_two_messages_share_a_pad(fed: Federation) -> None:

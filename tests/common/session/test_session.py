@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from authority_kit import authority
-from session_kit import FAST, RELAY_NAME, Federation, people, raw_exchange, serving
+from session_kit import FAST, RELAY_NAME, CuttableProxy, Federation, people, raw_exchange, serving
 from structlog.testing import CapturingLogger
 
 from isonomy.common.agreements.plan import Plan
@@ -109,6 +109,28 @@ def test_large_frames_and_multipliers(federation: Federation, relay: RelayServer
         frame = company.receive("regulator")
         assert frame.purpose == "dual"
         assert parse_dual(frame.payload) == (3, (0.1, -2.0))
+
+
+def test_a_large_frame_shows_how_fast_the_link_is(
+    federation: Federation, relay: RelayServer
+) -> None:
+    mine, theirs = tickets(relay)
+    proxy = CuttableProxy(relay.address)
+    slow = replace(mine, relay_address=proxy.address)
+    with federation.session(slow) as company, federation.session(theirs) as regulator:
+        company.generation("regulator")
+        proxy.megabits = 10.0  # what is sent next takes .2 s and more
+        for size in (1000, 1 << 18):
+            parcel = Parcel("", "opening", "q", 1, 0, True, bytes(size))
+            company.send("regulator", parcel)
+            regulator.receive("company")
+            until = time.monotonic() + 0.3
+            while time.monotonic() < until and not company.megabits:
+                time.sleep(0.01)
+            assert (company.megabits > 0) == (size > 1000)
+        proxy.megabits = 0.0
+    assert company.megabits < 10.5  # never above: a busy machine can only be slower
+    proxy.close()
 
 
 def test_more_than_the_window(federation: Federation, relay: RelayServer) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from isonomy.common.base.errors import BudgetExceeded
 from isonomy.company.federation import runs
-from isonomy.company.federation.runs import RunFile, read_runs
+from isonomy.company.federation.runs import RunFile, measured_link, read_runs
 
 
 def begin(folder: Path) -> RunFile:
@@ -23,9 +23,13 @@ def test_a_run_from_its_beginning_to_its_end(tmp_path: Path) -> None:
     assert (run.state, run.is_alive, run.pid) == ("waiting", True, os.getpid())
     file.note("waiting", "regulator (not connected)", exchanges=0, size=0)
     assert read_runs(tmp_path)[0].waits_for == "regulator (not connected)"
-    file.note("in session", exchanges=3, size=1000)
+    assert measured_link(tmp_path) == (None, "")
+    file.note("in session", exchanges=3, size=1000, megabits=41.03)
     (run,) = read_runs(tmp_path)
     assert (run.state, run.exchanges, run.bytes, run.waits_for) == ("in session", 3, 1000, "")
+    megabits, source = measured_link(tmp_path)
+    assert megabits == 41.0
+    assert "measured in this company's session of 20" in source
     file.end(None)
     (run,) = read_runs(tmp_path)
     assert (run.state, run.is_alive, run.code) == ("done", False, 0)

@@ -46,6 +46,7 @@ from isonomy.company.federation.planning import (
     make_plan,
     write_plan,
 )
+from isonomy.company.federation.runs import measured_link
 
 app = CommandLine(
     name="isonomy-company",
@@ -214,7 +215,8 @@ def plan(
         typer.Option(help="homomorphic or pads; auto takes the quicker one, if nobody inspects."),
     ] = "auto",
     megabits: Annotated[
-        float | None, typer.Option(help="The link's speed in Mbit/s, for --carrier auto.")
+        float | None,
+        typer.Option(help="The link's Mbit/s, for --carrier auto; without: as last measured."),
     ] = None,
 ) -> None:
     """Write a plan for all owners to approve, the list of its people, and its public part.
@@ -235,9 +237,8 @@ def plan(
     auditor, auditor_signing = auditor_keys(auditor, regulator_card)
     groups = dict(_attribute(text) for text in attribute)
     if carrier == "auto":
-        carrier, reason = choose_carrier(
-            companies, groups, strategy, auditor=auditor, megabits=megabits
-        )
+        link = (megabits, "as you say") if megabits is not None else measured_link(Home(home).runs)
+        carrier, reason = choose_carrier(companies, groups, strategy, auditor, *link)
         say(reason)
     agreement, cohort = make_plan(
         name=name,

@@ -109,8 +109,9 @@ class Attendee:
         stage = "waiting" if why else "in session"
         if self._file is None or self._ended.is_set():
             return None
-        size = self._session.bytes if self._session else 0
-        self._file.note(stage, why, exchanges=self.exchanges, size=size)
+        size, megabits = (s.bytes, s.megabits) if (s := self._session) else (0, 0.0)
+        far = {"exchanges": self.exchanges, "size": size}
+        self._file.note(stage, why, **far, megabits=megabits)
         return Wait(f"Waiting for {why}", self._file.run.since) if why else None
 
     def _missing(self) -> str:

@@ -75,11 +75,14 @@ def choose_carrier(
     companies: Sequence[tuple[Card, Cohort]],
     groups: Mapping[str, Sequence[str]],
     strategy: str,
-    *,
     auditor: str = "",
     megabits: float | None = None,
+    source: str = "as you say",
 ) -> tuple[str, str]:
-    """Return the carrier of a plan like this, and the reason in a sentence or two."""
+    """Return the carrier of a plan like this, and the reason in a sentence or two.
+
+    `source`: where the link's `megabits` are from, in words.
+    """
     if len(companies) > 1:
         return "homomorphic", "Carrier: homomorphic. Pads carry the rows of one company only."
     if auditor:
@@ -91,7 +94,7 @@ def choose_carrier(
     if megabits is not None and not 0 < megabits < math.inf:
         raise ConfigError(f"megabits is a link's speed in Mbit/s, above 0; got {megabits:g}")
     released = max(map(len, groups.values())) - 1
-    comparison = compare(len(companies[0][1]), released, strategy, megabits)
+    comparison = compare(len(companies[0][1]), released, strategy, megabits, source)
     return comparison.best.carrier, f"Carrier: {comparison.best.carrier}. {comparison}"
 
 

@@ -14,7 +14,9 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from isonomy.common.base.errors import StorageError
 from isonomy.common.base.exit_codes import code_of
@@ -39,6 +41,7 @@ class Run:
     waits_for: str = ""
     exchanges: int = 0
     bytes: int = 0
+    megabits: float = 0.0  # a second, to the relay; 0 if nothing large was sent
     ended: int = 0
     code: int = 0
     reason: str = ""
@@ -78,18 +81,25 @@ class RunFile:
         file._write()
         return file
 
-    def note(self, stage: str, waits_for: str = "", *, exchanges: int, size: int) -> None:
+    def note(
+        self,
+        stage: str,
+        waits_for: str = "",
+        *,
+        exchanges: int,
+        size: int,
+        megabits: float = 0.0,
+    ) -> None:
         """Say how far it is. Written when the stage changes, and now and then."""
+        far = {"exchanges": exchanges, "bytes": size, "megabits": round(megabits, 1)}
         with self._lock:
-            self._note(stage, waits_for, exchanges, size)
+            self._note(stage, waits_for, far)
 
-    def _note(self, stage: str, waits_for: str, exchanges: int, size: int) -> None:
+    def _note(self, stage: str, waits_for: str, far: dict[str, Any]) -> None:
         old = self.run
         is_new = (stage, waits_for) != (old.stage, old.waits_for)
         since = int(time.time()) if is_new else old.since
-        self.run = replace(
-            old, stage=stage, since=since, waits_for=waits_for, exchanges=exchanges, bytes=size
-        )
+        self.run = replace(old, stage=stage, since=since, waits_for=waits_for, **far)
         if is_new or time.monotonic() - self._written > WRITE_EVERY_S:
             self._write()
 
@@ -109,6 +119,15 @@ class RunFile:
 def read_runs(folder: Path) -> list[Run]:
     """Return all runs, the newest first. Files that cannot be read are left out."""
     return list(_readable(folder))
+
+
+def measured_link(folder: Path) -> tuple[float | None, str]:
+    """Return the Mbit/s to the relay in the newest run that showed them, and where that is from."""
+    for run in read_runs(folder):
+        if run.megabits > 0:
+            day = datetime.fromtimestamp(run.began, UTC).date()
+            return run.megabits, f"measured in this company's session of {day}"
+    return None, ""
 
 
 def _readable(folder: Path) -> Iterator[Run]:

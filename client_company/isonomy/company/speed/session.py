@@ -10,6 +10,9 @@
 | local_s | its training on the local oracle, in a process alone, in turns with them; median |
 | demo_over_local | seconds of a demonstration's training, median, over local_s |
 | bytes_per_exchange | what passed the relay in the demonstration, per exchange |
+
+All files are in memory where there is room, as those of rehearsals: what a disk takes for its
+fsyncs, with whatever else it has to do, is not in the figures.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from rich.console import Console
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.session.sealed_links import Parcel
+from isonomy.common.sums.local import scratch_folder
 from isonomy.company.demo.display import Display
 from isonomy.company.demo.federation import START_S, quiet_environment
 from isonomy.company.demo.layout import COMPANY, REGULATOR, DemoSettings, Layout
@@ -50,7 +54,7 @@ tables = partial(figures, title="Session, on this machine")
 
 def measure(announce: Callable[[str], None], people: int) -> dict[str, Any]:
     """Measure everything in one run."""
-    with tempfile.TemporaryDirectory(prefix="isonomy-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="isonomy-bench-", dir=scratch_folder()) as folder:
         summaries, local = _demonstrations(announce, Path(folder), DemoSettings(people=people))
         legs = Layout.make(Path(folder) / "legs")
         with Processes(legs.logs) as processes:

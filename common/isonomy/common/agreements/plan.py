@@ -288,8 +288,8 @@ class Plan(Agreement):
         )
         if self.carrier == "pads":
             return (
-                f"inspects every query, at least {share:g} % of its people, drawn one by one after "
-                "it was sent: their rows, each with the person's number in the list, are opened to "
+                f"inspects every query, {share:g} % of its people, drawn one by one after it was "
+                "sent: their rows, each with the person's number in the list, are opened to "
                 f"{who}, {when} it is answered; {end}"
             )
         return (

@@ -83,11 +83,13 @@ class InspectionDesk:
         self._folder = InspectionFolder(folder, plan)
         filtered = plan.individual_filter
         self._accounts = PeopleAccounts(plan, custodian, folder) if filtered else None
-        # A regulator may inspect more often than agreed, never less. Where nothing was agreed the
-        # company opens nothing on demand, and a demand would only block the plan.
-        agreed = plan.inspection_millionths
-        self._rate = max(agreed, policy_millionths) if agreed else 0
         self._by_rows = plan.carrier == "pads"
+        # A regulator may inspect more queries than agreed, never fewer; but not open more people's
+        # rows: their share is in the plan's text. Where nothing was agreed the company opens
+        # nothing on demand, and a demand would only block the plan.
+        agreed = plan.inspection_millionths
+        more = agreed > 0 and not self._by_rows
+        self._rate = max(agreed, policy_millionths) if more else agreed
         self._waits = plan.regulator_audits or plan.inspection_waits
         log = log or logger("regulator", least="warning")
         self._log = log.bind(plan=plan.hash.hex()[:16])

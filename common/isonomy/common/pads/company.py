@@ -27,6 +27,7 @@ from isonomy.common.base.errors import (
 )
 from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
 from isonomy.common.crypto.params import centre
+from isonomy.common.pads.draw import RowDraw, most_drawn
 from isonomy.common.pads.key_store import KeyColumn, KeyStore, keys_hash, place_of
 from isonomy.common.pads.message import PadMessage, sides_of
 from isonomy.common.pads.opening import shown_rows
@@ -58,15 +59,23 @@ _NO_SEEDS = Seeds(bytes(SEED_BYTES), bytes(SEED_BYTES))  # pads follow from keys
 class PadRows:
     """The carrier of a company that is alone in its plan (sums.company_half.CompanyCarrier).
 
-    `tagged`: the plan names an auditor, so each person's pads are bound by tags.
+    `tagged`: the plan names an auditor, so each person's pads are bound by tags. `millionths`: of
+    the people of a query, whose rows its owner agreed to open.
     """
 
     name: Literal["pads"] = "pads"
 
     def __init__(
-        self, port: RegulatorPort, half: CompanyHalf, store: KeyStore, *, tagged: bool = False
+        self,
+        port: RegulatorPort,
+        half: CompanyHalf,
+        store: KeyStore,
+        *,
+        tagged: bool = False,
+        millionths: int = 0,
     ) -> None:
         self._port, self._half, self._store, self._tagged = port, half, store, tagged
+        self._millionths = millionths
         self._renewed = False  # keys were dropped, and nothing was answered with new ones yet
         # Parts and mask of the newest request, by its commitment.
         self._newest: tuple[bytes, list[bytes], Words] = (b"", [], np.zeros((0, 0), np.uint64))
@@ -170,6 +179,13 @@ class PadRows:
         """The rows and row keys of the people drawn, and of nobody else."""
         if not demand.seed:
             raise ProtocolError("the regulator demands a whole request, and this plan opens rows")
+        number = query.people(self._half.terms.people)
+        drawn = RowDraw(demand.seed, demand.millionths).people(number)
+        if len(drawn) > most_drawn(number, self._millionths):
+            raise ProtocolError(
+                f"the regulator demands the rows of {len(drawn)} of {number} people, more than the "
+                "plan's rate can draw. Nothing was opened. Stop, and compare with the regulator."
+            )
         columns, half = self._keys_of(query, request, VerificationError), self._half
         return shown_rows(request, half.shapes(query), half.terms.people, columns, demand)
 

@@ -2,9 +2,10 @@
 
     seconds = both parties' work + bytes / bandwidth
 
-A plan is made before anybody has met, so nothing can be measured then: the work is that of our
-reference machine, and the bandwidth is what the caller says or a stated assumption. Their ratio
-decides, and a factor of two in either moves the answer only near the crossover.
+A plan is made before its session, so nothing of it can be measured then: the work is that of our
+reference machine, and the bandwidth is what the caller says, what the company's last session showed
+(`Session.megabits`), or a stated assumption. Their ratio decides, and a factor of two in either
+moves the answer only near the crossover.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Comparison:
     people: int
     columns: int
     megabits: float
-    assumed: bool
+    source: str  # where that number is from
     pads: Cost
     homomorphic: Cost
 
@@ -49,17 +50,19 @@ class Comparison:
         return min(self.pads, self.homomorphic, key=lambda cost: cost.seconds)
 
     def __str__(self) -> str:
-        no_link = "assumed, because no link is measured before a session"
-        source = no_link if self.assumed else "as you say"
         return (
             f"A query of {self.columns} columns about {self.people:,} people takes: {self.pads}; "
-            f"{self.homomorphic} (at {self.megabits:g} Mbit/s, {source}, on machines like "
+            f"{self.homomorphic} (at {self.megabits:g} Mbit/s, {self.source}, on machines like "
             "our reference)."
         )
 
 
 def compare(
-    people: int, released_groups: int, strategy: str, megabits: float | None = None
+    people: int,
+    released_groups: int,
+    strategy: str,
+    megabits: float | None = None,
+    source: str = "as you say",
 ) -> Comparison:
     """Both carriers for the widest query that a strategy usually asks.
 
@@ -69,6 +72,7 @@ def compare(
     if strategy != "tilt":  # training asks about one chunk at a time
         people, columns = min(people, CHUNK_PEOPLE), CHUNK_COLUMNS
     rate = ASSUMED_MEGABITS if megabits is None else megabits
+    source = source if megabits else "assumed, because no session of this company showed it yet"
     params, groups = DEFAULT_PARAMETERS, released_groups
     layout = choose_layout(params, people, columns, indicators=groups, answers=groups)
     down = layout.blocks * groups * params.column_bytes
@@ -78,4 +82,4 @@ def compare(
     cells = people * columns * groups
     work_s = _FIXED_MS / 1e3 + _CELL_NS * 1e-9 * cells
     pads = Cost("pads", cells * CELL_BYTES, work_s + 8e-6 * cells * CELL_BYTES / rate)
-    return Comparison(people, columns, rate, megabits is None, pads, homomorphic)
+    return Comparison(people, columns, rate, source, pads, homomorphic)

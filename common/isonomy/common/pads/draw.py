@@ -7,6 +7,7 @@ with the chance that the demand names, whatever happens to the others.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -32,6 +33,12 @@ class RowDraw:
         stream = Cipher(algorithms.AES256(self.seed), modes.CTR(bytes(16))).encryptor()
         numbers = np.frombuffer(stream.update(bytes(8 * count)), "<u8")
         return np.flatnonzero(numbers < np.uint64((self.millionths << 64) // MILLION))
+
+
+def most_drawn(people: int, millionths: int) -> int:
+    """How many of so many people an honest draw has: more comes once in 10^9 queries or less."""
+    mean = people * millionths / MILLION
+    return min(people, math.floor(mean + 7 * math.sqrt(mean) + 12))
 
 
 def drawn_slices(drawn: NDArray[np.int64], people: int, columns: int) -> list[slice]:

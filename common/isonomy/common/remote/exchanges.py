@@ -210,7 +210,12 @@ def remote_channel(
         record_private=plan.record_privacy,
         individual=plan.individual_filter,
         carrier=(
-            partial(PadRows, store=keys, tagged=bool(plan.auditor))
+            partial(
+                PadRows,
+                store=keys,
+                tagged=bool(plan.auditor),
+                millionths=plan.inspection_millionths,
+            )
             if plan.carrier == "pads"
             else ColumnProducts
         ),

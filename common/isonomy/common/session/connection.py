@@ -65,6 +65,7 @@ T = TypeVar("T")
 # A peer that keeps to the window stays below this: what was here when we stopped to acknowledge,
 # what was then under way, and a frame that was still in pieces.
 MAX_INBOX_BYTES = 2 * WINDOW_BYTES + MAX_FRAME_BYTES
+PROBE_BYTES = 1 << 17  # the first frame of this size shows how fast the link to the relay is
 PARCEL_COST_BYTES = 128  # an empty parcel takes room, too; less than its envelope took on the way
 
 
@@ -100,6 +101,9 @@ class Session:
         self._stream = RelayStream(self, tls, plan.relay_name, self.timing)
         self.reconnects = -1  # 0 once the relay has let us in
         self.bytes = 0  # of the parcels that were sent and received
+        self.megabits = 0.0  # a second, to the relay; 0 until a large frame has shown it
+        self._probe: tuple[float, int] | None = None  # since when, and how large a frame
+        self._beats = 0  # signs of life that the relay has not answered
 
     @property
     def plan(self) -> Plan:
@@ -211,13 +215,14 @@ class Session:
 
         PartyTimeout if the other party takes nothing for as long as it may stay away.
         """
-        peer = self._mailbox.peers[recipient]
+        peer, began = self._mailbox.peers[recipient], time.monotonic()
         chunks = max(1, -(-len(parcel.payload) // CHUNK_BYTES))  # an empty frame has one, too
         for chunk in range(chunks):
             with self._changed:
                 timeout_s = self.timing.absence_s
                 self._wait(peer.has_room, recipient, generation, timeout_s=timeout_s)
                 self._mailbox.put(peer.pack_chunk(parcel, chunk, chunks), peer)
+        self._measure(began, len(parcel.payload))
         self.bytes += len(parcel.payload)
         self.log.debug(
             "frame sent",
@@ -226,6 +231,18 @@ class Session:
             query=parcel.query_id,
             bytes=len(parcel.payload),
         )
+
+    def _measure(self, began: float, size: int) -> None:
+        """Behind the first large frame, send a sign of life: the relay answers when it has both."""
+        with self._changed:
+            outbox = self._mailbox.outbox
+            if size >= PROBE_BYTES and not (self.megabits or self._probe) and outbox is not None:
+                self._probe = began, size
+                self._beat(outbox)
+
+    def _beat(self, outbox: Outbox) -> None:
+        self._beats += 1
+        outbox.put(dump(self._mailbox.envelope(Heartbeat())))
 
     def send_dual(
         self, recipient: str, query_id: str, round_number: int, multipliers: tuple[float, ...]
@@ -314,8 +331,8 @@ class Session:
         return ticket.relay_address, dump(self._mailbox.envelope(hello))
 
     def on_idle(self, outbox: Outbox) -> None:
-        outbox.put(dump(self._mailbox.envelope(Heartbeat())))
         with self._changed:
+            self._beat(outbox)
             self._mailbox.acknowledge()
 
     def on_lost(self) -> None:
@@ -363,10 +380,16 @@ class Session:
             self._tickets.works(self._ticket)
             # The relay may be new as well as our stream: the others need time to come back.
             self._heard_at = dict.fromkeys(self._heard_at, time.monotonic())
+            self._beats, self._probe = 0, None
             self._mailbox.connect(outbox)
             self.log.info("session resumed" if self.reconnects else "session connected")
         elif not isinstance(body, Heartbeat):
             raise OrderViolation("the relay sent a kind of message that only parties may send")
+        else:
+            self._beats -= 1
+            if self._probe is not None and not self._beats:
+                (began, size), self._probe = self._probe, None
+                self.megabits = 8e-6 * size / (time.monotonic() - began)
         self._here = frozenset(body.present) & self._mailbox.peers.keys()
         self._heard_at |= dict.fromkeys(self._here, time.monotonic())
 
