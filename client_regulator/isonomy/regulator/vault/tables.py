@@ -36,21 +36,22 @@ class Problems:
 
     path: Path
     outcome: str = "nobody was enrolled"
-    examples: list[str] = field(default_factory=list)
+    examples: dict[str, list[str]] = field(default_factory=dict)  # what is bad, and where
     count: int = 0
 
     def add(self, where: str, what: str) -> None:
         self.count += 1
-        if len(self.examples) < MAX_SHOWN:
-            self.examples.append(f"{where}: {what}")
+        if self.count <= MAX_SHOWN:
+            self.examples.setdefault(what, []).append(where)
 
     def check(self) -> None:
         """Raise DataError if there was any."""
         if self.count:
-            more = self.count - len(self.examples)
+            more = max(self.count - MAX_SHOWN, 0)
+            shown = [f"{', '.join(where)}: {what}" for what, where in self.examples.items()]
             raise DataError(
                 f"{self.path} has {self.count} bad line{'s' if self.count > 1 else ''}; "
-                f"{self.outcome}. {'; '.join(self.examples)}{f'; and {more} more' if more else ''}"
+                f"{self.outcome}. {'; '.join(shown)}{f'; and {more} more' if more else ''}"
             )
 
 
