@@ -20,12 +20,14 @@ from round_kit import (
     make_federation,
 )
 
+from isonomy.common.agreements.about import About
 from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.base.errors import (
     BudgetExceeded,
     CapacityError,
     ConfigError,
     DataError,
+    PolicyRefused,
     ProtocolError,
     ReplayRefused,
     StorageError,
@@ -113,6 +115,18 @@ def test_other_parameters_older_and_later_rounds_are_refused(
     with pytest.raises(ReplayRefused):
         rounds.contribute(0, THETA)
     assert ledger.answers(plan.hash) == 2
+
+
+def test_after_the_plan_s_last_day_only_the_answer_that_was_given_comes_again(
+    plan: Any, ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    words = About(valid_until="2099-12-31")
+    rounds = desk(plan.model_copy(update={"about": words}), ledger, tmp_path)
+    _, record = rounds.contribute(0, THETA)
+    monkeypatch.setattr(FewShotPlan, "has_ended", lambda *_: True)
+    with pytest.raises(PolicyRefused, match="valid until 2099-12-31"):
+        rounds.contribute(1, THETA)
+    assert rounds.contribute(0, THETA)[1] == record == ledger.find(record.query_id)
 
 
 def test_killed_between_file_and_record_there_is_no_fresh_noise(
