@@ -183,7 +183,8 @@ class TestBadInput:
         refused(regulator, "id,sex\nZo\u00eb,male\nZoe\u0308,male\n", 12, "line 3")
 
     def test_an_id_that_is_none(self, regulator: Regulator) -> None:
-        refused(regulator, "id,sex\n,male\n x,male\n", 12, "2 bad lines", "line 2", "line 3")
+        refused(regulator, "id,sex\n,male\n ,male\n", 12, "2 bad lines", "line 2", "line 3")
+        refused(regulator, "id,sex\nx,male\n x ,male\n", 12, "line 3: the same id as in line 2")
 
     def test_many_bad_lines_are_counted_and_some_shown(self, regulator: Regulator) -> None:
         rows = "".join(f"p{n},wrong\n" for n in range(500))

@@ -42,12 +42,14 @@ def id_key(person: str) -> str:
 
 
 def normalise_id(person: object) -> str:
-    """An id as it is kept and shown: NFC text, the owner's spelling. Ids compare by `id_key`."""
-    text = unicodedata.normalize("NFC", str(person))
-    if not text or text != text.strip() or not text.isprintable():
+    """An id as it is kept and shown: NFC text without blanks at its ends, the owner's spelling.
+
+    Ids compare by `id_key`.
+    """
+    text = unicodedata.normalize("NFC", str(person)).strip()
+    if not text or not text.isprintable():
         raise DataError(
-            "an id is empty, begins or ends with white space, or holds characters that cannot be "
-            "printed; clean the id column"
+            "an id is empty, or holds characters that cannot be printed; clean the id column"
         )
     return text
 
