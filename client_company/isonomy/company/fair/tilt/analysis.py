@@ -22,9 +22,9 @@ from isonomy.company.fair.tilt.search import Landscape
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-SLACK_FROM = 0.01  # rates known to better than a point get no slack
 TAIL = 0.025  # on either side of an interval: 95 %
-SLACK = 2.0  # deviations beyond that: what is not significant is not chased
+DRAWS = 128  # of what the rates may be, and as many mirrored ones
+LEAST_DEVIATION = 0.002  # of a rate in these draws: the search needs a smooth violation
 
 
 @dataclass(frozen=True)
@@ -128,19 +128,14 @@ class Analyst:
             cost=self.cost,
             member=problem.people.unfold(member),
             counts=counts,
-            slack=np.zeros_like(counts),
             tolerance=problem.tolerance,
             cut=problem.cut,
             losses=problem.losses,
         )
-        base, _ = land.decide(Tilt.none(*land.shape))
         if problem.keep_selection_rate:
+            base, _ = land.decide(Tilt.none(*land.shape))
             land = replace(land, keep_rate=float(land.weight @ base / land.weight.sum()))
-        view = View(land, knowledge, releases, problem.people, problem.confidence)
-        if land.shape[0] == 2:
-            return view
-        slack = SLACK * np.maximum(0.0, view.rate_deviations(base) - SLACK_FROM)
-        return replace(view, land=replace(land, slack=slack))
+        return View(land, knowledge, releases, problem.people, problem.confidence)
 
 
 def audited_rows(events: Sequence[Event], decided: Ints, problem: Problem) -> Floats:
@@ -200,16 +195,19 @@ class View:
             for bound, each, tolerance in zip(bounds, pairs, self.land.tolerance, strict=True)
         )
 
-    def rate_deviations(self, decided: Ints) -> Floats:
-        """(groups, events) standard deviation of the estimated rates."""
-        free = self._sum_deviations(decided)
-        rows, start = [], 0
-        for block in self.land.blocks:
-            first = free[start : start + block.stop - block.start - 1]
-            rows += [first, np.sqrt((first**2).sum(axis=0, keepdims=True))]
-            start += len(first)
-        noise = self._count_noise(self.land.rates(decided))
-        return np.hypot(np.vstack(rows) / self.land.counts, noise)
+    def draws(self, decided: Ints) -> Floats:
+        """(draws, groups, events) what the true rates may be, less the estimated ones.
+
+        The same draws each time, so that the same releases give the same model.
+        """
+        counts = self.land.counts
+        free = np.maximum(
+            self._sum_deviations(decided), LEAST_DEVIATION * counts[self.releases.free]
+        )
+        normal = np.random.default_rng(0).standard_normal((DRAWS, *free.shape)) * free
+        sums = np.concatenate([normal, -normal])  # (draws, free groups, events)
+        groups = [with_last(each.T, self.land.blocks, total=0.0).T for each in sums]
+        return np.stack(groups) / counts
 
     def fair(self, decided: Ints, deviations: float) -> bool:
         """No gap is beyond its tolerance by so many deviations; more, where many are looked at.

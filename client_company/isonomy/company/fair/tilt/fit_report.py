@@ -452,16 +452,9 @@ def _notes(outcome: Outcome, before: Measures, after: Measures) -> tuple[str, ..
     extreme = extreme_selection(after.selection_rate, keeps_rate=keeps_rate)
     if extreme and outcome.returned != "base":
         notes.append(extreme)
-    slack = outcome.view.land.slack
     if after.selection_rate < FELL * before.selection_rate:
         notes.append(
             "The share of positives fell by more than a fifth; keep_selection_rate=True keeps it."
-        )
-    if slack.any():
-        loose = [outcome.releases.groups[g] for g in np.flatnonzero(slack.max(axis=1) > 0)]
-        notes.append(
-            "The budget cannot measure the rates of these groups to a point, so they were given "
-            f"slack: {', '.join(loose)}."
         )
     if outcome.releases.earlier:
         notes.append(

@@ -1,39 +1,42 @@
-"""λ: the smallest tilt whose estimated violation is within the tolerance.
+"""λ: the smallest tilt within the tolerance, or the best one by what is known of the rates.
 
-Two groups, one event, two classes: the estimated gap falls with λ; bisection. Otherwise the convex
-dual of "least error subject to the tolerances", smoothed with temperature T,
+Two groups, one event, two classes: the estimated gap falls with λ; bisection. Otherwise estimated
+rates r̂ are not the true ones r, least of all for small groups, and chasing noise is dear. So
 
-    D(λ) = mean_i T·ln(1 + Σ_j e^{margin_ij(λ)/T}) − Σ λ_ae o_ae + Σ b_ae |λ_ae| − offset·rate
+    minimise over h   error(h) + C·E[ Σ_attributes max(0, max_e,a,b (r_ae − r_be) − γ_e) ]
 
-whose gradient in λ_ae is −(rate of e in a, by the proxy) − o_ae ± b_ae. The offsets o_ae make up
-for the difference between soft proxy rates and the audited estimates of the *hard* decisions; they
-are re-fitted a few times. b_ae = γ_e/2 + slack_ae lets rates differ by γ, and more where the budget
-cannot measure. Last, a derivative-free polish of error + 2·(excess over the tolerance).
+r ~ N(r̂(h), Σ) by what the releases know. This is convex in h, and its optimum is a tilt by prices:
+
+    λ_ae = C·( P[a is highest in the worst event e] − P[a is lowest] )            the fixed point
+
+A group of which little is known is rarely sure to be the highest or the lowest, so it is chased as
+far as that is likely. λ is found by steps of decreasing size towards the right-hand side, over
+fixed draws of r − r̂; the mean of the later steps is taken.
 
 Everything here is post-processing of releases and public numbers: it costs no privacy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import expit
 
 from isonomy.company.fair.tilt.notions import Event, centred
-from isonomy.company.fair.tilt.rule import HALF, Costs, Tilt, base_margins, decide, margins
+from isonomy.company.fair.tilt.rule import HALF, Costs, Tilt, decide, margins
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-TEMPERATURE = 0.02
-EXCHANGE = 2.0  # polish: one point of excess violation weighs two points of error
+PRICE = 1.0  # C: points of error that a point of expected violation beyond the tolerance is worth
+JUMP = 2.0  # the same beside a jump of the bisection: rather within the tolerance than not
 _BISECTIONS = 40
-_OFFSETS = 6
-_POLISH = 1_000  # evaluations at most: more do not help where λ has many entries
+_STEPS = 500
+_FIRST_STEP, _DECAY = 0.15, 10.0  # step t is 0.15 / (1 + t/10)
+
+Draws = Callable[[Ints], Floats]  # decisions -> (draws, groups, events) r − r̂
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,6 @@ class Landscape:
     cost: Costs
     member: Floats  # (rows, groups) ĝ: what the releases know, times weight
     counts: Floats  # (groups, events) people of each group among an event's members
-    slack: Floats  # (groups, events) what cannot be measured
     tolerance: Floats  # (attributes, events)
     keep_rate: float | None = None  # share of positives to keep
     cut: float = HALF  # of the base model's rule
@@ -105,13 +107,13 @@ class Landscape:
         """Largest difference of two groups' rates."""
         return max(float(np.ptp(rates[block], axis=0).max()) for block in self.blocks)
 
-    def excess(self, rates: Floats) -> float:
-        """By how much the tolerances (and slack) are exceeded; may be negative."""
-        high, low = rates - self.slack, rates + self.slack
-        return max(
-            float((high[block].max(axis=0) - low[block].min(axis=0) - tolerance).max())
+    def excess(self, rates: Floats) -> Floats:
+        """(…, attributes) by how much rates (…, groups, events) exceed the tolerances; or less."""
+        worst = [
+            (np.ptp(rates[..., block, :], axis=-2) - tolerance).max(axis=-1)
             for block, tolerance in zip(self.blocks, self.tolerance, strict=True)
-        )
+        ]
+        return np.stack(worst, axis=-1)
 
     @property
     def simple(self) -> bool:
@@ -126,19 +128,17 @@ def weighted_quantile(values: Floats, weight: Floats, level: float) -> float:
     return float(values[order[min(first, len(order) - 1)]])
 
 
-def search(land: Landscape, start: Tilt | None = None) -> Tilt:
+def search(land: Landscape, draws: Draws, start: Tilt | None = None, price: float = PRICE) -> Tilt:
     """The tilt for this landscape; `start` is an earlier one to go on from."""
     none = Tilt.none(*land.shape)
-    if land.excess(land.rates(land.decide(none)[0])) <= 0:
+    if land.excess(land.rates(land.decide(none)[0])).max() <= 0:
         return none
-    if land.simple:
-        return bisect(land)
-    return polish(land, solve_dual(land, start or none))
+    return bisect(land) if land.simple else balance(land, draws, start or none, price)
 
 
 def bisect(land: Landscape) -> Tilt:
     """Two groups, one event: λ = s·(1, −1)·t, t ≥ 0 the smallest with gap ≤ γ."""
-    tolerance = float(land.tolerance[0, 0] + land.slack.sum())
+    tolerance = float(land.tolerance[0, 0])
 
     def signed_gap(tilt: Tilt) -> float:
         rates = land.rates(land.decide(tilt)[0])
@@ -163,120 +163,46 @@ def bisect(land: Landscape) -> Tilt:
             break
     # Where the gap jumps (every person of a cell flips at once) the near side may be the better.
     either = (Tilt(high * direction), Tilt(low * direction))
-    return land.decide(min(either, key=lambda tilt: merit(land, tilt)))[1]
+    exactly = np.zeros((1, *land.shape))
+    return land.decide(min(either, key=lambda tilt: regret(land, tilt, exactly, JUMP)))[1]
 
 
-def solve_dual(land: Landscape, start: Tilt) -> Tilt:
-    """Offset iterations around L-BFGS; the best of all iterates by `merit`."""
-    # The step of 0.7 is damped, because hard rates jump as λ moves.
-    offsets = np.zeros(land.shape)
-    best, best_merit = start, merit(land, start)
-    current = start
-    for _ in range(_OFFSETS):
-        current, soft = _Dual(land, offsets).minimise(current)
-        decided, current = land.decide(current)
-        value = merit(land, current)
-        if value < best_merit:
-            best, best_merit = current, value
-        hard = land.rates(decided) + land.centred(decided)[1]
-        offsets = offsets + 0.7 * (hard - soft - offsets)
-    return best
+def balance(land: Landscape, draws: Draws, start: Tilt, price: float) -> Tilt:
+    """The fixed point of the prices, or no tilt if that is better by `regret`."""
+    lam, total = start.lam, np.zeros(land.shape)
+    spread = draws(land.decide(start)[0])
+    for step in range(_STEPS):
+        decided, _ = land.decide(Tilt(lam))
+        if step == _STEPS // 4:  # how sure the rates are depends on the decisions
+            spread = draws(decided)
+        target = price * prices(land, land.rates(decided) + spread)
+        lam = lam + _FIRST_STEP / (1 + step / _DECAY) * (target - lam)
+        if step >= _STEPS // 2:
+            total = total + lam
+    mean = Tilt(total / (_STEPS - _STEPS // 2))
+    either = (mean, Tilt.none(*land.shape))
+    return land.decide(min(either, key=lambda tilt: regret(land, tilt, spread, price)))[1]
 
 
-class _Dual:
-    """D as a function of x: λ of the free groups, then the offset if the selection rate is kept."""
+def prices(land: Landscape, rates: Floats) -> Floats:
+    """(groups, events) how often a group is highest, less how often it is lowest, in a worst event.
 
-    def __init__(self, land: Landscape, offsets: Floats) -> None:
-        self._land, self._offsets = land, offsets
-        self._basis = _free_basis(land.blocks, land.shape[0])  # (groups, free)
-        sizes = [block.stop - block.start for block in land.blocks]
-        self._bound = np.repeat(land.tolerance / 2, sizes, axis=0) + land.slack
-        self._share = land.weight / land.weight.sum()
-        self._margin = base_margins(land.proba, land.cut)
-
-    def minimise(self, start: Tilt) -> tuple[Tilt, Floats]:
-        """argmin D, and the soft proxy rates (groups, events) there."""
-        x = (np.linalg.pinv(self._basis) @ start.lam).reshape(-1)
-        if self._land.keep_rate is not None:
-            x = np.append(x, start.offset)
-        options = {"maxiter": 100}
-        best = minimize(self._value, x, jac=True, method="L-BFGS-B", options=options).x
-        tilt = self._tilt(best)
-        return tilt, self._rates(self._soft_choice(tilt)[1])
-
-    def _tilt(self, x: Floats) -> Tilt:
-        events = self._land.shape[1]
-        lam = self._basis @ x[: self._basis.shape[1] * events].reshape(-1, events)
-        return Tilt(lam, 0.0 if self._land.keep_rate is None else float(x[-1]))
-
-    def _value(self, x: Floats) -> tuple[float, Floats]:
-        """D(x) and its gradient; |λ| is smoothed, because L-BFGS needs a slope at 0."""
-        tilt = self._tilt(x)
-        value, choice = self._soft_choice(tilt)
-        smooth = np.sqrt(tilt.lam**2 + 1e-8)
-        value += float(np.sum(self._bound * smooth) - np.sum(tilt.lam * self._offsets))
-        slope = self._bound * tilt.lam / smooth - self._offsets - self._rates(choice)
-        gradient = (self._basis.T @ slope).reshape(-1)
-        if self._land.keep_rate is not None:
-            value -= tilt.offset * self._land.keep_rate
-            gradient = np.append(gradient, choice.sum() - self._land.keep_rate)
-        return value, gradient
-
-    def _soft_choice(self, tilt: Tilt) -> tuple[float, Floats]:
-        """mean_i T·ln(1 + Σ_j e^{margin_ij/T}), and (rows, classes − 1) each row's share of it."""
-        margin = self._margin - self._land.cost.of(tilt.lam) + tilt.offset
-        if margin.shape[1] == 1:  # two classes: the same, faster
-            m = margin[:, 0] / TEMPERATURE
-            value = TEMPERATURE * float(self._share @ np.logaddexp(0.0, m))
-            return value, (self._share * expit(m))[:, None]
-        scaled = margin / TEMPERATURE
-        top = np.maximum(scaled.max(axis=1, keepdims=True), 0.0)  # class 0 has margin 0
-        parts = np.exp(scaled - top)
-        total = parts.sum(axis=1, keepdims=True) + np.exp(-top)
-        value = TEMPERATURE * float(self._share @ (top + np.log(total))[:, 0])
-        return value, self._share[:, None] * parts / total
-
-    def _rates(self, choice: Floats) -> Floats:
-        """(groups, events) rates by the proxy."""
-        return self._land.cost.rates(choice).reshape(self._land.shape)
+    rates: (draws, groups, events). Draws within the tolerance do not count.
+    """
+    result, each = np.zeros(land.shape), np.arange(len(rates))
+    for block, tolerance in zip(land.blocks, land.tolerance, strict=True):
+        inside = rates[:, block]
+        gaps = np.ptp(inside, axis=1) - tolerance  # (draws, events)
+        event = gaps.argmax(axis=1)
+        beyond = gaps[each, event] > 0
+        for sign, group in ((1, inside.argmax(axis=1)), (-1, inside.argmin(axis=1))):
+            cell = (block.start + group[each, event])[beyond], event[beyond]
+            np.add.at(result, cell, sign / len(rates))
+    return result
 
 
-def _free_basis(blocks: Sequence[slice], groups: int) -> Floats:
-    """(groups, groups − attributes) columns that add up to 0 within an attribute, as λ must."""
-    columns = []
-    for block in blocks:
-        for group in range(block.start, block.stop - 1):
-            column = np.zeros(groups)
-            column[group], column[block.stop - 1] = 1.0, -1.0
-            columns.append(column)
-    return np.column_stack(columns)
-
-
-def merit(land: Landscape, tilt: Tilt) -> float:
-    """Error plus twice the excess: what the polish makes small."""
+def regret(land: Landscape, tilt: Tilt, spread: Floats, price: float) -> float:
+    """Error plus the price of the expected violation beyond the tolerances."""
     decided, _ = land.decide(tilt)
-    return land.loss(decided) + EXCHANGE * max(0.0, land.excess(land.rates(decided)))
-
-
-def polish(land: Landscape, tilt: Tilt) -> Tilt:
-    """Nelder–Mead around the dual's solution, on the hard estimates."""
-    free = _free_basis(land.blocks, land.shape[0])
-    x = (np.linalg.pinv(free) @ tilt.lam).reshape(-1)
-
-    def tilt_of(x: Floats) -> Tilt:
-        return Tilt(free @ x.reshape(-1, land.shape[1]), tilt.offset)
-
-    steps = np.vstack([x] + [x + 0.05 * max(tilt.size, 0.02) * e for e in np.eye(len(x))])
-    polished = minimize(
-        lambda x: merit(land, tilt_of(x)),
-        x,
-        method="Nelder-Mead",
-        options={
-            "initial_simplex": steps,
-            "maxfev": min(40 * len(x), _POLISH),
-            "xatol": 1e-5,
-            "fatol": 1e-6,
-        },
-    ).x
-    best = min((tilt_of(polished), tilt), key=lambda t: merit(land, t))
-    return land.decide(best)[1]
+    beyond = np.maximum(0.0, land.excess(land.rates(decided) + spread)).sum(axis=-1)
+    return land.loss(decided) + price * float(beyond.mean())

@@ -9,7 +9,8 @@ proxy g(x[, y]).
     2. moments     Σ φ(x) per group (and label) → proxy (proxy.py)       56 %
     3. audits      hard decisions: the base model's, then each tilt's     40 % in T parts
                    → memberships ĝ that estimate any decisions' rates (audits.py)
-    4. λ           smallest tilt with estimated violation ≤ γ (search.py), after each audit
+    4. λ           after each audit (search.py): two groups and one event, the smallest tilt with
+                   estimated violation ≤ γ; else least error + expected violation beyond γ
 
 Safeguards: a base model within γ + 2 deviations is returned unchanged; at most 0.75 points of
 error are paid per point of violation removed, else the tilt shrinks.
@@ -41,6 +42,7 @@ Ints = NDArray[np.int64]
 PRICE = 0.75  # points of error per point of violation removed, at most
 SHRINK = (1.0, 0.75, 0.5, 0.25)
 DEVIATIONS = 2.0
+ANY_PRICE = 4.0  # of expected violation, where a tolerance must be shown to be kept
 AIMS = (1.0, 0.75, 0.5, 0.25, 0.0)  # parts of the tolerance, to leave room for an upper bound
 
 Returned = Literal["base", "tilt", "shrunk"]
@@ -163,13 +165,11 @@ def base_is_fair(view: View) -> bool:
 def choose(view: View, start: Tilt | None = None) -> Tilt:
     """The smallest tilt within the tolerances; with a confidence, by its upper bounds."""
     if view.confidence is None:
-        return search(view.land, start)
+        return search(view.land, view.draws, start)
     tilts = []
     for part in AIMS:
-        # Rates that the budget cannot measure are no excuse here.
-        none = np.zeros_like(view.land.slack)
-        land = replace(view.land, tolerance=part * view.land.tolerance, slack=none)
-        tilt = search(land, start)
+        land = replace(view.land, tolerance=part * view.land.tolerance)
+        tilt = search(land, view.draws, start, price=ANY_PRICE)
         beyond = view.beyond(land.decide(tilt)[0])
         tilts.append((beyond, tilt))
         if beyond <= 0:
