@@ -92,9 +92,10 @@ licences: $(STAMP) ## write docs/licences.md
 docs: $(STAMP)   ## build the site into dist/site; a broken link ends it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-docs-pictures: $(STAMP) ## draw the pictures of the pages anew; reports with Chromium
+docs-pictures: $(STAMP) ## draw the pictures of the pages anew; reports and console with Chromium
 	$(BIN)/python tests/kits/docs_pictures.py
 	$(BIN)/python tests/kits/report_pictures.py
+	$(BIN)/python tests/kits/console_pictures.py
 
 clean:           ## remove what was built, not what was written
 	rm -rf .venv .venv-* dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

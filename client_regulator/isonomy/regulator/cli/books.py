@@ -15,6 +15,7 @@ from isonomy.common.base.documents import kind_of_content, read_bounded
 from isonomy.common.base.errors import ConfigError, LedgerTampered
 from isonomy.common.base.output import emit, say
 from isonomy.common.ledger.ledger import write_shared
+from isonomy.common.ledger.reading import ledger_bar
 from isonomy.regulator.cli.output import Home, UnlockFile, Yes, open_vault
 from isonomy.regulator.config.acts import remember
 from isonomy.regulator.config.config import RegulatorConfig
@@ -67,7 +68,8 @@ def ledger(
         raise LedgerTampered(f"{path} is not a ledger, or its beginning was changed")
     known_head = head_bytes(head) if head else None
     listed = not verify and share is None
-    fields = read_story(path, config, plan=plan, known_head=known_head, listed=listed)
+    with ledger_bar():
+        fields = read_story(path, config, plan=plan, known_head=known_head, listed=listed)
     if share is not None:
         write_shared(path, share)
         if config is not None:

@@ -13,6 +13,7 @@ from isonomy.common.agreements.plan import MILLION
 from isonomy.common.base.command_line import prompt
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.output import emit, say
+from isonomy.common.ledger.reading import ledger_bar
 from isonomy.common.report.command import verify
 from isonomy.common.report.few_shot import AnyReport, FewShotReport
 from isonomy.common.report.schema import OFFICER_TEXTS
@@ -92,7 +93,8 @@ def report(
         Appendix.load(appendix) if appendix else None,
         company,
     )
-    paths, contents = write_report(config, plan, out, words)
+    with ledger_bar():
+        paths, contents = write_report(config, plan, out, words)
     fields = {
         "report": paths.report,
         "html": paths.html,

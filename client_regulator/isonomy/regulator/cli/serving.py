@@ -10,6 +10,7 @@ import typer
 
 from isonomy.common.base.command_line import MetricsPort
 from isonomy.common.base.output import emit
+from isonomy.common.ledger.reading import ledger_bar
 from isonomy.regulator.cli.output import Home, UnlockFile, open_vault
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.serving.status import moment, read_status
@@ -54,7 +55,8 @@ def status(home: Home = Path()) -> None:
     Examples:
     isonomy-regulator status --home /srv/regulator
     """
-    current = read_status(RegulatorConfig.load(home))
+    with ledger_bar():
+        current = read_status(RegulatorConfig.load(home))
     emit(current, _for_people(current))
 
 

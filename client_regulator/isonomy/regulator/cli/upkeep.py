@@ -12,6 +12,7 @@ from isonomy.common.base.command_line import confirm
 from isonomy.common.base.output import emit, say
 from isonomy.common.keys.certificates import Request, authority_fingerprint
 from isonomy.common.kits.preflight import ProblemsFound
+from isonomy.common.ledger.reading import ledger_bar
 from isonomy.regulator.cli.output import Home, UnlockFile, Yes, open_vault
 from isonomy.regulator.config.config import FILE_NAME, RegulatorConfig
 from isonomy.regulator.serving.ledger_story import head_bytes
@@ -53,7 +54,8 @@ def doctor(
     finish_rotation(config)
     if accept_clock:
         ask(config, {"type": "clock"})
-    findings = examine(config)
+    with ledger_bar():
+        findings = examine(config)
     lines = []
     for finding in findings:
         lines.append(f"{_MARKS[finding.level]}  {finding.check:<13} {finding.text}")

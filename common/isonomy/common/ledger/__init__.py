@@ -6,5 +6,6 @@ holds a copy can verify it. It imports nothing but `base`. Public modules:
     ledger      `Ledger`, the open file; `read_ledger` and `verify_ledger`, without its lock
     records     the types of records, and their lines
     entries     the records as a story, for people
+    reading     how far a long one is read, for whoever waits
     state       `LedgerState`, the rules: where a budget is checked
 """

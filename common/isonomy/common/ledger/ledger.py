@@ -51,6 +51,7 @@ from isonomy.common.base.errors import (
 from isonomy.common.base.logs import logger
 from isonomy.common.base.merkle import merkle_root
 from isonomy.common.base.private_files import fsync_folder, open_file, write_whole
+from isonomy.common.ledger.reading import note_replayed
 from isonomy.common.ledger.records import (
     MAX_LINE_BYTES,
     NO_RECORD,
@@ -452,6 +453,7 @@ class LedgerLines:
 def replay_lines(path: Path, file: BinaryIO, on_record: OnRecord | None = None) -> LedgerLines:
     """Replay all complete lines under the rules; anything broken but a torn tail is tampering."""
     state, size, last, tail = LedgerState(), 0, b"", b""
+    whole = os.fstat(file.fileno()).st_size
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), start=1):
         if not line.endswith(b"\n"):
             if len(line) > MAX_LINE_BYTES or _has_more_than_a_record(line):
@@ -466,6 +468,7 @@ def replay_lines(path: Path, file: BinaryIO, on_record: OnRecord | None = None) 
         except IsonomyError as error:
             raise LedgerTampered(f"{path}, line {number}: {error}") from None
         size, last = size + len(line), line
+        note_replayed(number, size, whole)
         if on_record is not None:
             on_record(sealed, state)
     if not state.records:

@@ -16,6 +16,7 @@ from isonomy.common.base.command_line import CommandLine
 from isonomy.common.base.output import emit, wants_json
 from isonomy.common.keys.party import Card
 from isonomy.common.keys.rotation import Rotation
+from isonomy.common.ledger.reading import ledger_bar
 from isonomy.common.report.few_shot import load_plan
 from isonomy.common.report.verify import Check, ReportPaths, SignerUnknown, Verification, require
 
@@ -48,13 +49,15 @@ def verify(
     isonomy-regulator verify reports/spring --card regulator-card.json
     isonomy-regulator verify reports/2025 --card regulator-card.json --rotation rotations/5d41.json
     """
-    outcomes = Verification(
+    verification = Verification(
         ReportPaths.of(path),
         card=Card.load(card) if card else None,
         plan=load_plan(plan) if plan else None,
         ledger=ledger,
         rotations=[Rotation.load(path) for path in rotation or ()],
-    ).run()
+    )
+    with ledger_bar():
+        outcomes = verification.run()
     if not wants_json():
         _show(outcomes)
     require(outcomes)
