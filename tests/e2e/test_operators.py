@@ -161,6 +161,23 @@ def test_an_operator_sees_what_goes_on(town: Town) -> None:
     assert (mine["state"], mine["code"]) == ("failed", 65)  # SessionClosed
     assert "command is gone" in mine["reason"]
     assert mine["exchanges"] > 0
+    check_stop(town)
+
+
+def check_stop(town: Town) -> None:
+    """A session that nobody joins is stopped by the beginning of its plan's hash."""
+    plan = Plan.load(town.layout.plan).hash.hex()
+    run = town.start_run()
+    town.until(lambda: bool(town.parties()))
+    stopped = town.ask("isonomy-server", "stop", plan[:8], *town.config)
+    assert stopped == {"schema": "isonomy-server/stop/v1", "stopped": plan}
+    town.until(lambda: run.process.poll() is not None, END_S)
+    assert run.process.returncode != 0
+    assert run.says("stopped")
+    town._processes._running.remove(run)
+    (session,) = town.ask("isonomy-server", "list", *town.config)["sessions"]
+    assert session["state"] == "broken off"
+    assert "stopped" in session["reason"]
 
 
 def check_metrics(town: Town) -> None:

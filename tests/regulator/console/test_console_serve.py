@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 from pathlib import Path
@@ -11,6 +12,7 @@ from regulator_kit import Regulator
 
 from isonomy.common.base.errors import ConfigError, PortInUse
 from isonomy.common.node.bridge_server import BridgeServer, SocketInUse
+from isonomy.company.demo.processes import Processes
 from isonomy.regulator.console import serve
 
 
@@ -64,3 +66,20 @@ def test_uploads_of_a_crash_are_destroyed_at_the_start(
     start(regulator, port=0)
     assert served.is_set()
     assert not left.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_however_it_ends_nothing_is_left(number: signal.Signals, tmp_path: Path) -> None:
+    regulator = Regulator.create(tmp_path)
+    with Processes(tmp_path / "logs") as processes:
+        command = ["isonomy-regulator", "console", "--home", str(regulator.home), "--port", "0"]
+        console = processes.start("console", command)
+        processes.until(lambda: console.says("/login?token="), "the console", 60)
+        folder = regulator.config.console_folder
+        (folder / "uploads").mkdir(exist_ok=True)
+        (folder / "uploads" / "of-people").write_text("c1,female")
+        console.process.send_signal(number)
+        code = console.process.wait(30)
+        processes._running.remove(console)
+    assert code == (130 if number == signal.SIGINT else 0)
+    assert [path.name for path in folder.rglob("*")] == ["console.sock.lock"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +65,7 @@ def serve_console(
     in_container: bool = False,
     announce: Callable[[str], None],
 ) -> None:
-    """Serve until SIGTERM or SIGINT. `announce` gets the first one-time address.
+    """Serve until a signal ends it. `announce` gets the first one-time address.
 
     `in_container`: listen on the container's own network too, whose port its operator publishes
     on 127.0.0.1.
@@ -78,7 +79,12 @@ def serve_console(
         name = f"isonomy-{secrets.token_hex(8)}.localhost:{port}"
         console = Console(config.home, name, Access(), officers, log, read_only)
         # The socket comes first: it is the lock.
-        with _local_socket(config, console), _uploads(config), _sweeping(console.access):
+        with (
+            _orderly_end(),
+            _local_socket(config, console),
+            _uploads(config),
+            _sweeping(console.access),
+        ):
             announce(_address(console))
             uvicorn.Server(server_settings(console_app(console))).run([sock])
 
@@ -185,6 +191,25 @@ def _address(console: Console) -> str:
 
 def _socket_path(config: RegulatorConfig) -> Path:
     return config.console_folder / "console.sock"
+
+
+@contextlib.contextmanager
+def _orderly_end() -> Iterator[None]:
+    """Leave by SystemExit when a service manager or a closing terminal ends the process.
+
+    The web server repeats a signal after it has stopped. By default that would kill the process
+    before the uploads are destroyed.
+    """
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(0)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
