@@ -453,7 +453,6 @@ class LedgerLines:
 def replay_lines(path: Path, file: BinaryIO, on_record: OnRecord | None = None) -> LedgerLines:
     """Replay all complete lines under the rules; anything broken but a torn tail is tampering."""
     state, size, last, tail = LedgerState(), 0, b"", b""
-    whole = os.fstat(file.fileno()).st_size
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), start=1):
         if not line.endswith(b"\n"):
             if len(line) > MAX_LINE_BYTES or _has_more_than_a_record(line):
@@ -468,7 +467,7 @@ def replay_lines(path: Path, file: BinaryIO, on_record: OnRecord | None = None) 
         except IsonomyError as error:
             raise LedgerTampered(f"{path}, line {number}: {error}") from None
         size, last = size + len(line), line
-        note_replayed(number, size, whole)
+        note_replayed(number, size, path)
         if on_record is not None:
             on_record(sealed, state)
     if not state.records:

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 
 EVERY_RECORDS = 500
 
 _watcher: ContextVar[Callable[[int, int], None] | None] = ContextVar("watcher", default=None)
 
 
-def note_replayed(record: int, done_bytes: int, all_bytes: int) -> None:
-    """Tell who watches this thread's replay, now and then, how far it is."""
+def note_replayed(record: int, done_bytes: int, path: Path) -> None:
+    """Tell who watches this thread's replay, now and then, how far it is in the file."""
     if record % EVERY_RECORDS == 0 and (watch := _watcher.get()) is not None:
-        watch(done_bytes, all_bytes)
+        watch(done_bytes, path.stat().st_size)
 
 
 @contextmanager
