@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from geometry_kit import geometry_of
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -21,7 +22,7 @@ from isonomy.common.sums.local import LocalOracle
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.fair.estimator import FairClassifier
 from isonomy.company.fair.inputs.checks import FeatureMapWarning
-from isonomy.company.fair.inputs.proxy import Geometry, fit_posterior
+from isonomy.company.fair.inputs.proxy import fit_posterior
 from isonomy.company.fair.inputs.public_map import check_table, public_map
 from isonomy.company.fair.save import load_model, save_model
 from isonomy.company.fair.tilt.releases_file import load_releases, save_releases
@@ -101,8 +102,8 @@ def test_with_the_whole_population_the_scaled_posterior_is_the_exact_one() -> No
     member = (RNG.uniform(size=200) < 0.4).astype(float)
     whole = np.tile(rows, (3, 1))
     moment = whole.T @ np.tile(member, 3)
-    exact = fit_posterior(Geometry.of(whole), moment, 0.4, 2.0)
-    scaled = fit_posterior(Geometry.of(rows, 3.0), moment, 0.4, 2.0, whole.sum(axis=0))
+    exact = fit_posterior(geometry_of(whole), moment, 0.4, 2.0)
+    scaled = fit_posterior(geometry_of(rows, 3.0), moment, 0.4, 2.0, whole.sum(axis=0))
     assert np.allclose(exact.beta, scaled.beta)
     assert np.allclose(np.sort(exact.spread), np.sort(scaled.spread))
 

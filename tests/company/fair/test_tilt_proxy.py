@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from geometry_kit import geometry_of
 
 from isonomy.company.fair.inputs.proxy import Geometry, Posterior, fit_posterior
 from isonomy.company.fair.tilt._audits import Audit, Knowledge, Stratum
@@ -30,7 +31,7 @@ def dense(rows: np.ndarray, posterior: Posterior) -> tuple[np.ndarray, np.ndarra
 
 def test_beta_is_the_ridge_posterior(world: tuple[np.ndarray, np.ndarray, float]) -> None:
     rows, moment, share = world
-    post = fit_posterior(Geometry.of(rows), moment, share, S)
+    post = fit_posterior(geometry_of(rows), moment, share, S)
     G = rows.T @ rows
     noise = post.variance * G + S**2 * np.eye(D)
     c = moment - share * rows.sum(axis=0)
@@ -42,7 +43,7 @@ def test_prior_maximises_the_marginal_likelihood(
     world: tuple[np.ndarray, np.ndarray, float],
 ) -> None:
     rows, moment, share = world
-    post = fit_posterior(Geometry.of(rows), moment, share, S)
+    post = fit_posterior(geometry_of(rows), moment, share, S)
     G, c = rows.T @ rows, moment - share * rows.sum(axis=0)
 
     def log_likelihood(prior: float) -> float:
@@ -64,7 +65,7 @@ def test_sums_and_covariance_equal_dense_conditioning(
     world: tuple[np.ndarray, np.ndarray, float],
 ) -> None:
     rows, moment, share = world
-    geometry = Geometry.of(rows)
+    geometry = geometry_of(rows)
     post = fit_posterior(geometry, moment, share, S)
     xi, cross = dense(rows, post)
     kernel = cross @ rows + S**2 * np.eye(D)
@@ -81,8 +82,8 @@ def test_without_noise_the_span_is_known_exactly(
 ) -> None:
     rows, _, share = world
     member = (rows[:, 0] > 0).astype(float)
-    post = fit_posterior(Geometry.of(rows), rows.T @ member, share, 1e-9)
-    geometry = Geometry.of(rows)
+    post = fit_posterior(geometry_of(rows), rows.T @ member, share, 1e-9)
+    geometry = geometry_of(rows)
     u = rows @ np.array([1.0, 2.0, 0, 0, 0])  # in the span of Φ
     estimate = share * u.sum() + geometry.moments(u) @ post.inside
     assert estimate == pytest.approx(u @ member, abs=1e-6)
@@ -94,7 +95,7 @@ def test_audits_condition_like_a_gaussian_process(
 ) -> None:
     """β, the misfit r and the sampling η, written out densely and conditioned on all releases."""
     rows, moment, share = world
-    geometry = Geometry.of(rows)
+    geometry = geometry_of(rows)
     post = fit_posterior(geometry, moment, share, S)
     rng = np.random.default_rng(1)
     asked, new = rng.standard_normal((N, 2)), rng.standard_normal((N, 1))
@@ -120,7 +121,7 @@ def test_without_audits_the_proxy_is_all_there_is(
     world: tuple[np.ndarray, np.ndarray, float],
 ) -> None:
     rows, moment, share = world
-    geometry = Geometry.of(rows)
+    geometry = geometry_of(rows)
     post = fit_posterior(geometry, moment, share, S)
     known = Knowledge([Stratum(np.arange(N), geometry, (post,))], N, [])
     np.testing.assert_allclose(known.memberships[:, 0], post.share + rows @ post.beta)
@@ -128,7 +129,7 @@ def test_without_audits_the_proxy_is_all_there_is(
 
 def test_an_audit_that_says_more_makes_surer(world: tuple[np.ndarray, np.ndarray, float]) -> None:
     rows, moment, share = world
-    geometry = Geometry.of(rows)
+    geometry = geometry_of(rows)
     stratum = Stratum(np.arange(N), geometry, (fit_posterior(geometry, moment, share, S),))
     u = np.random.default_rng(2).standard_normal((N, 1))
     found = [
@@ -140,7 +141,7 @@ def test_an_audit_that_says_more_makes_surer(world: tuple[np.ndarray, np.ndarray
 
 def test_constant_events_are_left_out(world: tuple[np.ndarray, np.ndarray, float]) -> None:
     rows, moment, share = world
-    geometry = Geometry.of(rows)
+    geometry = geometry_of(rows)
     stratum = Stratum(np.arange(N), geometry, (fit_posterior(geometry, moment, share, S),))
     nothing = Audit(np.zeros((N, 1)), np.array([[5.0]]), np.array([1.0]))
     plain = Knowledge([stratum], N, [])

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from isonomy.common.base.command_line import CommandLine
+from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.output import emit
 from isonomy.common.base.progress import Stages
 
@@ -64,6 +65,28 @@ def few_shot() -> None:
     Takes about a minute. Example: isonomy bench few-shot --json > few-shot.json
     """
     _run("few_shot")
+
+
+@app.command()
+def scale(
+    people: Annotated[
+        str, typer.Option(help="How many people, separated by commas.")
+    ] = "10000,100000,1000000",
+    phase: Annotated[
+        list[str] | None, typer.Option(help="Only this phase; repeatable. Without: all.")
+    ] = None,
+    slow: Annotated[bool, typer.Option("--slow", help="5,000,000 people, too.")] = False,
+) -> None:
+    """Seconds, peak memory and bytes per person of every phase, as people grow.
+
+    Takes half an hour on two idle cores, with --slow some hours.
+    Example: isonomy bench scale --people 10000,100000 --json > scale.json
+    """
+    try:
+        numbers = [int(part) for part in people.split(",")]
+    except ValueError:
+        raise ConfigError(f"--people takes whole numbers; got {people!r}") from None
+    _run("scale", people=[*numbers, *([5_000_000] if slow else [])], phases=phase or ())
 
 
 def _run(name: str, **options: Any) -> None:

@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -111,7 +111,7 @@ class LocalOracle:
 
     @staticmethod
     def rehearse(
-        ids: Sequence[object],
+        ids: Iterable[object],
         attributes: Mapping[str, Sequence[str | None]],
         *,
         epsilon: float,

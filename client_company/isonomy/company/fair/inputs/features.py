@@ -26,6 +26,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing
 
 from isonomy.common.base.errors import CapacityError, DataError
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
@@ -40,6 +41,7 @@ LEAST_DEVIATION = 0.02  # rarer than 4 in 10,000: not stretched any further
 BANDWIDTH = 0.5  # of the Fourier features' kernel, in median distances
 CLIP_QUANTILE = 0.75
 MAX_LINEAR = 600  # wider tables are projected on this many public principal directions
+MAX_FITTED = 50_000  # rows that the constants are made of
 MAX_CODED = DEFAULT_PARAMETERS.max_columns - FOURIER - BINS - 1
 
 
@@ -108,6 +110,10 @@ class FeatureMap:
 
 def fit_features(X: Any, score: Floats, rng: Draws) -> FeatureMap:
     """All constants of φ from X and the (out-of-fold) score; `rng` draws the Fourier features."""
+    n = len(score)
+    if n > MAX_FITTED:  # constants of so many rows are those of all
+        chosen = np.unique(rng.integers(0, n, MAX_FITTED))
+        X, score, n = _safe_indexing(X, chosen), score[chosen], len(chosen)
     columns = Columns.of(X)
     coder = ColumnCoder.fit(columns)
     if coder.width > MAX_CODED:
@@ -116,7 +122,7 @@ def fit_features(X: Any, score: Floats, rng: Draws) -> FeatureMap:
             "Drop columns that are nearly unique per person."
         )
     coded = coder.code(columns)  # (n, l)
-    n, width = coded.shape
+    width = coded.shape[1]
     bandwidth = BANDWIDTH * _typical_distance(coded, rng)
     omega = rng.standard_normal((width, FOURIER)) / bandwidth
     phase = rng.uniform(0.0, 2 * np.pi, FOURIER)

@@ -31,33 +31,46 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
+from isonomy.company.fair.inputs.feature_rows import FeatureRows
+
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 _RANK = 1e-9  # eigenvalues below this part of the largest are the null space
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """What is public about one stratum: rows (n, d), eigenvalues (r,), directions (d, r)."""
+    """What is public about one stratum: its rows (n, d), eigenvalues (r,), directions (d, r)."""
 
-    rows: Floats
+    rows: FeatureRows
+    people: Ints  # indices of the stratum's entries
     eigenvalues: Floats
     directions: Floats
+    total: Floats  # (d,) Σφ
 
     @classmethod
-    def of(cls, rows: Floats, scale: float = 1.0) -> Geometry:
+    def of(cls, rows: FeatureRows, people: Ints, scale: float = 1.0) -> Geometry:
         """From these people's rows. `scale`: how many times as many people the release has."""
-        eigenvalues, directions = np.linalg.eigh(scale * (rows.T @ rows))
+        gram, total = np.zeros((rows.width, rows.width)), np.zeros(rows.width)
+        for _, part in rows.parts(people):
+            gram += part.T @ part
+            total += part.sum(axis=0)
+        eigenvalues, directions = np.linalg.eigh(scale * gram)
         inside = eigenvalues > _RANK * max(float(eigenvalues[-1]), 1e-300)
-        return cls(rows, eigenvalues[inside], directions[:, inside])
+        return cls(rows, people, eigenvalues[inside], directions[:, inside], total)
 
     def moments(self, u: Floats) -> Floats:
         """w = Φᵀu in the eigenbasis; (n, t) -> (r, t)."""
-        return np.asarray(self.directions.T @ (self.rows.T @ u))
+        sums = np.zeros((self.rows.width, *u.shape[1:]))
+        for part, rows in self.rows.parts(self.people):
+            sums += rows.T @ u[part]
+        return np.asarray(self.directions.T @ sums)
 
     def spread(self, coefficients: Floats) -> Floats:
         """φ_iᵀ of coefficients in the eigenbasis; (r, t) -> (n, t)."""
-        return np.asarray(self.rows @ (self.directions @ coefficients))
+        columns = self.directions @ coefficients
+        return np.concatenate([rows @ columns for _, rows in self.rows.parts(self.people)])
 
 
 @dataclass(frozen=True)
@@ -87,7 +100,7 @@ def fit_posterior(
     total: (d,) Σφ over the people of the release, if they are more than those of the geometry.
     """
     if total is None:
-        total = geometry.rows.sum(axis=0)
+        total = geometry.total
     ell = geometry.eigenvalues
     v, s2 = max(share * (1 - share), 1e-6), deviation**2
     c = geometry.directions.T @ (moment - share * total)  # (r,)

@@ -120,7 +120,8 @@ class Knowledge:
         inside, outside = np.zeros(shape), np.zeros(shape)
         for stratum in self.strata:
             a, b = u[stratum.people], other[stratum.people]
-            wa, wb = stratum.geometry.moments(a), stratum.geometry.moments(b)
+            wa = stratum.geometry.moments(a)
+            wb = wa if other is u else stratum.geometry.moments(b)
             off = a.T @ b - wa.T @ (wb / stratum.geometry.eigenvalues[:, None])
             for group, posterior in enumerate(stratum.posteriors):
                 inside[group] += wa.T @ (wb * getattr(posterior, factor)[:, None])

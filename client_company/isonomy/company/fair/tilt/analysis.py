@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from isonomy.company.fair.inputs.feature_rows import FeatureRows, by_parts
 from isonomy.company.fair.inputs.features import FeatureMap
 from isonomy.company.fair.inputs.people import People
 from isonomy.company.fair.inputs.proxy import Geometry, fit_posterior
@@ -78,16 +79,16 @@ class Analyst:
 
     def __init__(self, problem: Problem, releases: Releases, features: FeatureMap, X: Any) -> None:
         self.problem = problem
-        rows = features.rows(X, releases.score if features.bins else None)  # (rows, d)
-        folded = problem.people.fold(rows)  # (entries, d)
+        score = releases.score if features.bins else None
+        rows = FeatureRows(features, X, score, problem.people)
         counts = releases.floored.T  # (strata, groups)
         everybody = counts[:, releases.blocks[0]].sum(axis=1, keepdims=True)
         within = releases.within  # (strata, groups) of the people of the moments
         label = problem.people.stratum if releases.strata > 1 else None
         self.strata = []
         for stratum in range(releases.strata):
-            inside = np.arange(len(folded)) if label is None else np.flatnonzero(label == stratum)
-            geometry = Geometry.of(folded[inside], releases.scales[stratum])
+            inside = np.arange(len(rows)) if label is None else np.flatnonzero(label == stratum)
+            geometry = Geometry.of(rows, inside, releases.scales[stratum])
             share = np.clip(within[stratum], 1e-4, 1 - 1e-4)
             moments = features.columns(releases.moments[stratum])
             total = releases.total(stratum, features)
@@ -101,7 +102,8 @@ class Analyst:
         beta = np.stack([[p.beta for p in stratum.posteriors] for stratum in self.strata])
         intercepts = within[:, releases.free]
         self.proxy = Proxy(counts / everybody.sum(), beta, releases.blocks, intercepts)
-        self.cost = costs(problem.events, problem.proba, self.proxy(rows), self.proxy.shares)
+        g = by_parts(self.proxy, features, X, score, len(problem.y))
+        self.cost = costs(problem.events, problem.proba, g, self.proxy.shares)
 
     def read(self, releases: Releases) -> View:
         """All that is known after these releases."""

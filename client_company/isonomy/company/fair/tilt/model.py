@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.company.fair.inputs.columns import Columns
+from isonomy.company.fair.inputs.feature_rows import by_parts
 from isonomy.company.fair.inputs.features import FeatureMap
 from isonomy.company.fair.tilt.analysis import Proxy
 from isonomy.company.fair.tilt.notions import Event
@@ -41,8 +42,9 @@ class TiltedModel:
         """(n, classes − 1). proba: of the deciding model; score: of the base model, for φ."""
         if self.features is None or self.proxy is None or not self.tilt.size:
             return base_margins(proba, self.cut)
-        rows = self.features.rows(X, score if self.features.bins else None)
-        cost = costs(self.events, proba, self.proxy(rows), self.proxy.shares)
+        seen = score if self.features.bins else None
+        g = by_parts(self.proxy, self.features, X, seen, len(proba))
+        cost = costs(self.events, proba, g, self.proxy.shares)
         return margins(proba, cost, self.tilt, self.cut)
 
     def decide(self, X: Any, proba: Floats, score: Floats) -> Ints:

@@ -9,8 +9,10 @@ Shares of the μ² that may be spent: counts 4 %, moments 56 %, audits 40 % in T
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,7 @@ from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.privacy.accounting import Split
 from isonomy.common.sums.oracle import GroupOracle, Release
+from isonomy.company.fair.inputs.feature_rows import FeatureRows
 from isonomy.company.fair.inputs.features import FeatureMap
 from isonomy.company.fair.inputs.people import People
 from isonomy.company.fair.tilt.notions import Event
@@ -28,6 +31,7 @@ Ints = NDArray[np.int64]
 
 AUDITS = 4
 COUNT_SHARE, MOMENT_SHARE, AUDIT_SHARE = 0.04, 0.56, 0.40
+MOST_PEOPLE = 100_000  # of one moment: its integer rows take 1 kB a person
 POOLED_PART = 0.25  # of the counts' price, where several lenders also count together
 FLOOR = 4.0  # counts are never taken to be below this many noise deviations
 MEASURED = 6.0  # rates are reported of groups with at least this many noise deviations of people
@@ -220,7 +224,7 @@ def buy_counts_and_moments(
     oracle: GroupOracle,
     people: People,
     y: Ints,
-    rows: Floats,
+    rows: FeatureRows,
     *,
     features: FeatureMap,
     score: Floats,
@@ -230,6 +234,8 @@ def buy_counts_and_moments(
     identity: bytes,
 ) -> Releases:
     """The two releases before the audits. rows: (entries, d) φ, folded.
+
+    The moment of very many people is asked for in parts, which bounds memory on all sides.
 
     People of one label are asked about in a query of their own. A person with rows of k labels is
     in k of these queries, so each then has the k-th part of the price: nobody pays more than it.
@@ -254,21 +260,26 @@ def buy_counts_and_moments(
     everybody = count(POOLED_PART, alone=False) if pooled else None
     counts = count(1 - POOLED_PART if pooled else 1.0, alone=True)
     queries_each = int(np.unique(people.position, return_counts=True)[1].max())
-    moments = []
-    for label in range(strata):
-        inside = people.stratum == label
-        moments.append(
+    by_label = [np.flatnonzero(people.stratum == label) for label in range(strata)]
+    # Each person is in one part, and pays for it alone. As many parts for each label: equal noise.
+    parts = 1 if pooled else -(-max(map(len, by_label)) // MOST_PEOPLE)
+    moments = [
+        [
             oracle.blind_sum(
-                rows[inside],
+                rows[part],
                 norm=1.0,
                 attribute=list(attributes),
-                people=people.position[inside],
+                people=people.position[part],
                 share=prices.moments / queries_each,
                 purpose="tilt: moment of the features",
             )
-        )
+            for part in np.array_split(inside, parts)
+        ]
+        for inside in by_label
+    ]
     counted = [counts] if everybody is None else [everybody, counts]
-    receipts = [r.receipt for r in (*counted, *moments) if r.receipt is not None]
+    asked = chain(counted, *moments)
+    receipts = [release.receipt for release in asked if release.receipt is not None]
     spent = sum(receipt.units for receipt in receipts[: len(counted)])
     spent += queries_each * max(receipt.units for receipt in receipts[len(counted) :])
     groups = counts.groups
@@ -279,8 +290,8 @@ def buy_counts_and_moments(
         events=events,
         counts=counts.values,
         count_deviation=counts.deviation,
-        moments=np.stack([moment.values for moment in moments]),
-        moment_deviation=moments[0].deviation,
+        moments=np.stack([sum(part.values for part in label) for label in moments]),
+        moment_deviation=math.sqrt(parts) * moments[0][0].deviation,
         decisions=np.zeros((0, len(y)), dtype=np.int64),
         audits=np.zeros((0, len(groups), len(events))),
         audit_deviation=np.zeros((0, len(groups))),

@@ -27,8 +27,10 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing
 
 from isonomy.common.sums.oracle import GroupOracle
+from isonomy.company.fair.inputs.feature_rows import FeatureRows
 from isonomy.company.fair.inputs.features import FeatureMap
 from isonomy.company.fair.inputs.people import People
 from isonomy.company.fair.tilt.analysis import Analyst, Problem, Proxy, View, audited_rows
@@ -102,12 +104,13 @@ def run(
     all others is used again.
     """
     asked = newcomers or Newcomers(problem.people, slice(None), None)
-    rows = features.rows(X, score if features.bins else None)[asked.rows]
+    some = X if newcomers is None else _safe_indexing(X, np.arange(len(score))[asked.rows])
+    seen = score[asked.rows] if features.bins else None
     releases = buy_counts_and_moments(
         oracle,
         asked.people,
         problem.y[asked.rows],
-        asked.people.fold(rows),
+        FeatureRows(features, some, seen, asked.people),
         features=features,
         score=score[asked.rows],
         events=problem.events,
