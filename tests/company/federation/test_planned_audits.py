@@ -11,7 +11,9 @@ import pytest
 from report_kit import audited_run, write_report
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, ReplayRefused
-from isonomy.common.sums.local import LocalOracle
+from isonomy.common.sums.local import LocalChannel, LocalOracle
+from isonomy.common.sums.noise_and_budget import Custodian
+from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.federation.auditing import audit, price
 
 
@@ -91,3 +93,26 @@ def test_a_rehearsal_with_a_filter_takes_no_planned_audits() -> None:
         LocalOracle.rehearse(
             ["a", "b"], {"sex": ["f", "m"]}, epsilon=1, delta=1e-5, individual=True, audits=2
         )
+
+
+def test_a_restarted_regulator_knows_how_many_audits_were_answered(tmp_path: Path) -> None:
+    run = audited_run(tmp_path, groups=1, audits=2)
+    for name in ("first", "second"):
+        audit(run.oracle, run.before, name=name)
+    again = Custodian(
+        run.custodian._table,
+        run.ledger,
+        plan=run.plan.hash,
+        member_key=bytes(32),
+        audits=run.plan.planned_audits,
+    )
+    channel = LocalChannel(
+        run.custodian._table,
+        again,
+        plan=run.plan.hash,
+        cap_units=run.plan.cap_units,
+        delta=run.plan.delta_value,
+        audits=run.plan.planned_audits,
+    )
+    with pytest.raises(BudgetExceeded, match="all 2 audits"):
+        audit(GroupOracle(channel), run.before, name="third")
