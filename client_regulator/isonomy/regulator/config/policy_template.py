@@ -9,6 +9,8 @@ from importlib.resources import files
 from isonomy.common.agreements.notions import NOTIONS, SCORE_NOTIONS
 from isonomy.regulator.config.policy import STRATEGIES
 
+_LINE = 90  # a longer list has a line per value
+
 
 def policy_text(
     *,
@@ -48,7 +50,10 @@ def toml_text(text: str) -> str:
 
 
 def _list(values: Sequence[str]) -> str:
-    return f"[{', '.join(map(toml_text, values))}]"
+    text = ", ".join(map(toml_text, values))
+    if len(text) <= _LINE:
+        return f"[{text}]"
+    return "[\n" + "".join(f"    {toml_text(value)},\n" for value in values) + "]"
 
 
 def _key(name: str) -> str:

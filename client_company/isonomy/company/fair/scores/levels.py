@@ -1,12 +1,12 @@
 """The levels of a fair score: the cost-sensitive reduction of fair regression, attribute-blind.
 
-    s(x) = argmin_j  κ·(f(x) − s_j)²/V + Σ_{a,c<j} λ_ac g_a(x)/p_a,      j = 0 … m − 1
+    s(x) = argmin_j  (f(x) − s_j)²/(C·V) + Σ_{a,c<j} λ_ac g_a(x)/p_a,      j = 0 … m − 1
 
 f is the base model, V the variance of the target, s_0 < … < s_{m−1} the levels, g the proxy. An
 event is "the score is above level c". Equal rates of all these events are equal distributions of
 the score, so the violation is the Kolmogorov–Smirnov distance of two groups' scores. This is the
 reduction of Agarwal, Dudík and Wu (Fair Regression, 2019) with P(A | x) in the place of A, solved
-by the dual of tilt/search.py.
+by tilt/search.py, at a price of C parts of the variance per unit of distance.
 
 Differs from the paper: levels are at quantiles of the base model's scores, not equally spaced; one
 deterministic score instead of a mixture; what each level is worth is fitted last (`calibrated`).
@@ -22,13 +22,11 @@ from sklearn.isotonic import IsotonicRegression
 
 from isonomy.common.base.errors import DataError
 from isonomy.company.fair.tilt.notions import Event
-from isonomy.company.fair.tilt.strategy import PRICE
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-SHARPNESS = 5.0  # κ: how steep losses are beside the dual's temperature
-PAID = 2.0  # parts of the variance that are paid per unit of distance removed, at most
+PAID = 4.0  # parts of the variance that a unit of distance beyond the tolerance is worth
 
 
 @dataclass(frozen=True)
@@ -62,13 +60,12 @@ class Levels:
         )
 
     def utilities(self, score: Floats) -> Floats:
-        """(n, m) −κ·(f − s_j)²/V: what stands in the place of probabilities."""
-        return -SHARPNESS * (score[:, None] - self.places) ** 2 / self.variance
+        """(n, m) −(f − s_j)²/(C·V): what stands in the place of probabilities."""
+        return -((score[:, None] - self.places) ** 2) / (PAID * self.variance)
 
     def losses(self, y: Floats) -> Floats:
-        """(n, m) squared error of each level, in units in which tilt's own price is PAID."""
-        squares = (y[:, None] - self.values) ** 2 / self.variance
-        return np.asarray(squares * (PRICE / PAID))
+        """(n, m) squared error of each level, in units in which the search's price is 1."""
+        return np.asarray((y[:, None] - self.values) ** 2 / (PAID * self.variance))
 
     def calibrated(self, decided: Ints, y: Floats, weight: Floats) -> Levels:
         """The same levels, each worth the mean target of the people there, in order.
