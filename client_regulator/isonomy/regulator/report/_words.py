@@ -480,7 +480,7 @@ def inspection_words(report: ReportFile) -> str:
         rate = percent(plan.inspection_millionths)
         if by_rows:
             return (
-                f"The plan inspects at least {rate} of the people of every query; in this run "
+                f"The plan inspects {rate} of the people of every query; in this run "
                 "nobody was drawn."
             )
         return f"The plan inspects at least {rate} of the queries; in this run none was drawn."
@@ -498,7 +498,7 @@ def inspection_words(report: ReportFile) -> str:
         words += f" {waiting} had not been opened when this report was written."
     if by_rows and plan.inspection_millionths:
         words += (
-            " Of each request those people's rows were looked at who had been drawn, at least "
+            " Of each request those people's rows were looked at who had been drawn, "
             f"{percent(plan.inspection_millionths)} in the mean. Everybody's pads were compared "
             "with the keys that were transferred."
         )

@@ -144,7 +144,7 @@ class Verification:
         if isinstance(report, FewShotReport):
             content = f"{report.training.rounds} few-shot rounds"
         else:
-            content = f"{len(report.audits)} audits"
+            content = f"{len(report.audits)} audit{'s' * (len(report.audits) != 1)}"
         return "ok", f"plan {report.plan.hash.hex()[:16]}…, {content}"
 
     def _signed(self) -> Outcome:
@@ -178,7 +178,8 @@ class Verification:
         for audit in report.audits:
             for table in audit.tables:
                 self._check_table(report.plan, audit, table, row_bound)
-        return "ok", f"{sum(len(audit.tables) for audit in report.audits)} tables recomputed"
+        count = sum(len(audit.tables) for audit in report.audits)
+        return "ok", f"{count} table{'s' * (count != 1)} recomputed"
 
     def _check_table(
         self, plan: Plan, audit: ReportedAudit, table: ShownTable, row_bound: int
