@@ -105,7 +105,8 @@ def compare(rival: Rival, tilts: Iterable[Mean], base: str) -> Comparison | None
 def rivals(means: Iterable[Mean], published: Iterable[Rival], cap: float) -> list[Rival]:
     """Every point beside which tilt is put, with the label of its method.
 
-    Published points and private methods at ε <= cap, then the references without a budget.
+    Published points and private methods at ε <= cap, then the references without a budget. The
+    model without constraint is no rival: it wants no fairness.
     """
     papers = [replace(one, method=published_method(one.method).label) for one in published]
     rerun = [
@@ -114,7 +115,7 @@ def rivals(means: Iterable[Mean], published: Iterable[Rival], cap: float) -> lis
             mean.base, mean.by_seed,
         )
         for mean in means
-        if not mean.is_tilt
+        if not mean.is_tilt and mean.strategy != "unconstrained"
     ]  # fmt: skip
     private = [one for one in (*papers, *rerun) if one.epsilon is not None and one.epsilon <= cap]
     return [
