@@ -33,7 +33,8 @@ SERVICES |= {"isonomy-regulator serve", "isonomy-server serve", "isonomy-server 
 # by the way commands print (tests/common/base/test_output.py); many are read in their rooms' tests.
 ELSEWHERE = {
     *(f"isonomy {name}" for name in ("benchmark", "demo", "simulate")),
-    *(f"isonomy bench {name}" for name in ("sums", "session", "alignment", "step", "few-shot")),
+    *(f"isonomy bench {name}" for name in ("sums", "session", "alignment", "scale", "step")),
+    "isonomy bench few-shot",
     *(f"isonomy few-shot {name}" for name in ("run", "rehearse", "adapt", "experiment")),
     *(f"isonomy-company {name}" for name in ("align", "audit", "countersign", "head")),
     *(f"isonomy-company {name}" for name in ("open-query", "few-shot-plan", "feature-map")),
