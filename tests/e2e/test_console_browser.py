@@ -72,10 +72,13 @@ def its_session_is_watched_while_the_daemon_dies_and_comes_back(one: Town) -> No
     page = one.page
     one.follow(one.plan.name, "report")
     one.says("No session is open for this plan now.")
+    stop = page.get_by_role("button", name="Stop this session")
+    expect(stop).to_be_hidden()
     company = one.start_company()
     one.federation.open_session()
     one.says("1 answered", 60)
     one.says("question <0>")
+    expect(stop).to_be_visible()
     one.says("± ")  # people
     expect(page.locator("li:has-text('company') .light")).to_have_text("here")
     one.go(0)
@@ -92,6 +95,7 @@ def its_session_is_watched_while_the_daemon_dies_and_comes_back(one: Town) -> No
     one.processes.finish(company)
     one.federation.outcome()
     one.says("No session is open for this plan now.", 30)
+    expect(stop).to_be_hidden()
     assert page.locator("#lost").is_hidden()
 
 

@@ -6,12 +6,18 @@ import json
 import unicodedata
 from pathlib import Path
 
+import numpy as np
 import pytest
+from authority_kit import authority
 from regulator_kit import COMPANY, GAPS, Outcome, Regulator, run_regulator
 from report_kit import OFFICER
 
 from isonomy.common.agreements.approvals import sign_agreement
 from isonomy.common.base.errors import ConfigError, PolicyRefused
+from isonomy.common.keys.certificates import spoken_authority
+from isonomy.common.kits import users
+from isonomy.common.kits.kit import write_kit
+from isonomy.common.kits.request import KitRequest
 from isonomy.common.ledger.entries import read_entries
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.sign_off import SignOff, check_sign_off, sign_off_path, store
@@ -103,6 +109,33 @@ def test_every_act_names_its_officer(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (record,) = (regulator.home / "keys" / "rotations").glob("*.json")
     assert json.loads(record.read_bytes())["officer"] == ADA
     assert json.loads((regulator.home / "backups.jsonl").read_text())["officer"] == ADA
+
+
+def test_kits_and_tasks_name_their_officer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISONOMY_OFFICER", ADA)
+    monkeypatch.setattr(users, "is_root", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    regulator = Regulator.create(tmp_path)
+    regulator.approve(regulator.plan_file())  # opens the ledger
+    node, signer = tmp_path / "node", authority(tmp_path / "ca")
+    assert regulator.run("request", "--node", node).code == 0
+    request = KitRequest.load(tmp_path / "regulator.request")
+    facts = {"server": "server.example.org", "door": "server.example.org:9093"}
+    kit = write_kit(signer, request, [], folder=tmp_path, **facts)
+    arrays = {"inputs": np.ones((2, 3)), "labels": np.arange(2), "groups": np.arange(2)}
+    np.savez(tmp_path / "faces.npz", ids=np.array(["x1", "x2"]), **arrays)
+    spoken = spoken_authority(signer.ca)
+    for arguments in (
+        ("install", kit, "--node", node, "--authority", spoken),
+        ("tasks", "add", "faces", tmp_path / "faces.npz"),
+        ("tasks", "remove", "faces", "--yes"),
+    ):
+        done = regulator.run(*arguments)
+        assert done.code == 0, (arguments, done.stderr)
+    notes = [each.event for each in read_entries(regulator.config.ledger_path)]
+    officers = {event["kind"]: event["officer"] for event in notes if "kind" in event}
+    for kind in ("kit-request", "kit", "tasks-added", "tasks-destroyed"):
+        assert officers[kind] == ADA
 
 
 def test_two_officers_approve(regulator: Regulator, monkeypatch: pytest.MonkeyPatch) -> None:

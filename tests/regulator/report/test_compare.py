@@ -136,6 +136,9 @@ def test_a_history_counts_each_plan_once_and_each_report_once(home: Path, tmp_pa
     assert "&lt;b&gt;" in text
     assert not re.search(r"<(script|link|img|iframe|object)\b", text)
     assert "Somebody who was in all 2 plans" in text
+    (figure,) = re.findall(r"<figure><figcaption>(.*?)</figcaption>(.*?)</figure>", text, re.S)
+    assert figure[0].endswith(", in points")
+    assert "%" not in re.sub("<.*?>", "", figure[1])
 
 
 def test_a_history_of_reports_without_audits(home: Path) -> None:

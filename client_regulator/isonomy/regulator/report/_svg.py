@@ -48,10 +48,11 @@ def intervals(
     series: Sequence[IntervalSeries],
     *,
     limits: Sequence[float | None] = (),
+    unit: str = " %",
 ) -> str:
     """Horizontal intervals: one row per group, one mark per series. Empty if there is no mark.
 
-    `limits`, one for each row, are dashed lines.
+    `limits`, one for each row, are dashed lines. `unit` stands behind the axis' numbers.
     """
     marks = [m for s in series for m in s.marks if m is not None]
     if not marks:
@@ -61,7 +62,7 @@ def intervals(
     for start in range(0, len(rows), MOST_ROWS):  # what is taller than a sheet cannot be printed
         part = slice(start, start + MOST_ROWS)
         cut = [IntervalSeries(one.name, one.marks[part]) for one in series]
-        drawings.append(_rows(rows[part], cut, limits[part], axis))
+        drawings.append(_rows(rows[part], cut, limits[part], axis, unit))
     return "".join(drawings)
 
 
@@ -70,9 +71,10 @@ def _rows(
     series: Sequence[IntervalSeries],
     limits: Sequence[float | None],
     axis: tuple[float, float, float],
+    unit: str,
 ) -> str:
     """One drawing of `intervals`: its rows over an axis."""
-    low, high, step = axis
+    low, high, _ = axis
     longest = max(len(_lines(label, _PLOT_START)) for label in rows)
     height_of_row = max(_ROW, _SERIES_GAP * len(series) + 12, _LINE_HEIGHT * longest + 8)
     height = _TOP + height_of_row * len(rows) + _BOTTOM
@@ -80,7 +82,7 @@ def _rows(
     def x(value: float) -> float:
         return _PLOT_START + (WIDTH - _PLOT_START - _PLOT_MARGIN) * (value - low) / (high - low)
 
-    body = [_grid(low, high, step, x, height)]
+    body = [_grid(axis, x, height, unit)]
     for number, label in enumerate(rows):
         middle = _TOP + height_of_row * (number + 0.5)
         body.append(_label(label, middle))
@@ -144,15 +146,17 @@ def _axis(marks: Sequence[Mark]) -> tuple[float, float, float]:
     return first, max(min(last, max(top, low + step)), first + step), step
 
 
-def _grid(low: float, high: float, step: float, x: Callable[[float], float], height: float) -> str:
+def _grid(
+    axis: tuple[float, float, float], x: Callable[[float], float], height: float, unit: str
+) -> str:
+    low, high, step = axis
     parts = []
     for number in range(round((high - low) / step) + 1):
         value = low + number * step
         parts.append(line(x(value), _TOP, x(value), height - _BOTTOM, _GRID))
         digits = 0 if step >= 0.01 else 1
-        parts.append(
-            text(x(value), height - _BOTTOM + 18, f"{100 * value:.{digits}f} %", anchor="middle")
-        )
+        number_words = f"{100 * value:.{digits}f}{unit}"
+        parts.append(text(x(value), height - _BOTTOM + 18, number_words, anchor="middle"))
     return "".join(parts)
 
 

@@ -126,9 +126,8 @@ def _figure(attribute: str, lines: Sequence[dict[str, Any]]) -> str:
         limits = values.get(attribute)
         marks.append(svg.Mark(*(part / 1e6 for part in limits)) if limits else None)
     targets = [None if line["target"] is None else line["target"] / 1e6 for line in lines]
-    return svg.intervals(
-        [_day(line) for line in lines], [svg.IntervalSeries("difference", marks)], limits=targets
-    )
+    series = [svg.IntervalSeries("difference", marks)]
+    return svg.intervals([_day(line) for line in lines], series, limits=targets, unit="")
 
 
 def _budget(lines: Sequence[dict[str, Any]]) -> str:
