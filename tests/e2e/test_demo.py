@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from page_kit import DOCS, blocks
 
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.company.demo.layout import Layout
@@ -69,6 +70,7 @@ def test_a_demonstration_from_keys_to_report(tmp_path: Path) -> None:
     the_summary_has_what_a_script_needs(run)
     the_ledger_shows_what_was_answered(run)
     the_report_needs_no_network(run)
+    the_first_page_verifies_the_report(tmp_path)
     the_report_is_verified_by_the_regulators_command(run)
     attributes_lie_in_the_regulators_folder_only(run)
     nothing_stays_behind(run)
@@ -112,6 +114,25 @@ def the_report_needs_no_network(run: Path) -> None:
     assert "<script src" not in page
     assert "<link" not in page
     assert "Megabytes and seconds of each exchange." in page
+
+
+def the_first_page_verifies_the_report(folder: Path) -> None:
+    """The commands of docs/index.md after `make demo`, in one shell; .venv is this Python's."""
+    runs = folder / "isonomy-runs"
+    runs.mkdir()
+    (runs / "demo-1").symlink_to(folder / "run")  # sockets need a short path
+    (block,) = [own for own in blocks(DOCS / "index.md") if "isonomy-verify" in own.text]
+    environment, *steps = [step.command for step in block.steps()]
+    assert environment == ". .venv/bin/activate"
+    path = f"{ISONOMY.parent}:{os.environ['PATH']}"
+    shown = subprocess.run(
+        ["bash", "-ec", "\n".join(steps)],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert shown.stdout.endswith("the report holds\n"), shown.stdout + shown.stderr
 
 
 def the_report_is_verified_by_the_regulators_command(run: Path) -> None:

@@ -144,6 +144,15 @@ def check_renewal(three: Machines) -> None:
     assert set(levels(company, "/srv/company", "--node /srv/node").values()) == {"ok"}
 
 
+def plan_audits(company: Machine) -> None:
+    """The command of docs/day-two.md, in a home that a kit has set up."""
+    block = next(own for own in blocks(DOCS / "day-two.md") if own.kind == "console")
+    (step,) = block.steps()
+    command = step.command.replace("customers", "people").replace("plan.json", "audits.json")
+    shown = company.run(command, user=DATA)
+    assert step.matches(shown), shown
+
+
 @pytest.mark.parametrize("cut_s", [0, pytest.param(25, marks=pytest.mark.slow)])
 def test_first_model_on_three_machines(tmp_path: Path, cut_s: int) -> None:
     with machines(tmp_path) as three:
@@ -155,6 +164,7 @@ def test_first_model_on_three_machines(tmp_path: Path, cut_s: int) -> None:
         if cut_s:
             check_machines(three)
             check_renewal(three)
+        plan_audits(company)
         company.run(f"{PAGE[6]} --yes", user=DATA)
         three.hand_over(company, regulator, "plan.json", "plan.people", "plan.company.sig")
         three.hand_over(company, server, "plan.public.json")
