@@ -27,11 +27,11 @@ class FeatureRows:
     """(entries, d) φ, folded to entries (people.py). `rows[indices]` takes ascending indices."""
 
     def __init__(self, features: FeatureMap, X: Any, score: Floats | None, people: People) -> None:
-        self._features, self._X, self._score, self._people = features, X, score, people
+        self._features, self._score, self._people = features, score, people
         self.width, self._step = features.width, max(1, PART_CELLS // features.width)
-        self._kept: Floats | None = None
-        if len(people.entry) * self.width <= KEPT_CELLS:
-            self._kept = people.fold(features.rows(X, score))
+        small = len(people.entry) * self.width <= KEPT_CELLS
+        self._kept = people.fold(features.rows(X, score)) if small else None
+        self._X = None if small else X  # a fitted model is pickled with these rows
 
     def __len__(self) -> int:
         return self._people.entries
