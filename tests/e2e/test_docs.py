@@ -80,6 +80,17 @@ def test_day_two_runs(tmp_path: Path) -> None:
     assert "only the others spent from this plan" in shown.stdout
 
 
+def test_few_shot_is_rehearsed_and_adapted(tmp_path: Path) -> None:
+    """Every block of few-shot.md, in order, with fewer rounds."""
+    short = "--rounds 2 --warm-rounds 1"
+    fewer = {"--epsilon 2,8 --seeds 3": f"--epsilon 8 {short}", "--save": f"{short} --save"}
+    with Walk(tmp_path, fewer) as walk:
+        walk.page("few-shot.md")
+    assert walk.count == 5
+    assert (tmp_path / "results" / "table.md").exists()
+    assert len(walk.names["classifier"].predict(walk.names["colours"][:7])) == 7
+
+
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_what_its_code_draws(name: str) -> None:
     assert (ROOT / "docs" / "images" / name).read_text() == PICTURES[name]()
