@@ -43,13 +43,13 @@ def test_the_dashboard_asks_for_metrics_that_exist() -> None:
 
 
 def test_the_page_lists_every_metric_and_no_other() -> None:
-    page = (DOCS / "operations.md").read_text()
+    page = (DOCS / "metrics.md").read_text()
     listed = {name.removesuffix("_total") for name in NAME.findall(page)}
     assert listed == set(metrics())
 
 
 def test_labels_are_words_of_the_protocol() -> None:
-    text = (DOCS / "operations.md").read_text()
+    text = (DOCS / "metrics.md").read_text()
     assert set(re.findall(r"isonomy_\w+\{(\w+)\}", text)) <= LABELS
     for metric in metrics().values():
         for sample in metric.samples:

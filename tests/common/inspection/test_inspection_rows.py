@@ -685,7 +685,7 @@ def test_who_cheats_on_k_people_is_caught_as_often_as_said(
 def test_who_cheats_on_k_people_is_caught_as_often_as_said_campaign(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, people: int, rate: int
 ) -> None:
-    """The table of docs/inspection.md."""
+    """The table of docs/lab/audits.md."""
     long_for(monkeypatch, people)
     trials = 400 if people < 100 else 200
     chance = 1 - (1 - rate / MILLION) ** people
