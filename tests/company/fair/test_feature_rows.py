@@ -13,6 +13,7 @@ from isonomy.company.fair.inputs.feature_rows import FeatureRows, by_parts
 from isonomy.company.fair.inputs.features import fit_features
 from isonomy.company.fair.inputs.people import People
 from isonomy.company.fair.inputs.proxy import Geometry
+from isonomy.company.fair.monitor import FALSE_ALARMS, Reference, _threshold
 from isonomy.company.fair.tilt import releases
 
 
@@ -44,6 +45,22 @@ def test_rows_in_parts_are_the_rows(each: int, small_parts: None) -> None:
     )
     first = by_parts(lambda part: part[:, :2], features, data.features, score, 900)
     np.testing.assert_allclose(first, features.rows(data.features, score)[:, :2], atol=1e-12)
+
+
+@pytest.mark.parametrize("each", [1, 3], ids=["single", "repeated"])
+def test_the_monitors_reference_in_parts_is_that_of_all_rows(each: int, small_parts: None) -> None:
+    data = lending(people=900, seed=1)
+    features = fit_features(data.features, np.linspace(0, 1, 900), np.random.default_rng(0))
+    people = People.of(np.arange(900) // each, np.arange(900) % 2)
+    reference = Reference.of(features, data.features, people)
+    persons = People.of(np.arange(900) // each, np.zeros(900, dtype=np.int64))
+    phi = persons.fold(features.without_bins().rows(data.features))
+    coded = persons.fold(features.coder.code(data.features))
+    assert reference.people == len(phi) == 900 // each
+    np.testing.assert_allclose(reference.mean, phi.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(reference.column_mean, coded.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(reference.column_deviation, coded.std(axis=0), atol=1e-9)
+    assert reference.threshold == pytest.approx(_threshold(np.cov(phi.T), FALSE_ALARMS / 2))
 
 
 @pytest.mark.parametrize("notion", ["demographic_parity", "equalized_odds"])

@@ -18,6 +18,7 @@ shows that.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri, ndtri
 
+from isonomy.company.fair.inputs.feature_rows import FeatureRows
 from isonomy.company.fair.inputs.features import FeatureMap
 from isonomy.company.fair.inputs.people import People
 
@@ -46,13 +48,21 @@ class Reference:
 
     @classmethod
     def of(cls, features: FeatureMap, X: Any, people: People) -> Reference:
-        rows, coded = _by_person(features, X, people)
+        """Sums over people, some thousands at a time: φ of everybody would take 2 kB a person."""
+        n, sums, squares = 0, np.zeros(()), np.zeros(())
+        gram, width = np.zeros(()), features.without_bins().width
+        for part in _by_person(features, X, people):
+            rows = part[:, :width]
+            n, sums = n + len(part), sums + part.sum(axis=0)
+            gram, squares = gram + rows.T @ rows, squares + (part[:, width:] ** 2).sum(axis=0)
+        mean, shift = sums[:width] / n, sums[width:] / n
+        covariance = (gram - n * np.outer(mean, mean)) / (n - 1)
         return cls(
-            len(rows),
-            rows.mean(axis=0),
-            _threshold(np.cov(rows.T), FALSE_ALARMS / 2),
-            coded.mean(axis=0),
-            coded.std(axis=0),
+            n,
+            mean,
+            _threshold(covariance, FALSE_ALARMS / 2),
+            features.centre + shift,
+            np.sqrt(np.maximum(squares / n - shift**2, 0.0)),
         )
 
 
@@ -107,16 +117,18 @@ def compare(
     rate_before: float,
 ) -> Drift:
     """New rows X and who of them is selected, beside the training's; returns what changed."""
-    rows, coded = _by_person(features, X, people)
-    scale = 1 / len(rows) + 1 / reference.people
-    statistic = float(np.sum((rows.mean(axis=0) - reference.mean) ** 2)) / scale
+    parts = [(len(part), part.sum(axis=0)) for part in _by_person(features, X, people)]
+    n = sum(size for size, _ in parts)
+    mean, shift = np.split(sum(sums for _, sums in parts) / n, [len(reference.mean)])
+    scale = 1 / n + 1 / reference.people
+    statistic = float(np.sum((mean - reference.mean) ** 2)) / scale
     rate = float(people.weight @ selected / people.weight.sum())
-    pooled = (rate_before * reference.people + rate * len(rows)) / (reference.people + len(rows))
+    pooled = (rate_before * reference.people + rate * n) / (reference.people + n)
     deviation = float(np.sqrt(max(pooled * (1 - pooled), 1e-12) * scale))
     return Drift(
-        people=len(rows),
+        people=n,
         distance=statistic / max(reference.threshold, 1e-300),
-        columns=_moved(reference, features, coded),
+        columns=_moved(reference, features, features.centre + shift),
         selection_rate=(rate_before, rate),
         selection_changed=bool(abs(rate - rate_before) > -ndtri(FALSE_ALARMS / 4) * deviation),
         false_alarms=FALSE_ALARMS,
@@ -132,18 +144,37 @@ def _threshold(covariance: Floats, tail: float) -> float:
     return mean + float(np.sqrt(variance / (2 * freedom))) * float(chdtri(freedom, tail) - freedom)
 
 
-def _by_person(features: FeatureMap, X: Any, people: People) -> tuple[Floats, Floats]:
-    """(persons, d) φ without bins, and (persons, l) coded columns, each person's rows averaged."""
-    rows, _ = people.by_person(people.fold(features.without_bins().rows(X)))
-    coded, _ = people.by_person(people.fold(features.coder.code(X)))
-    return rows, coded
+@dataclass(frozen=True)
+class _Compared:
+    """What is compared, beside each other: φ without bins, and the columns less φ's centre.
+
+    Centred, because the squares of large numbers would lose the digits of a small deviation.
+    """
+
+    features: FeatureMap
+
+    @property
+    def width(self) -> int:
+        return self.features.width + len(self.features.centre)
+
+    def rows(self, X: Any, score: Floats | None = None) -> Floats:
+        phi = self.features.rows(X, score)
+        return np.hstack([phi, self.features.coder.code(X) - self.features.centre])
+
+
+def _by_person(features: FeatureMap, X: Any, people: People) -> Iterator[Floats]:
+    """Parts of (persons, d + l) `_Compared`, each person's rows averaged."""
+    whose = people.position[people.entry]
+    persons = People.of(whose, np.zeros(len(whose), dtype=np.int64))
+    rows = FeatureRows(_Compared(features.without_bins()), X, None, persons)
+    return (part for _, part in rows.parts(np.arange(len(rows))))
 
 
 def _moved(
-    reference: Reference, features: FeatureMap, coded: Floats
+    reference: Reference, features: FeatureMap, column_mean: Floats
 ) -> tuple[tuple[str, float], ...]:
     """The columns whose means changed most, in deviations of the training people."""
-    change = np.abs(coded.mean(axis=0) - reference.column_mean)
+    change = np.abs(column_mean - reference.column_mean)
     # A value that nobody had in training has no deviation there: half a unit stands for it.
     change = change / np.where(reference.column_deviation > 0, reference.column_deviation, 0.5)
     ends = np.cumsum([code.width for code in features.coder.codes])[:-1]

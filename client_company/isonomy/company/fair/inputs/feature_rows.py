@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +23,18 @@ KEPT_CELLS = 1 << 24  # 128 MB: 70,000 people
 PART_CELLS = 1 << 21  # 16 MB
 
 
+class RowMaker(Protocol):
+    """What makes rows of a table: φ, or φ beside something else."""
+
+    @property
+    def width(self) -> int: ...
+    def rows(self, X: Any, score: Floats | None = None) -> Floats: ...
+
+
 class FeatureRows:
     """(entries, d) φ, folded to entries (people.py). `rows[indices]` takes ascending indices."""
 
-    def __init__(self, features: FeatureMap, X: Any, score: Floats | None, people: People) -> None:
+    def __init__(self, features: RowMaker, X: Any, score: Floats | None, people: People) -> None:
         self._features, self._score, self._people = features, score, people
         self.width, self._step = features.width, max(1, PART_CELLS // features.width)
         small = len(people.entry) * self.width <= KEPT_CELLS
