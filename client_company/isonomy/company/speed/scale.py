@@ -13,7 +13,8 @@ behind and this one needs. Where a phase has a second party, both are in the pro
 | audit | rates by group with intervals |
 | answers | the second to the eleventh answer about the same people |
 | key transfer, sum by pads | both parties' carriers; 16 columns |
-| fit | `FairClassifier` by tilt with a logistic model, out-of-fold fits included |
+| base model | a logistic model alone: its fit and its five out-of-fold fits, by scikit-learn |
+| fit | `FairClassifier` by tilt with that base model, all of these fits included |
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_predict
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.keys.party import PartyKeys
@@ -43,7 +45,7 @@ from isonomy.company.speed._memory import reset_peak_mb, status_mb
 from isonomy.company.speed._pads import measure_pads
 
 PEOPLE, SLOW = (10_000, 100_000, 1_000_000), 5_000_000
-COLUMNS, TABLE_COLUMNS, ANSWERS = 16, 12, 10
+COLUMNS, TABLE_COLUMNS, ANSWERS, FOLDS = 16, 12, 10, 5
 GROUPS = {"sex": ("f", "m")}
 
 
@@ -190,6 +192,16 @@ def _pads(people: int, folder: Path) -> Work:
     return work
 
 
+def _base(people: int, folder: Path) -> Work:
+    X, y = _features(people)
+
+    def work() -> None:
+        LogisticRegression().fit(X, y)
+        cross_val_predict(LogisticRegression(), X, y, cv=FOLDS, method="predict_proba")
+
+    return work
+
+
 def _fit(people: int, folder: Path) -> Work:
     oracle, (X, y) = _oracle(people, folder), _features(people)
     model = FairClassifier(LogisticRegression(), oracle=oracle, random_state=0)
@@ -208,5 +220,6 @@ PHASES: dict[str, Callable[[int, Path], Work]] = {
     "audit": _audit,
     "answers": _answers,
     "key transfer, sum by pads": _pads,
+    "base model": _base,
     "fit": _fit,
 }

@@ -33,6 +33,7 @@ from isonomy.common.sums.question import Prepared, Receipt, Released, Terms
 from isonomy.common.wire.messages import encode
 
 _ROOM_BYTES = 1 << 30  # of memory that must be free; containers often have 64 MB there
+_PART_PEOPLE = 1 << 14
 
 
 class LocalChannel:
@@ -223,18 +224,22 @@ def _finish(ledger: Ledger, temporary: Path | None) -> None:
 
 def exact_sums(authorised: Authorised, rows: NDArray[np.int32]) -> NDArray[np.int64]:
     """(sums, m) group sums in plain integers: what every encrypted path is checked against."""
-    columns = authorised.indicators(slice(None))
+    columns, bound = authorised.indicators(slice(None)), authorised.query.params.row_bound
     if authorised.query.shape == "weighted":
-        total = sum(
-            _column_sums(differences[column], authorised)
-            for differences, column in zip(rows, columns, strict=True)
-        )
+        pairs = zip(rows, columns, strict=True)
+        total = sum(_group_sum(differences, column, bound) for differences, column in pairs)
         return np.asarray(total, dtype=np.int64)[None]
-    return np.stack([_column_sums(rows[column], authorised) for column in columns])
+    return np.stack([_group_sum(rows, column, bound) for column in columns])
 
 
-def _column_sums(rows: NDArray[np.int32], authorised: Authorised) -> NDArray[np.int64]:
-    """Exact: entries are at most the row bound, so few of them add up within 32 bits (quicker)."""
-    narrow = len(rows) * authorised.query.params.row_bound < 2**31
-    sums = rows.sum(axis=0, dtype=np.int32 if narrow else np.int64)
-    return np.asarray(sums, dtype=np.int64)
+def _group_sum(rows: NDArray[np.int32], column: NDArray[np.bool_], bound: int) -> NDArray[np.int64]:
+    """(m,) exact sum of a group's rows, in parts: a large group's rows are not copied at once.
+
+    Entries are at most the bound, so few of them add up within 32 bits (quicker).
+    """
+    total = np.zeros(rows.shape[1], dtype=np.int64)
+    for start in range(0, len(rows), _PART_PEOPLE):
+        part = slice(start, start + _PART_PEOPLE)
+        some = rows[part][column[part]]
+        total += some.sum(axis=0, dtype=np.int32 if len(some) * bound < 2**31 else np.int64)
+    return total

@@ -58,8 +58,8 @@ def rows_of_people(
         return Rows(numbers, slice(None), fingerprint(persons, y))
     if earlier is None:
         positions = positions_of(oracle, ids, rows)
-        keys = list(oracle.cohort.keys)
-        return Rows(positions, slice(None), fingerprint([keys[p] for p in positions], y))
+        named = oracle.cohort.ids
+        return Rows(positions, slice(None), fingerprint((id_key(named[p]) for p in positions), y))
     n = len(earlier.score)
     if ids is None or len(ids) != rows or rows <= n:
         raise DataError(
