@@ -38,7 +38,8 @@ from isonomy.server.setup import Address, make_home, make_kits, server_units
 app = CommandLine(
     name="isonomy-server",
     help="The server of Isonomy: company and regulator meet here. It sees ciphertexts, sizes and "
-    "timing, and is trusted with no data, key or answer. At worst it can stop the work.",
+    "timing, and is trusted with no data, key or answer. At worst it can stop the work; where "
+    "several companies pool their sums, it could also add wrongly (docs/threat-model.md).",
 )
 Config = Annotated[
     Path, typer.Option("--config", "-c", help="The server's configuration (made by `init`).")
@@ -109,7 +110,7 @@ def kit(
     file and that party's steps, signed by the authority; nothing in it is secret. Compare each
     request's fingerprint with what the party reads out. Afterwards keep the authority's folder
     elsewhere: the server never needs it. To renew all certificates, make the kits again; the
-    server takes its own when it is started again, which --start does.
+    server uses its new one after a restart, which --start does.
 
     \b
     Examples:
@@ -119,7 +120,9 @@ def kit(
     loaded = [KitRequest.load(path) for path in requests]
     names = [each.card.name for each in loaded]
     if len(set(names)) < len(names) or sum(e.card.role == "regulator" for e in loaded) != 1:
-        raise ConfigError("a federation has one regulator and its companies, each with its name")
+        raise ConfigError(
+            "expected requests of one regulator and of its companies, each under another name"
+        )
     for each in loaded:  # all questions first: a "no" changes nothing
         question = f"Make a kit for {each.card.name} ({each.card.role}), {each.fingerprint}?"
         confirm(question, yes=yes)
@@ -149,7 +152,9 @@ def sign(
     authority: AuthorityFolder,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="A folder: OUT/NAME for a party, OUT/NAME/node."),
+        typer.Option(
+            "--output", "-o", help="A folder: OUT/NAME for a party, OUT/NAME/node for its node."
+        ),
     ] = Path(),
     yes: Annotated[bool, typer.Option("--yes", help="Sign without asking.")] = False,
     passphrase_file: PassphraseFile = None,
@@ -209,7 +214,7 @@ def register(
     ],
     config: Config = _DEFAULT,
     replace: Annotated[
-        bool, typer.Option("--replace", help="In place of the party's node key that was lost.")
+        bool, typer.Option("--replace", help="Replace the party's node key, which was lost.")
     ] = False,
 ) -> None:
     """Admit the parties' nodes, each under the name in its certificate.

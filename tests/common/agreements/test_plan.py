@@ -101,7 +101,7 @@ class TestPlan:
         for role in ("company", "regulator"):
             card = PartyKeys.generate(name, role).card()  # type: ignore[arg-type]
             place = {"companies": [card]} if role == "company" else {"regulator": card}
-            with pytest.raises(ConfigError, match="like the relay"):
+            with pytest.raises(ConfigError, match="have the relay's name"):
                 Plan.of(fields(relay_name=relay, **place))
 
     def test_cap(self) -> None:

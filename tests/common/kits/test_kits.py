@@ -151,7 +151,7 @@ def test_paths_that_a_unit_could_misread_are_refused(tmp_path: Path, path: str) 
 
 def test_a_node_inside_the_home_is_refused(tmp_path: Path) -> None:
     keys = PartyKeys.create(tmp_path / "home" / "keys", "company", "company")
-    with pytest.raises(ConfigError, match="apart"):
+    with pytest.raises(ConfigError, match="contain each other"):
         make_request_file(keys, tmp_path / "home", tmp_path / "home" / "node", tmp_path / "r")
 
 

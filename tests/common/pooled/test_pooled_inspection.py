@@ -148,7 +148,7 @@ def no_masks_in_the_box(channel: PooledChannel) -> None:
 CHEATS = {
     long_row: r"\(5\)",
     other_row_than_committed: r"\(6\)",
-    other_mask: r"\(8\) the ciphertexts have another mask",
+    other_mask: r"\(8\) the ciphertexts do not have the mask",
     other_totals: r"\(8\) the public totals",
     no_masks_in_the_box: r"\(6\)",
 }

@@ -224,5 +224,5 @@ def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Gaussian"):
         FilteredOracle(inner).open_sum(np.ones((30, 1)), norm=1.0, epsilon=0.1)
     inner.blind_sum(np.ones((30, 1)), norm=1.0, share=0.1)
-    with pytest.raises(ConfigError, match="not asked before"):
+    with pytest.raises(ConfigError, match="has answered nothing yet"):
         FilteredOracle(inner)

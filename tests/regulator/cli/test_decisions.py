@@ -106,7 +106,7 @@ def test_a_plan_gets_no_answers_after_its_last_day(
         ):
             with pytest.raises(PolicyRefused, match="was valid until 2099-12-31"):
                 act()
-    assert "cannot be answered any more: it was valid until" in regulator.run("doctor").stdout
+    assert "gets no more answers: it was valid until" in regulator.run("doctor").stdout
 
 
 def test_no_and_ctrl_c_change_nothing_and_say_so(

@@ -76,7 +76,7 @@ def align(
 
     Waits for the server's run (`isonomy-server run ALIGNMENT.public.json`), as `join` does.
     Prints where the common people were written: hand that file to `isonomy-company plan --people`.
-    Of a dry run it prints how many they are. After an interruption it goes on where it was.
+    After a dry run it prints only how many they are. After an interruption it goes on where it was.
     """
     plan = AlignmentPlan.load(alignment_file)
     with Stages() as stages:

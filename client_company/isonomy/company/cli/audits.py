@@ -24,7 +24,7 @@ def audit(
     decisions: Annotated[
         Path, typer.Option(help="CSV with columns id, decision and, if known, label; or id, score.")
     ],
-    name: Annotated[str, typer.Option(help="How the report calls it: before, after …")],
+    name: Annotated[str, typer.Option(help="Its name in the report: before, after …")],
     attribute: Annotated[
         list[str] | None, typer.Option(help="Attributes to cross; without: all of the plan.")
     ] = None,
@@ -34,14 +34,15 @@ def audit(
     ] = None,
     pos_label: Annotated[
         str | None,
-        typer.Option(help="The favourable decision; 1 where they are 0/1 or -1/1."),
+        typer.Option(help="The favourable decision. Default: 1, if they are 0/1 or -1/1."),
     ] = None,
     whose: Annotated[
-        str, typer.Option(help="People the model was 'trained on', 'held out', or 'live'.")
+        str, typer.Option(help="Whose decisions these are: 'trained on', 'held out' or 'live'.")
     ] = "",
-    smallest_group: Annotated[int, typer.Option(help="Smaller groups are not shown.")] = 50,
+    smallest_group: Annotated[int, typer.Option(help="Groups of fewer people are not shown.")] = 50,
     alone: Annotated[
-        bool, typer.Option("--alone", help="Of several companies: only this one's decisions.")
+        bool,
+        typer.Option("--alone", help="With several companies: audit only this one's decisions."),
     ] = False,
     statement: Annotated[
         Path | None, typer.Option(help="Write (or add to) the statement for the regulator.")
@@ -58,9 +59,9 @@ def audit(
 ) -> None:
     """Have decisions audited by the regulator's attributes, in the session of an approved plan.
 
-    States what it costs, asks, and spends it once: the same audit repeated is free. A training
-    keeps a tenth of the plan, enough for two audits, or what `plan --audits` says. The
-    regulator's report then shows the audit. Scores are audited as shares of people above their
+    The command says what the audit costs and asks before it spends that; the same audit again is
+    free. A training keeps a tenth of the plan, enough for two audits, or what `plan --audits` says.
+    The regulator's report then shows the audit. Scores are audited as shares of people above their
     median.
 
     \b

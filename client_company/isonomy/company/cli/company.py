@@ -50,9 +50,10 @@ from isonomy.company.federation.runs import measured_link
 
 app = CommandLine(
     name="isonomy-company",
-    help="The company's side of Isonomy. Features, labels and model stay here; what leaves is "
-    "encrypted, or hidden by one-time pads. The regulator's attributes never arrive: "
-    "only sums with noise, within the budget of an approved plan.",
+    help="The company's side of Isonomy. Features and labels leave this machine only encrypted, or "
+    "hidden by one-time pads; rows that an approved plan has inspected are opened to its auditor. "
+    "The model stays here, but in a few-shot run the regulator trains it too. The regulator's "
+    "attributes never arrive: only sums with noise, within the budget of an approved plan.",
 )
 _KINDS: dict[str, type[Plan | AlignmentPlan | FewShotPlan]] = {
     "few-shot": FewShotPlan,
@@ -122,7 +123,7 @@ def tls_install(
     ] = None,
     home: HomeFolder = HOME,
 ) -> None:
-    """Put the signed certificate to its key. Compare the authority's fingerprint by telephone."""
+    """Install the signed certificate. Compare the authority's fingerprint by telephone."""
     authority = ca or certificate.with_name("ca.pem")
     files = install(Home(home).tls.key.parent, certificate, authority)
     spoken = authority_fingerprint(files.ca)
@@ -185,19 +186,20 @@ def plan(
     about: AboutOption = None,
     individual_filter: Annotated[
         bool,
-        typer.Option(
-            "--individual-filter", help="Everybody's budget is counted by their own rows."
-        ),
+        typer.Option("--individual-filter", help="Count each person's budget by their own rows."),
     ] = False,
     record_privacy: Annotated[
         bool,
         typer.Option(
             "--record-privacy",
-            help="Promise that whole records are protected; only runs that do so are possible.",
+            help="Promise that whole records are protected; other runs are then refused.",
         ),
     ] = False,
     audits: Annotated[
-        int, typer.Option(help="Keep the budget for so many audits of equal noise; 0: a tenth.")
+        int,
+        typer.Option(
+            help="Keep the budget for this many audits of equal noise; 0: keep a tenth for audits."
+        ),
     ] = 0,
     approve: Annotated[
         bool, typer.Option("--approve", help="Also approve it for this company.")
@@ -207,7 +209,7 @@ def plan(
         Path | None,
         typer.Option(
             "--feature-map",
-            help="Of several companies that train: from `isonomy-company feature-map`.",
+            help="For several companies that train: what `isonomy-company feature-map` wrote.",
         ),
     ] = None,
     carrier: Annotated[
@@ -228,7 +230,7 @@ def plan(
     facts = installed_facts(home)
     relay = relay or (facts.server if facts else "")
     if not relay:
-        raise ConfigError("name the server with --relay: no kit in this home says it")
+        raise ConfigError("name the server with --relay: no kit in this home names it")
     regulator_card = Card.load(regulator) if regulator else _regulator_of_kit(home)
     companies = [(Home(home).keys().card(), read_people(people))]
     for entry in other or []:
@@ -335,7 +337,7 @@ def approve(
     home: HomeFolder = HOME,
     yes: YesOption = False,
 ) -> None:
-    """Approve a plan of any kind: sessions of this one may then begin, and of no other.
+    """Approve a plan of any kind. Sessions begin for approved plans only.
 
     A signature of it is written beside the file. Send both to the regulator, with the list of
     people, unless an alignment gave the regulator that list.

@@ -39,7 +39,7 @@ def open_query(
     out: Annotated[Path, typer.Option(help="File for the auditor.")],
     home: HomeFolder = HOME,
 ) -> None:
-    """Seal what a query was made of to the plan's auditor, until the plan's inspection deadline.
+    """Seal what a query was made of for the plan's auditor; it works until the inspection deadline.
 
     The file holds rows and seeds, readable by the auditor's key only. Hand it to the auditor, who
     runs `isonomy-regulator inspect FILE --plan plan.json --keys FOLDER`.
@@ -79,7 +79,7 @@ def open_query(
 def tidy(home: HomeFolder = HOME) -> None:
     """Delete rows, seeds and columns of all plans whose inspection deadline has passed.
 
-    `join` does the same. What stays are headers and signed answers, which show nobody's row.
+    `join` does the same. Headers and signed answers stay; they show nobody's row.
 
     \b
     isonomy-company tidy --home company

@@ -58,7 +58,7 @@ def status(home: HomeFolder = HOME) -> None:
 
 def runs(
     home: HomeFolder = HOME,
-    last: Annotated[int, typer.Option(min=1, help="Only so many, the newest.")] = 20,
+    last: Annotated[int, typer.Option(min=1, help="How many to list, the newest first.")] = 20,
 ) -> None:
     """List what this company's processes did: trainings, audits, alignments, and how they ended.
 
@@ -144,7 +144,7 @@ def _in_words(run: Run) -> str:
         f"{run.exchanges} answers, {run.bytes:,} bytes",
     ]
     if run.is_alive and run.waits_for:
-        parts.append(f"process {run.pid} waits for {run.waits_for} since {_moment(run.since)}")
+        parts.append(f"process {run.pid} has waited for {run.waits_for} since {_moment(run.since)}")
     if run.reason:
         parts.append(f"{run.reason} (code {run.code})")
     return ", ".join(parts)

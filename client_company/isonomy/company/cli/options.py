@@ -35,7 +35,7 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 AboutOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="FIELD=TEXT, shown to who approves and in the report; repeatable. Fields: "
+        help="FIELD=TEXT, shown to those who approve and in the report; repeatable. Fields: "
         + ", ".join(
             name if name == title else f"{name} ({title})" for name, title in TITLES.items()
         )

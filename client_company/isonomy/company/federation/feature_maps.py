@@ -31,7 +31,7 @@ def read_description(path: Path, seed: int | None = None) -> PublicFeatures:
     rows = list(csv.DictReader(lines))
     names = list(rows[0]) if rows else []
     if "name" not in names or set(names) - set(FIELDS):
-        raise DataError(f"{path} needs a first line with {', '.join(FIELDS)} (name is a must)")
+        raise DataError(f"{path} needs a first line with {', '.join(FIELDS)} (name is required)")
     columns = []
     for row in rows:
         if None in row or None in row.values():

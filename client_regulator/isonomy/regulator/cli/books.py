@@ -87,10 +87,10 @@ def forget(
 ) -> None:
     """Destroy what is kept about a run or a cohort, and write a signed record of the deletion.
 
-    Forgetting a run destroys its list of people, its approval and how far its sessions got.
-    Forgetting a cohort destroys its people and their attributes, and ends every open plan with one
-    of them. The ledger stays; it holds scrambled ids. What people have spent stays spent, even if
-    they are enrolled again.
+    Forgetting a run destroys its list of people, its approval and the state of its sessions.
+    Forgetting a cohort destroys its people and their attributes, and closes every open plan that
+    one of them is in. The ledger stays; it holds keyed hashes of ids. What people have spent stays
+    spent, even if they are enrolled again.
 
     \b
     Examples:

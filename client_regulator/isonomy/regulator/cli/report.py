@@ -44,7 +44,7 @@ def report(
         Path | None, typer.Option(help="Tables and figures (JSON) to add to the page.")
     ] = None,
     company: Annotated[
-        str, typer.Option(help="Of several companies: the one that the report is about.")
+        str, typer.Option(help="With several companies: the one that the report is about.")
     ] = "",
     unlock_file: UnlockFile = None,
 ) -> None:
@@ -52,12 +52,12 @@ def report(
 
     Every number comes from this regulator's ledger; all audits of the run are shown. Groups below
     the policy's smallest size are pooled or withheld. The daemon may go on serving meanwhile.
-    Of several companies each gets a report of its own (--company); without, it shows what they had
-    audited together. For a few-shot plan it states the rounds, what each sample can have lost, and
-    rates by group if the plan measures tasks.
+    If a plan has several companies, each gets a report of its own (--company); without that option,
+    the report shows what they had audited together. For a few-shot plan it states the rounds, what
+    each sample can have lost, and rates by group if the plan measures tasks.
 
-    Four texts for the record of the EU AI Act's Article 10(5) are asked for, unless options say
-    them; none may be empty. Where the article does not apply, say that.
+    The command asks for four texts, for the record of the EU AI Act's Article 10(5), unless they
+    come as options; none may be empty. Where the article does not apply, say that.
 
     \b
     Examples:

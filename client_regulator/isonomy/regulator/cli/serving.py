@@ -21,7 +21,7 @@ def serve(
     unlock_file: UnlockFile = None,
     log_file: Annotated[
         Path | None,
-        typer.Option("--log-file", help="Write the log to this file; old parts are kept aside."),
+        typer.Option("--log-file", help="Write the log to this file; older parts stay beside it."),
     ] = None,
     metrics_port: MetricsPort = 0,
 ) -> None:
@@ -77,7 +77,7 @@ def _for_people(status: Mapping[str, Any]) -> str:
         ]
     lines.append(
         f"  budget       ε = {status['epsilon_cap']:g} per person at δ = {status['delta']}; the "
-        f"one with least left has {status['epsilon_left']:.4g}"
+        f"one with least left has ε = {status['epsilon_left']:.4g}"
     )
     for plan in status["plans"]:
         state = "open" if plan["is_open"] else "closed"

@@ -39,7 +39,7 @@ Complete = Annotated[
 
 
 def init(
-    home: Annotated[Path, typer.Argument(help="A new folder for everything of this regulator.")],
+    home: Annotated[Path, typer.Argument(help="A new folder for all files of this regulator.")],
     name: Annotated[str, typer.Option(help="The regulator's name in plans.")] = "regulator",
     epsilon: Annotated[
         str, typer.Option(help="A person's whole budget (ε), over all plans and for ever.")
@@ -73,10 +73,10 @@ def init(
 ) -> None:
     """Make a home folder: keys, TLS request, an empty vault, and the policy with comments.
 
-    Read and change the policy (regulator.toml) before the first approval: then the ledger is
-    opened with its total, which can never be raised. With --node, the Flower node's key is made
-    too, and NAME.request for the server's operator, who answers with a kit; as root, also the two
-    users that own the folders.
+    Read and change the policy (regulator.toml) before the first approval, which opens the ledger
+    with the policy's total: that can never be raised. With --node, the command also makes the
+    Flower node's key, and NAME.request for the server's operator, who answers with a kit; as root,
+    also the two users that own the folders.
 
     \b
     Examples:
@@ -160,7 +160,7 @@ def enroll(
     attribute: Annotated[list[str], typer.Option(help="A column with an attribute; repeatable.")],
     id_column: Annotated[str, typer.Option("--id", help="The column with the ids.")] = "id",
     groups: Annotated[
-        list[str] | None, typer.Option(help="NAME=LABEL,LABEL… if the policy does not say.")
+        list[str] | None, typer.Option(help="NAME=LABEL,LABEL… if regulator.toml has no such line.")
     ] = None,
     complete: Complete = None,
     mapping: Annotated[
@@ -172,7 +172,7 @@ def enroll(
     replace: Annotated[bool, typer.Option("--replace", help="Also change values.")] = False,
     delimiter: Annotated[str, typer.Option(help="What separates the columns of a CSV file.")] = ",",
     show_sizes: Annotated[
-        bool, typer.Option("--show-sizes", help="Group sizes even without a terminal.")
+        bool, typer.Option("--show-sizes", help="Show group sizes even without a terminal.")
     ] = False,
     home: Home = Path(),
     unlock_file: UnlockFile = None,
@@ -180,8 +180,8 @@ def enroll(
     """Take people and their attributes into the encrypted vault: all of a file, or nobody.
 
     Every line is checked first; a bad one is named by its number. People without a value (empty
-    cells, values such as "unknown") are the group "not stated", which --groups adds. To merge it,
-    name the last group so: --groups "sex=female,male or not stated".
+    cells, values such as "unknown") form the group "not stated", which --groups adds. To merge it
+    with another group, say so in the last label: --groups "sex=female,male or not stated".
     Group sizes are private; they are shown at a terminal only, unless --show-sizes asks for them.
 
     \b

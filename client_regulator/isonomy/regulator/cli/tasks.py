@@ -18,7 +18,7 @@ from isonomy.regulator.plans.plan_files import few_shot_approvals
 from isonomy.regulator.serving.officer import note
 from isonomy.regulator.vault.task_pools import add_pool, list_pools, read_pool_file, remove_pool
 
-app = CommandLine(help="Samples for few-shot runs: sealed like the vault, by name.")
+app = CommandLine(help="Samples for few-shot runs, kept by name and encrypted like the vault.")
 Name = Annotated[str, typer.Argument(help="What plans call these tasks.")]
 
 
@@ -31,9 +31,10 @@ def add(
 ) -> None:
     """Take the samples of a file into the home folder, encrypted: all of them, or none.
 
-    The file is an .npz of plain arrays: inputs (numbers), labels (classes from 0), ids (one text
-    for each sample, all different), groups (0 or 1) and positive (for each class: is it the
-    favourable decision?). Each id has one budget over all runs.
+    The file is an .npz of plain arrays: inputs (numbers), labels (classes from 0) and ids (one text
+    for each sample, all different). Runs that measure or enforce fairness also need groups (0 or 1)
+    and positive (for each class: is it the favourable decision?). Each id has one budget over all
+    runs.
 
     \b
     Examples:
@@ -49,12 +50,13 @@ def add(
     note(config, "tasks-added", {"tasks": name})
     fields = {"tasks": name, "samples": len(pool), "classes": pool.pool.classes, "file": path}
     text = (
-        f"Took {len(pool):,} samples of {pool.pool.classes} classes as {name!r}. {file} was left "
+        f"Added {len(pool):,} samples of {pool.pool.classes} classes as {name!r}. {file} was left "
         "as it is, unencrypted: keep it safe or remove it."
     )
     if pool.pool.groups is None or pool.pool.positive is None:
         text += (
-            " They have no groups or no positive classes: plans with l_d or pf_ld cannot use them."
+            " They have no groups or no positive classes: plans with l_d or pf_ld, and plans that "
+            "measure tasks, cannot use them."
         )
     emit(fields, text)
 

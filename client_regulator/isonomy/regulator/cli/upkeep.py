@@ -37,14 +37,15 @@ def doctor(
     accept_clock: Annotated[
         bool,
         typer.Option(
-            "--accept-clock", help="The clock was wrong then and is right now: go on, by your word."
+            "--accept-clock", help="Confirm that the clock was wrong before and is right now."
         ),
     ] = False,
 ) -> None:
     """Check the whole set-up, and say how to fix what is wrong.
 
     The command ends with code 0 if nothing must be fixed, else with 73. It needs no passphrase and
-    changes nothing, except that it finishes a rotation that was cut short.
+    changes nothing, except that it finishes a rotation that was cut short. --accept-clock writes a
+    record into the ledger, with your name.
 
     \b
     Examples:
@@ -99,17 +100,17 @@ def restore(
     ] = None,
     assume_spent: Annotated[
         bool,
-        typer.Option("--assume-spent", help="There is no witness: end open plans, as spent."),
+        typer.Option("--assume-spent", help="There is no witness: close open plans, as spent."),
     ] = False,
     unlock_file: UnlockFile = None,
 ) -> None:
-    """Put a backup in place, unless somebody's spent budget would be forgotten by it.
+    """Put a backup in place, unless that would forget what somebody has spent.
 
-    If the home's ledger is left, the newer of the two ledgers counts. If it is lost, a copy of
+    If the home still has its ledger, the newer of the two ledgers counts. If it is lost, a copy of
     witness.json must show that the backup is the newest state. If there is none either, use
-    --assume-spent: it ends every open plan and counts its whole budget as spent. A company's --head
-    can only show that a backup is too old. If a home is there, its officers say who may restore,
-    and its regulator.toml stays as it is.
+    --assume-spent: it closes every open plan and counts its whole budget as spent. A company's
+    --head can only show that a backup is too old. If the home exists, its regulator.toml says which
+    officers may restore, and stays as it is.
 
     \b
     Examples:
@@ -126,7 +127,7 @@ def restore(
         say(f"What was there before lies in {done.before}; remove it when all is well.")
         say("regulator.toml is the one that was there; the backup's was left out.")
     if done.plans_spent:
-        say(f"{done.plans_spent} open plan(s) were closed; all of their budgets counts as spent.")
+        say(f"{done.plans_spent} open plan(s) were closed; their whole budget counts as spent.")
     text = (
         f"Restored {done.home}: ledger ({done.records} records) from the {done.ledger_from}, vault "
         f"from the {done.vault_from}. The unlock file is not part of a backup.\n"
@@ -190,9 +191,9 @@ def rotate(
     if what == "identity":
         say(
             "A new identity ends the old one for good: its private keys are destroyed. Companies "
-            "need the new card before they make another plan. Reports of closed plans can be "
-            "written no more; those that exist stay valid, and are verified with the new card and "
-            "the rotation's record."
+            "need the new card before they make another plan. No more reports of closed "
+            "plans can be written; those that exist stay valid, and are verified with the new card "
+            "and the rotation's record."
         )
         confirm("Replace the identity?", yes=yes)
         done = rotate_identity(config)

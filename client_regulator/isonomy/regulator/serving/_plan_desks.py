@@ -105,7 +105,7 @@ class PlanDesks:
         rows = rows_of(people, cohort)
         names = [name for name, labels in plan.groups.items() if takes_missing(labels)]
         if not names:
-            raise ConfigError("nobody is enrolled without a value, so there is nothing to release")
+            raise ConfigError("the plan's attributes have no group for people without a value")
         for name in names:
             codes = people.codes[name][rows]
             missing = int(np.count_nonzero(codes >= len(people.groups[name])))

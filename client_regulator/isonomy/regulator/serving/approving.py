@@ -57,7 +57,7 @@ def approve(
     check_approvable(config, plan)
     if isinstance(plan, Plan) and was_closed(config, plan):
         raise ConfigError(
-            "this plan was closed and its unspent budget given back; it cannot be opened again. "
+            "this plan was closed, and a closed plan cannot be opened again. "
             "Ask the company for a new plan"
         )
     is_repeated = _is_approved(config, plan)

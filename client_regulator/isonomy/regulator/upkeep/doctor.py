@@ -212,7 +212,9 @@ def _clock(config: RegulatorConfig) -> Findings:
     lag = last - int(now.timestamp())
     if lag > CLOCK_TOLERANCE_S:
         text = f"the clock is {lag} s before the ledger's last record: no answers"
-        fix = "set the clock; if it was wrong *then*: isonomy-regulator doctor --accept-clock"
+        fix = (
+            "set the clock; if it was wrong at that record: isonomy-regulator doctor --accept-clock"
+        )
         yield _fail(text, fix)
     elif config.tls.cert.exists():
         first = _certificate(config.tls.cert).not_valid_before_utc
@@ -280,7 +282,7 @@ def _plans(config: RegulatorConfig) -> Findings:
             broken.append("it names an older identity of this regulator")
         if broken:
             short = plan.hash.hex()[:12]
-            text = f"{plan.word} {short}… cannot be answered any more: {'; '.join(broken)}"
+            text = f"{plan.word} {short}… gets no more answers: {'; '.join(broken)}"
             yield _fail(text, f"isonomy-regulator reject {short}, or approve it again")
         if isinstance(plan, Plan):
             yield from _inspections(config, plan)
@@ -297,8 +299,8 @@ def _inspections(config: RegulatorConfig, plan: Plan) -> Findings:
             text = "failed its inspection" if each.step == "failed" else "was not opened in time"
             yield _fail(f"{about} {text}: the plan gets no more answers", fix)
         elif each.step == "demanded":
-            text = f"{about} must be opened until {plan.inspection_deadline}, and is not yet"
-            yield _warn(text, "nothing is answered before; ask the company")
+            text = f"{about} must be opened by {plan.inspection_deadline}, and was not opened yet"
+            yield _warn(text, "ask the company to open it")
 
 
 def _deletions(config: RegulatorConfig) -> Findings:
@@ -311,7 +313,7 @@ def _deletions(config: RegulatorConfig) -> Findings:
 def _sockets(config: RegulatorConfig) -> Findings:
     for path in (config.socket, config.officer_socket):
         if len(os.fsencode(path)) > MAX_PATH_BYTES:
-            text = f"{path} is longer than the {MAX_PATH_BYTES} bytes that Linux takes"
+            text = f"{path} is longer than the {MAX_PATH_BYTES} bytes that Linux allows"
             yield _fail(text, "move the home to a shorter path")
     if config.group is not None and not config.group.isdigit():
         try:

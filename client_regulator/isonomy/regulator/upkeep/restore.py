@@ -143,8 +143,8 @@ def _check_policies(old: RegulatorConfig | None, new: RegulatorConfig) -> None:
     if old is None or old.ledger_path.exists() or old.model_dump() == new.model_dump():
         return
     raise ConfigError(
-        f"{old.home} has no ledger, and its {FILE_NAME} says something else than the one in the "
-        "backup, so nothing shows which of them counts (officers, policy). Nothing was restored; "
+        f"{old.home} has no ledger, and its {FILE_NAME} differs from the one in the backup, so "
+        "nothing shows which of them counts (officers, policy). Nothing was restored; "
         "restore into a new folder, and compare the two files"
     )
 

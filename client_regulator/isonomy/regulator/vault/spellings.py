@@ -21,7 +21,7 @@ def parse_groups(texts: Iterable[str], complete: Sequence[str]) -> dict[str, tup
     for text in texts:
         name, equals, labels = text.partition("=")
         if not equals or not name or name in groups:
-            raise ConfigError(f"--groups {text!r} is not NAME=LABEL,LABEL, or names it twice")
+            raise ConfigError(f"--groups {text!r} is not NAME=LABEL,LABEL, or repeats a name")
         names = tuple(label.strip() for label in labels.split(","))
         groups[name] = names if name in complete else with_not_stated(names)
     strangers = set(complete) - set(groups)

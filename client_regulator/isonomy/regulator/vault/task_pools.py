@@ -95,7 +95,7 @@ def add_pool(config: RegulatorConfig, vault: Vault, name: str, pool: TaskPool) -
     path = config.tasks_folder / f"{name}.bin"
     if path.exists():
         raise ConfigError(
-            f"there are tasks {name!r} already, and they are never overwritten: take another name, "
+            f"tasks named {name!r} exist already, and are never overwritten: take another name, "
             f"or destroy them first (isonomy-regulator tasks remove {name})"
         )
     # With the vault's derivation, because its key is cached and deriving one is slow.
@@ -176,7 +176,7 @@ def _existing(config: RegulatorConfig, name: str) -> Path:
     if not _NAME.fullmatch(name) or not exists:
         names = ", ".join(entry.name for entry in list_pools(config)) or "none"
         raise ConfigError(
-            f"there are no tasks {name!r} here (there are: {names}); add them with "
+            f"no tasks named {name!r} are kept here (there are: {names}); add them with "
             "`isonomy-regulator tasks add NAME FILE`"
         )
     return path

@@ -65,12 +65,12 @@ class _Parties(Document):
     def _parties_fit(self) -> Self:
         cards = (*self.companies, self.regulator)
         if self.regulator.role != "regulator" or any(c.role != "company" for c in self.companies):
-            raise ValueError("a card stands in a place that its role does not fit")
+            raise ValueError("a card has another role (company, regulator) than its place needs")
         for values in zip(*((c.name, c.ed25519, c.x25519) for c in cards), strict=True):
             if len(set(values)) != len(cards):
-                raise ValueError("every party has its own name and its own keys")
+                raise ValueError("two parties have the same name or the same key")
         if {SERVER, self.relay_name} & self.cards.keys():
-            raise ValueError(f"no party may be called {SERVER!r}, or like the relay")
+            raise ValueError(f"no party may be called {SERVER!r}, or have the relay's name")
         return self
 
 

@@ -172,9 +172,9 @@ class FewShotPlan(Agreement):
                 f"  uses {regulator}'s tasks {self.pool!r}: {self.samples:,} samples, of which "
                 f"each loses at most ε = {run.epsilon / MILLION:g} at δ = {run.delta}, all rounds "
                 "together, whether all of them are run or not;",
-                "  that is promised about a sample's being there at all. That it has one attribute "
-                f"and not another costs at most ε = {self._exchanged:.3g}, which is what counts "
-                f"against {regulator}'s total;",
+                "  this bound is about whether a sample is there at all. For which attribute it "
+                f"has, the bound is ε = {self._exchanged:.3g}, which is what counts against "
+                f"{regulator}'s total;",
                 self._measuring(),
                 f"  {company} receives the sum of both sides' steps and can subtract its own: what "
                 f"protects {regulator}'s samples from it is the noise, not the encryption;",

@@ -171,8 +171,8 @@ class Plan(Agreement):
             )
         if self.individual_filter:
             raise ValueError(
-                "an individual filter rests on inspecting every row beyond doubt, and by pads a "
-                "lie about a pad can pass; take carrier homomorphic"
+                "an individual filter needs an inspection that finds every false row, and with "
+                "pads a lie about a pad can pass; take carrier homomorphic"
             )
         return self
 

@@ -103,7 +103,7 @@ class ReplayRefused(ProtocolError):  # noqa: N818
 
 
 class InspectionPending(ProtocolError):  # noqa: N818
-    """An inspection was demanded and is not through. Open the demanded request, or wait."""
+    """An inspection was demanded and is not finished. Open the demanded request, or wait."""
 
 
 class VersionMismatch(ProtocolError):  # noqa: N818

@@ -37,7 +37,7 @@ def merkle_root(leaves: Iterable[bytes]) -> bytes:
         number += len(batch)
         tops.append(_top(batch))
     if not number:
-        raise DataError("a Merkle root of nobody: at least one leaf is needed")
+        raise DataError("a Merkle root needs at least one leaf; there is none")
     return hash_bytes("isonomy/merkle", number.to_bytes(8, "big"), _top(tops))
 
 

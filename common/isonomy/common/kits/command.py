@@ -66,8 +66,8 @@ def install_command(
 
     The kit's signature is checked, and everything in it depends on the authority: compare its
     fingerprint with what the operator reads out, or give that as --authority. A newer kit of the
-    same authority, for a renewal, is taken without a question. Services are written here, from
-    these folders and the server's address; the kit's own are for reading.
+    same authority, for a renewal, is taken without a question. With --start, the services are made
+    from these folders and the server's address; those in the kit are only for reading.
 
     \b
     Examples:
@@ -82,7 +82,9 @@ def install_command(
     places = check_places(kit.facts, home, node)
     spoken = spoken_authority(kit.files["ca.pem"])
     if authority and "".join(authority.split()) != "".join(spoken.split()):
-        raise VerificationError(f"this kit is of another authority: {spoken}")
+        raise VerificationError(
+            f"this kit is of another authority, {spoken}; ask the operator for the right kit"
+        )
     known = home / "tls" / "ca.pem"
     same = known.exists() and known.read_bytes() == kit.files["ca.pem"]
     confirm(f"Is the authority {spoken}?", yes=bool(authority) or same)
@@ -101,11 +103,11 @@ def seal_keys(
         Path | None, typer.Option(help="File with the new passphrase; without, it is asked for.")
     ] = None,
 ) -> None:
-    """Seal this party's identity and sealing key by a passphrase, or change it.
+    """Encrypt this party's identity and sealing keys with a passphrase, or change it.
 
     From then on every command that signs asks for it, once, or reads it from the file that
-    ISONOMY_KEY_PASSPHRASE_FILE names. The keys themselves stay, and so do plans and reports. There
-    is no way back without the passphrase.
+    ISONOMY_KEY_PASSPHRASE_FILE names. The keys stay the same, so plans and reports stay valid.
+    Without the passphrase the keys are lost.
 
     \b
     Examples:

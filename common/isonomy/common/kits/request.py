@@ -77,7 +77,9 @@ class KitRequest(Document):
         """Read and check a request; VerificationError if the card's key did not sign it."""
         loaded = super().load(path)
         if loaded.card.role not in ("company", "regulator"):
-            raise ConfigError(f"{path} is of a {loaded.card.role}; kits are for the two parties")
+            raise ConfigError(
+                f"{path} is of the {loaded.card.role}; kits are for companies and regulators"
+            )
         signature = bytes.fromhex(loaded.signature)
         try:
             verify_signature(loaded.card.signing_key, _DOMAIN, loaded.content(), signature)
@@ -94,7 +96,9 @@ def make_request_file(keys: PartyKeys, home: Path, node: Path, output: Path) -> 
     """
     home, node = home.resolve(), node.resolve()
     if node.is_relative_to(home) or home.is_relative_to(node):
-        raise ConfigError("the node's folder and the home must be apart: they have other owners")
+        raise ConfigError(
+            "the node's folder and the home must not contain each other: they have different owners"
+        )
     with users.acting_as_owner(home):
         csr = make_request(home / "tls", keys.name, keys.role)
     with users.acting_as_owner(node):

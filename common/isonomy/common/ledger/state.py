@@ -141,7 +141,9 @@ class LedgerState:
         What is there under other terms is refused: a repetition must say the same.
         """
         if isinstance(body, Open) != (self.opening is None):  # (1) `open` first, and only there
-            raise VerificationError("exactly the first record of a ledger opens it")
+            raise VerificationError(
+                "a ledger must begin with the record that opens it, and have no other"
+            )
         match body:
             case Key() if self.key is not None:
                 if self.key != body.tag:
@@ -251,9 +253,7 @@ class LedgerState:
         positions = self._people.within(root, plan.terms.root)
         spent = plan.spent[positions][among]
         if not plan.is_open:
-            raise BudgetExceeded(
-                f"plan {_short(plan_hash)} is closed; its unspent budget was given back"
-            )
+            raise BudgetExceeded(f"plan {_short(plan_hash)} is closed; it gets no more answers")
         if plan.terms.individual:
             return
         unspent = plan.terms.units - int(spent.max(initial=0))

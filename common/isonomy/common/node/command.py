@@ -44,7 +44,9 @@ def node(
     ],
     folder: Folder,
 ) -> None:
-    """Start the Flower node (SuperNode), in the foreground, as a user without access to the home.
+    """Start the Flower node (SuperNode), in the foreground.
+
+    Run it as a user who has no access to the home.
 
     It hands tickets to the party's process, and listens on no port. It runs no code that comes with
     a Flower run.

@@ -229,7 +229,7 @@ class PadRows:
             self._store.save(place, column)
             yield column
         if next(stream, None) is not None:
-            raise ProtocolError("the key transfer goes on after its last part")
+            raise ProtocolError("more parts came after the last one of the key transfer")
 
 
 def _bodies(frames: Iterator[bytes]) -> Iterator[bytes]:

@@ -282,7 +282,7 @@ class Session:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             if generation is not None and link is not None and link.generation != generation:
-                raise PeerRestarted(f"{peer} began anew; what was under way is asked again")
+                raise PeerRestarted(f"{peer} started again; what was under way is asked again")
             if self._error is None and (result := ready()):
                 return result
             self._check_alive(peer)
@@ -521,8 +521,8 @@ def check_ticket(ticket: Ticket, keys: PartyKeys, plan: Agreement) -> None:
     """Raise unless the ticket is for this plan and its relay, and for the party of these keys."""
     if ticket.plan_hash != plan.hash:
         raise PlanMismatch(
-            f"the ticket is for plan {ticket.plan_hash.hex()[:16]}…, approved here is "
-            f"{plan.hash.hex()[:16]}…"
+            f"the ticket is for plan {ticket.plan_hash.hex()[:16]}…; the plan approved here "
+            f"is {plan.hash.hex()[:16]}…"
         )
     if (ticket.party, ticket.role) != (keys.name, keys.role):
         raise ConfigError(

@@ -139,8 +139,8 @@ class Peer:
         """Learn or confirm the peer's incarnation. Returns what to send in reply."""
         if envelope.plan != self._plan:
             raise PlanMismatch(
-                f"{self.card.name} works under plan {envelope.plan.hex()[:16]}…, approved here is "
-                f"{self._plan.hex()[:16]}…; both owners must approve the same file"
+                f"{self.card.name} works under plan {envelope.plan.hex()[:16]}…; the plan approved "
+                f"here is {self._plan.hex()[:16]}…; both owners must approve the same file"
             )
         signed = _agreement_bytes(self._plan, self.card, self._party.name, body.ephemeral)
         verify_signature(self._signing_key, AGREEMENT_DOMAIN, signed, body.signature)

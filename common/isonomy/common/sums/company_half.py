@@ -83,7 +83,9 @@ def read_reply(frame: bytes) -> Reply:
     if isinstance(message, Refusal):
         raise message.error()
     if not isinstance(message, Answer | OpeningDemand):
-        raise ProtocolError("expected an answer or a demand")
+        raise ProtocolError(
+            "expected an answer or a demand from the regulator, got another message"
+        )
     return Reply(frame, message)
 
 
@@ -173,7 +175,7 @@ class CompanyHalf:
             columns_of_block = block_columns(stream, index, shapes.indicators)
             builder.add_block(index, prepared.rows, columns_of_block)
         if next(stream, None) is not None:
-            raise ProtocolError("the columns go on after their last block")
+            raise ProtocolError("more columns came after the last block")
         return Product(header.attempt, builder, frames_hash(hashes, hashed=True))
 
     def store(
@@ -223,7 +225,7 @@ class CompanyHalf:
         if answer.request_hash != request_hash:
             raise ProtocolError("the answer was given to another request")
         if answer.units != shapes.units:
-            raise BudgetExceeded("the regulator debited another price than the query has")
+            raise BudgetExceeded("the regulator debited another price than this query costs")
         if len(answer.values) != shapes.sums * shapes.layout.columns:
             raise ProtocolError("the answer has another shape than the query")
         if request.answer not in (None, reply.frame):
@@ -398,7 +400,9 @@ class EncryptedChannel:
         """Both sides compute λ. The next query would be refused if they differ; say it now."""
         expected = self._port.multipliers(query_id)
         if expected is not None and expected != values:
-            raise ProtocolError("the regulator holds other multipliers λ than follow from answers")
+            raise ProtocolError(
+                "the regulator's multipliers λ are not those that its answers imply"
+            )
 
     def close(self, error: BaseException | None = None) -> None:
         """The last answer is on disk; a session has its own end (federation.joining)."""

@@ -77,7 +77,9 @@ class LocalChannel:
         """Compare with the custodian's λ, as a session does with the regulator's."""
         expected = self.custodian.dual.after.get(query_id)
         if expected is not None and expected[1] != values:
-            raise ProtocolError("the custodian holds other multipliers λ than follow from answers")
+            raise ProtocolError(
+                "the custodian's multipliers λ are not those that its answers imply"
+            )
 
     def close(self, error: BaseException | None = None) -> None:
         """Nothing is open: the ledger goes with the channel."""

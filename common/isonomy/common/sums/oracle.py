@@ -404,7 +404,7 @@ def FilteredOracle(  # noqa: N802  (a documented name)
         )
     number, _ = oracle.position
     if oracle.accounts.spent.any():
-        raise ConfigError("put the filter in front of an oracle that was not asked before")
+        raise ConfigError("an individual filter needs an oracle that has answered nothing yet")
     accounts = IndividualAccounts(oracle.terms, stretch=stretch, reserve=reserve)
     return GroupOracle(oracle.channel, accounts, number)
 

@@ -168,9 +168,9 @@ class PoolPart:
         """VerificationError unless masks and totals are those that the company had to send."""
         totals, masks = PooledTotals.parse(self.totals_frame), QueryMasks(self.key, companies)
         if masks.hash != totals.masks_hash:
-            raise VerificationError("(8) the key of the masks is another than was agreed")
+            raise VerificationError("(8) the key of the masks is not the one that was agreed")
         if mask_seed and not hmac.compare_digest(masks.seed(place), mask_seed):
-            raise VerificationError("(8) the ciphertexts have another mask than was agreed")
+            raise VerificationError("(8) the ciphertexts do not have the mask that was agreed")
         if not np.array_equal(masks.mask_totals(total, place), totals.masked):
             raise VerificationError("(8) the public totals are not the sums of the opened rows")
 

@@ -341,7 +341,7 @@ def request_parts(
         hashes.append(frame_hash(frame))
         yield body
     if next(frames, None) is not None:
-        raise ProtocolError("the request goes on after its last part")
+        raise ProtocolError("more parts came after the last one that the request announces")
     if frames_hash(hashes, hashed=True) != header.parts_hash:
         raise ProtocolError("the parts are not those that the request's header binds")
 

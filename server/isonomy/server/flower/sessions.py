@@ -31,7 +31,7 @@ def find_session(config: ServerConfig, text: str) -> str:
     hashes = [file.stem for file in (config.home / "plans").glob(f"{_hex(text)}*.json")]
     if len(hashes) != 1:
         number = "several plans" if hashes else "no plan"
-        raise ConfigError(f"{number} of this server begin with {text!r}; `list` shows them")
+        raise ConfigError(f"{text!r} begins the hash of {number} of this server; `list` shows them")
     return hashes[0]
 
 

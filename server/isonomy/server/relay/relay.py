@@ -211,7 +211,7 @@ class RelayServer:
         if not self.port:
             raise PortInUse(
                 f"the relay cannot listen on {self._address}: the port is taken, or the address is "
-                "not this machine's. Stop who holds it, or choose another port."
+                "not this machine's. Stop the process that holds it, or choose another port."
             )
         reuse_freed_memory()
         self._server.start()
