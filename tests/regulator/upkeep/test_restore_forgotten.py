@@ -41,7 +41,9 @@ def restore(regulator: Regulator, file: Path) -> Outcome:
 def aligned(regulator: Regulator, number: int, ids: list[str]) -> Path:
     """A list as an alignment leaves it, with its approval."""
     (regulator.home / "alignments").mkdir(exist_ok=True)
-    path = alignments(regulator.config).save(bytes([number] * 32), Cohort.of(ids))
+    store, plan_hash = alignments(regulator.config), bytes([number] * 32)
+    store.save(plan_hash, Cohort.of(ids))
+    path = store.people(plan_hash)
     path.with_suffix(".json").write_text("approved")
     return path
 
