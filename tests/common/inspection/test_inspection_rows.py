@@ -474,7 +474,7 @@ def resigned(world: World, frame: bytes, **changes: Any) -> bytes:
         ({"seed": bytes(32)}, "cells that were not sent"),
         ({"request_hash": bytes(32)}, "another request"),
         ({"query_id": "other"}, "another request"),
-        ({"auditor": b"k" * 32}, "a key that the plan lacks"),
+        ({"auditor": b"k" * 32}, "a key that is not in the plan"),
     ],
 )
 def test_an_honest_company_opens_nothing_under_a_false_demand(

@@ -170,7 +170,7 @@ def test_everybody_out_ends_the_run(tmp_path: Path) -> None:
     _, inner = _individual(tmp_path, data)
     oracle = FilteredOracle(inner, reserve=0.0)
     oracle.blind_sum(np.ones((30, 1)), norm=1.0, share=0.9)
-    with pytest.raises(BudgetExceeded, match="everybody"):
+    with pytest.raises(BudgetExceeded, match="nobody has budget left"):
         oracle.blind_sum(np.ones((30, 1)), norm=1.0, share=0.9)
 
 

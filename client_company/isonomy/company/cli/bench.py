@@ -75,7 +75,7 @@ def scale(
     phase: Annotated[
         list[str] | None, typer.Option(help="Only this phase; repeatable. Without: all.")
     ] = None,
-    slow: Annotated[bool, typer.Option("--slow", help="5,000,000 people, too.")] = False,
+    slow: Annotated[bool, typer.Option("--slow", help="Also with 5,000,000 people.")] = False,
 ) -> None:
     """Seconds, peak memory and bytes per person of every phase, as people grow.
 

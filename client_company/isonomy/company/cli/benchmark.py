@@ -28,7 +28,7 @@ def benchmark(
         bool, typer.Option("--quick", help="About five minutes on two cores.")
     ] = False,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="At most so many seeds of each experiment.")
+        int | None, typer.Option(min=1, help="At most this many seeds of each experiment.")
     ] = None,
     jobs: Jobs = 2,
     steps: Annotated[

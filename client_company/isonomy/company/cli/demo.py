@@ -18,7 +18,7 @@ def demo(
         Path | None, typer.Option(help="Run folder (empty or new); default: isonomy-runs/demo-…")
     ] = None,
     dataset: Annotated[
-        str, typer.Option(help="lending (made here), adult, bank, credit, compas …")
+        str, typer.Option(help="lending (made-up people), adult, bank, credit, compas …")
     ] = "lending",
     data_dir: DataFolder = None,
     people: Annotated[int, typer.Option(help="How many people `lending` makes.")] = 20_000,
@@ -70,6 +70,8 @@ def demo(
         command = f"{program('isonomy-regulator')} console --home {layout.regulator}"
         say(f"To look around as the regulator's officer: {command}\n{proof}")
         return
-    end = "Ctrl-C ends it" if console else "Enter ends it, or five minutes do"
+    end = (
+        "It ends with Ctrl-C" if console else "It ends when you press Enter, or after five minutes"
+    )
     words = "Look around as the regulator's officer, in a browser on this machine"
     look_around(layout, lambda address: say(f"{words}:\n{address}\n{proof} {end}."), stays=console)

@@ -62,7 +62,7 @@ def simulate(
     first_seed: Annotated[
         int, typer.Option(help="Seeds N … N + seeds − 1: splits that nothing was chosen on.")
     ] = 0,
-    encrypted: Annotated[bool, typer.Option(help="Through the encrypted exchange.")] = False,
+    encrypted: Annotated[bool, typer.Option(help="Use the encrypted exchange.")] = False,
     keep_selection_rate: Annotated[
         bool, typer.Option(help="Keep the base model's overall share of positives.")
     ] = False,
@@ -82,7 +82,9 @@ def simulate(
     ] = False,
     stretch: Annotated[
         float,
-        typer.Option(help="With --individual-filter: noise as if the cap were so many times."),
+        typer.Option(
+            help="With --individual-filter: noise as if the cap were this many times as large."
+        ),
     ] = 2.0,
     jobs: Jobs = 1,
     out: Annotated[

@@ -30,8 +30,8 @@ def favourable(classes: Sequence[Any], pos_label: Any) -> Any:
             if set(classes) <= usual:
                 return next((each for each in classes if str(each) in ("1", "1.0", "True")), 1)
         raise ConfigError(
-            f"say which class is the favourable decision: pos_label=…, one of {names}. Only for "
-            "0/1, -1/1 and booleans it is 1 (True) by itself. Nothing was asked."
+            f"say which class is the favourable decision: pos_label=…, one of {names}. The "
+            "default, 1 (True), is for 0/1, -1/1 and booleans only. Nothing was asked."
         )
     if np.ndim(pos_label) == 0:
         same = [each for each in classes if each == pos_label]

@@ -35,7 +35,9 @@ def read_description(path: Path, seed: int | None = None) -> PublicFeatures:
     columns = []
     for row in rows:
         if None in row or None in row.values():
-            raise DataError(f"{path}: the line of {row.get('name')!r} has too many or few fields")
+            raise DataError(
+                f"{path}: the line of {row.get('name')!r} has too many or too few fields"
+            )
         fields = {name: text.strip() for name, text in row.items() if text.strip()}
         levels = fields.pop("levels", "")
         named = [level.strip() for level in levels.split("|")] if levels else []

@@ -91,7 +91,7 @@ def remove(name: Name, home: Home = Path(), yes: Yes = False) -> None:
     users = [p.hash.hex()[:12] for p in few_shot_approvals(config).all() if p.pool == name]
     if users:
         raise ConfigError(
-            f"open plans use these tasks ({', '.join(users)}); reject them first: "
+            f"open plans use these tasks ({', '.join(users)}); reject these plans first: "
             f"isonomy-regulator reject {users[0]}"
         )
     confirm(f"Destroy the tasks {name!r}?", yes=yes)

@@ -97,7 +97,9 @@ class Policy(BaseModel):
         if strangers:
             raise PolicyRefused(f"the regulator's policy allows no {', '.join(sorted(strangers))}")
         if answered >= self.queries_per_run:
-            raise PolicyRefused(f"the regulator answers {self.queries_per_run} queries per run")
+            raise PolicyRefused(
+                f"the regulator answers at most {self.queries_per_run} queries per run"
+            )
         if self.epsilon_per_query is not None and units > self._units(
             self.epsilon_per_query, delta
         ):

@@ -264,7 +264,7 @@ def _cohorts(config: RegulatorConfig) -> Findings:
         yield _ok(f"{len(config.cohorts)} totals by cohort; `approve` checks that they exist")
         return
     check_cohorts(config, Vault(config.vault_path, secret_from_file(unlock)).read())
-    yield _ok(f"{len(config.cohorts)} totals, for people who are enrolled")
+    yield _ok(f"{len(config.cohorts)} totals by cohort; all of these cohorts exist")
 
 
 def _plans(config: RegulatorConfig) -> Findings:

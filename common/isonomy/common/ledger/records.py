@@ -236,7 +236,7 @@ class Inspection(_Record):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.step not in STEPS:
-            raise ConfigError(f"a step of an inspection is one of {', '.join(STEPS)}")
+            raise ConfigError(f"an inspection's step must be one of {', '.join(STEPS)}")
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ class LedgerState:
     def replay(self, sealed: Sealed) -> None:
         """Take the next record of a ledger that somebody else may have written."""
         if sealed.seq != self.records:  # (3) seq
-            raise VerificationError(f"record number {self.records} expected, {sealed.seq} found")
+            raise VerificationError(f"expected record number {self.records}, got {sealed.seq}")
         if sealed.prev != self.head:  # (4) chain
             raise VerificationError("the record does not follow the one before it")
         if not self.check(sealed.body):

@@ -157,7 +157,9 @@ class IndividualAccounts:
     def admit(self, prepared: Prepared) -> NDArray[np.bool_] | None:
         query = prepared.query
         if query.mechanism != "gaussian":
-            raise ConfigError("the individual filter accounts Gaussian noise; give sigma or share")
+            raise ConfigError(
+                "the individual filter works with Gaussian noise only; give sigma or share"
+            )
         admitted = self._filters[query.kind].admit(
             _norms_squared(prepared),
             factor_squared=self._factor(prepared),
@@ -166,7 +168,7 @@ class IndividualAccounts:
         )
         if not admitted.any():
             raise BudgetExceeded(
-                "everybody's own budget is spent for rows of this length. Nothing was asked."
+                "nobody has budget left for rows of this length. Nothing was asked."
             )
         return admitted
 

@@ -383,9 +383,13 @@ class EncryptedChannel:
         request_hash = pool[0] if pool else frame_hash(request.frames[0])
         request_name = (query.query_id, self.terms.plan, request_hash)
         if (demand.query_id, demand.plan, demand.request_hash) != request_name:
-            raise ProtocolError("the regulator demands the opening of another request than this")
+            raise ProtocolError(
+                "the regulator demands the opening of another request than this one"
+            )
         if not self._auditor or demand.auditor != self._auditor or self._identity is None:
-            raise ProtocolError("the regulator demands an opening for a key that the plan lacks")
+            raise ProtocolError(
+                "the regulator demands an opening for a key that is not in the plan"
+            )
         if not self._inspected:
             raise ProtocolError("the regulator demands an opening, and the plan's rate is 0")
         shown, place = self._carrier.show(query, request, demand), (self.terms.plan, query.query_id)
