@@ -67,6 +67,7 @@ from isonomy.common.keys.certificates import (
 )
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.node.attendance import Attendance
+from isonomy.common.people.cohort import Ids
 from isonomy.common.session.tickets import Ticket
 from isonomy.common.sums.local import LocalOracle
 from isonomy.company import load_model, save_model
@@ -134,7 +135,7 @@ def vault_payload() -> Iterator[Any]:
     """The vault's payload: manifest, ids and codes, with the manifest's length recomputed."""
     codes = np.array([0, 1, 0xFFFF], np.uint16)
     table = VaultTable(
-        ("a", "b", "c"), ("x",), np.zeros(3, np.uint16), dict(GROUPS), {"sex": codes}
+        Ids(("a", "b", "c")), ("x",), np.zeros(3, np.uint16), dict(GROUPS), {"sex": codes}
     )
 
     def load(raw: bytes) -> Tree:
