@@ -33,8 +33,9 @@ demo: $(STAMP)   ## run the demonstration on this machine
 demo-docker:     ## build the three images and run the demonstration in containers
 	.ci/demo-docker
 
+# One numeric thread per process: the tests run on all cores already.
 test: $(STAMP)   ## all tests but the slow campaigns
-	$(BIN)/python -m pytest -m 'not slow'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow'
 
 test-lowest: $(STAMP) ## a short form of the tests with the lowest versions that pyproject.toml admits
 	.ci/test-lowest

@@ -241,7 +241,7 @@ def test_a_foreign_request_for_keys_is_refused(
     ("change", "message"),
     [
         (lambda f: f[:-1], "empty|parsed"),
-        (lambda f: [*f, f[-1]], "goes on after"),
+        (lambda f: [*f, f[-1]], "came after the last"),
         (lambda f: [f[0], f[2], f[1], *f[3:]], "expected part 0"),
         (lambda f: [f[0], encode(KeyPart(0, b"short")), *f[2:]], "another size"),
         (lambda f: f[1:], "expected a frame of type key_header"),
@@ -359,7 +359,7 @@ def test_another_cohort_or_plan_has_other_places(fed: Federation) -> None:
     ("change", "message"),
     [
         (lambda f: f[:-1], "ends after"),
-        (lambda f: [*f, f[-1]], "goes on after"),
+        (lambda f: [*f, f[-1]], "came after the last"),
         (lambda f: [f[0], *f[2:]], "expected a frame of type query"),
         (lambda f: [*f[:-1], encode(SumPart(0, b"short"))], "another size"),
         (lambda f: [*f[:-1], encode(SumPart(1, decode(f[-1], SumPart).ciphertext))], "part 0"),

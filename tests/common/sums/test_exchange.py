@@ -70,7 +70,7 @@ def flip(frame: bytes, position: int) -> bytes:
     ("change", "message"),
     [
         (lambda f: f[:-1], "ends after|truncated|empty|not ours"),
-        (lambda f: [*f, f[-1]], "goes on after"),
+        (lambda f: [*f, f[-1]], "came after the last"),
         (lambda f: [f[0], *f[:0:-1], *[]][: len(f)] if len(f) > 2 else [f[0]], "ends after"),
         (lambda f: [f[0][:-3], *f[1:]], "parsed|canonical"),
         (lambda f: f[1:], "expected a frame of type sum_header"),
@@ -139,7 +139,7 @@ def other_layout(frames: list[bytes]) -> list[bytes]:
     ("change", "message"),
     [
         (lambda f: f[:-1], "parsed|empty"),
-        (lambda f: [*f, f[-1]], "go on after"),
+        (lambda f: [*f, f[-1]], "came after the last"),
         (lambda f: f[1:], "expected a frame of type columns_header"),
         (other_block, "expected column 0 of block 0"),
         (too_large_residue, "not below its prime"),
