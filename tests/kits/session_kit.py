@@ -284,10 +284,10 @@ class CuttableProxy:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
+                if self.megabits:  # before it is sent, else the last piece would cost no time
+                    time.sleep(8e-6 * len(data) / self.megabits)
                 if source not in self._dead:
                     sink.sendall(data)
-                if self.megabits:
-                    time.sleep(8e-6 * len(data) / self.megabits)
         for one in (source,) if source in self._dead else (source, sink):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

@@ -129,8 +129,7 @@ def test_a_large_frame_shows_how_fast_the_link_is(
                 time.sleep(0.01)
             assert (company.megabits > 0) == (size > 1000)
         proxy.megabits = 0.0
-    # Buffers on the way let a little pass at once; without the proxy's limit it is thousands.
-    assert company.megabits < 30
+    assert company.megabits < 10.5  # never above: a busy machine can only be slower
     proxy.close()
 
 
