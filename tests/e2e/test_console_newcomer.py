@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from authority_kit import authority
 from browser_kit import barriers, browser, chromium, new_context, overflows
 from console_kit import handed_over
+from page_kit import DOCS, blocks
 from playwright.sync_api import Page, expect
 from regulator_kit import Regulator, run_regulator
 
@@ -63,9 +65,12 @@ def test_a_new_officer(tmp_path: Path) -> None:
     assert made.code == 0, made.stderr
     regulator = Regulator(tmp_path, RegulatorConfig.load(tmp_path / "home"))
     with Processes(tmp_path / "logs") as processes, browser() as chrome:
-        command = ["isonomy-regulator", "console", "--home", str(regulator.home), "--port", "0"]
-        console = processes.start("console", command)
+        step = next(blocks(DOCS / "console.md")[0].steps())
+        command = step.command.replace("/srv/regulator", str(regulator.home)).split()
+        console = processes.start("console", [*command, "--port", "0"])
         processes.until(lambda: console.says("/login?token="), "the console", 60)
+        assert re.match(r"http://isonomy-[0-9a-f]{16}\.localhost:", console.log.read_text())
+        assert step.output[0].startswith("http://isonomy-")
         page = new_context(chrome).new_page()
         page.goto(console.log.read_text().strip())
         page.wait_for_selector("nav")

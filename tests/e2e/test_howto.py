@@ -64,6 +64,7 @@ def test_align_train_report_and_inspect(town: Walk) -> None:
         town.run(block)
     assert "Local Law 144" in Path("reports/spring/report.html").read_text()
     town.page("inspection.md")
+    town.page("operations.md")
 
 
 @contextmanager

@@ -153,6 +153,17 @@ def plan_audits(company: Machine) -> None:
     assert step.matches(shown), shown
 
 
+def run_the_other_commands(three: Machines) -> None:
+    """The console blocks of docs/kits.md, on the machine and as the user that each title names."""
+    for party in (three.company, three.regulator):
+        shutil.copy(three.server.desk / "passphrase", party.desk)
+        party.run(f"chown {DATA} passphrase")
+    for block in blocks(DOCS / "kits.md"):
+        machine, user = block.title.split(", as ")
+        for step in block.steps():
+            three.all[machine].run(answered(step.command), user=user)
+
+
 @pytest.mark.parametrize("cut_s", [0, pytest.param(25, marks=pytest.mark.slow)])
 def test_first_model_on_three_machines(tmp_path: Path, cut_s: int) -> None:
     with machines(tmp_path) as three:
@@ -201,9 +212,11 @@ def test_first_model_on_three_machines(tmp_path: Path, cut_s: int) -> None:
         assert "the report holds" in regulator.run(f"{verify} --plan plan.json", user=DATA)
         shown = json.loads((regulator.desk / "report/report.json").read_text())
         assert [each["name"] for each in shown["audits"]] == ["before", "after", "june"]
+        if cut_s:
+            run_the_other_commands(three)
 
 
-ANSWERS = {  # what a person types at a prompt of docs/deploy.md
+ANSWERS = {  # what a person types at a prompt of docs/deploy.md and docs/kits.md
     "isonomy-server init": "--passphrase-file passphrase",
     "isonomy-server sign": "--yes --passphrase-file passphrase",
     "isonomy-company approve": "--yes",
@@ -211,6 +224,8 @@ ANSWERS = {  # what a person types at a prompt of docs/deploy.md
     "isonomy-regulator report": "--reason test --alternatives none --access me --retention today",
     "isonomy-company countersign": "--yes",
     "isonomy-company audit": "--yes",
+    "isonomy-company seal-keys": "--passphrase-file passphrase",
+    "isonomy-regulator seal-keys": "--passphrase-file passphrase",
 }
 DATA_OF_THE_SCRIPT = """
 import pandas as pd
@@ -244,6 +259,11 @@ def test_deploy_step_by_step(tmp_path: Path) -> None:
         assert "the report holds" in three.regulator.run(verify, user=DATA)
 
 
+def answered(command: str) -> str:
+    """A command of a page, with what a person types at its prompts."""
+    return f"{command} {ANSWERS.get(' '.join(command.split()[:2]), '')}"
+
+
 def type_in(three: Machines, machine: Machine, command: str, user: str) -> None:
     """Carry over what the command needs, and type it with the answers to its questions."""
     name = " ".join(command.split()[:2])
@@ -256,7 +276,7 @@ def type_in(three: Machines, machine: Machine, command: str, user: str) -> None:
     if name == "isonomy-company audit":
         session = "isonomy-server run plan.public.json -c /srv/isonomy/server.toml"
         again = three.server.start(session, user="isonomy-server", log="again")
-    machine.run(f"{command} {ANSWERS.get(name, '')}", user=user)
+    machine.run(answered(command), user=user)
     if name == "isonomy-company audit":
         assert again.wait(60) == 0, three.server.log("again")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +9,14 @@ import pandas as pd
 import pytest
 import torch
 from gradient_kit import toy
+from page_kit import DOCS, Walk, blocks
 from torch import nn
 
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company import LocalOracle
 
-PAGES = [Path(__file__).parents[4] / "docs" / name for name in ("gradient.md", "fermi.md")]
-TEXT = "\n".join(page.read_text() for page in PAGES)
-BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+PAGES = ("gradient.md", "fermi.md")
+BLOCKS = [each.text for page in PAGES for each in blocks(DOCS / page) if each.kind == "python"]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: " ".join(block.split()[3:6]))
@@ -52,6 +51,17 @@ def test_examples_run_as_printed(
         assert budget.spent_units == pytest.approx(0.9 * budget.cap_units, rel=1e-3)
     if "own_lengths" in block:
         assert 0 < names["primal"].best < names["lengths"].gradients.max()  # type: ignore[attr-defined]
+
+
+def test_the_rehearsals_of_dp_fermi_run(tmp_path: Path) -> None:
+    """The commands of fermi.md, on made-up people and for two rounds."""
+    small = {"--dataset adult --data-dir DATA": "--dataset lending"}
+    small |= {f"--seeds {count}": "--seeds 1 --option rounds=2" for count in (4, 8)}
+    with Walk(tmp_path, small) as walk:
+        for block in blocks(DOCS / "fermi.md"):
+            if block.kind == "console":
+                walk.run(block)
+    assert walk.count == 2
 
 
 def test_there_are_examples() -> None:
