@@ -324,10 +324,10 @@ def relay(
 @app.command()
 def measure(
     config: Config = _DEFAULT,
-    legs: Annotated[int, typer.Option(help="How many legs; each takes seconds.")] = 2,
+    legs: Annotated[int, typer.Option(help="How many messages; each takes seconds.")] = 2,
     size: Annotated[int, typer.Option(help="Bytes per message.")] = 2_000_000,
 ) -> None:
-    """Time one leg of a Flower message to a node that is online."""
+    """Time a Flower message, one way, to a node that is online."""
     answer = ask(ServerConfig.load(config), {"type": "measure", "legs": legs, "bytes": size})
     leg_ms = int(str(answer["leg_us"])) / 1e3
     emit({"leg_ms": leg_ms, "bytes": size}, f"{leg_ms:g} ms for a message of {size:,} bytes")

@@ -66,7 +66,9 @@ def alignment(
 
 
 def align(
-    alignment_file: Annotated[Path, typer.Argument(metavar="ALIGNMENT", help="As approved.")],
+    alignment_file: Annotated[
+        Path, typer.Argument(metavar="ALIGNMENT", help="The approved alignment.")
+    ],
     ids: Annotated[Path, typer.Option(help="Ids of this company's people, one per line.")],
     home: HomeFolder = HOME,
     group: GroupOption = None,

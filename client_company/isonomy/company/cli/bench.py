@@ -23,7 +23,7 @@ _BANK = typer.Option(
 
 @app.command()
 def sums() -> None:
-    """The blind group sum beside TenSEAL's matmul, and how it grows with people.
+    """Time the blind group sum beside TenSEAL's matmul, and show how it grows with people.
 
     Takes two to four minutes. Example: isonomy bench sums --json > sums.json
     """
@@ -32,7 +32,7 @@ def sums() -> None:
 
 @app.command()
 def session(people: Annotated[int, _PEOPLE] = 20_000) -> None:
-    """A leg through the relay beside a Flower message, and a whole run beside a local one.
+    """Time a message through the relay beside a Flower message, and a run beside a local one.
 
     Starts the demonstration's processes; takes a few minutes. Example: isonomy bench session --json
     """
@@ -41,7 +41,7 @@ def session(people: Annotated[int, _PEOPLE] = 20_000) -> None:
 
 @app.command()
 def step(data_dir: Annotated[Path | None, _BANK] = None) -> None:
-    """A private and fair training step beside a plain one and beside Opacus' DP-SGD.
+    """Time a private and fair training step beside a plain one and beside Opacus' DP-SGD.
 
     Two and ten hidden layers, three batch sizes, local and encrypted; and the memory of a gradient.
     Takes about three minutes. Example: isonomy bench step --json --data-dir data > step.json
@@ -51,7 +51,7 @@ def step(data_dir: Annotated[Path | None, _BANK] = None) -> None:
 
 @app.command()
 def alignment(people: Annotated[int, _IDS] = 100_000) -> None:
-    """Two lists of ids aligned through the relay, beside openmined-psi if that is installed.
+    """Time the alignment of two lists of ids, beside openmined-psi if that is installed.
 
     Half of each list is common. Example: isonomy bench alignment --people 1000000 --json
     """
@@ -60,7 +60,7 @@ def alignment(people: Annotated[int, _IDS] = 100_000) -> None:
 
 @app.command("few-shot")
 def few_shot() -> None:
-    """A few-shot round of Conv-4 through key, encryption, relay and ledger, beside plain addition.
+    """Time a few-shot round of Conv-4, from its key to its ledger record, beside plain addition.
 
     Takes about a minute. Example: isonomy bench few-shot --json > few-shot.json
     """

@@ -21,7 +21,7 @@ _LIST_HELP = "quick, bar, groups, full, or the path of a TOML list of your own."
 
 
 def benchmark(
-    out: Annotated[Path, typer.Option(help="Folder for results and figures; go on there later.")],
+    out: Annotated[Path, typer.Option(help="Folder for results and figures.")],
     data_dir: DataFolder = None,
     experiments: Annotated[str | None, typer.Option("--list", help=_LIST_HELP)] = None,
     quick: Annotated[

@@ -52,8 +52,8 @@ app = CommandLine(
     name="isonomy-company",
     help="The company's side of Isonomy. Features and labels leave this machine only encrypted, or "
     "hidden by one-time pads; rows that an approved plan has inspected are opened to its auditor. "
-    "The model stays here, but in a few-shot run the regulator trains it too. The regulator's "
-    "attributes never arrive: only sums with noise, within the budget of an approved plan.",
+    "The model stays here, except in few-shot runs: the regulator trains it too. Its "
+    "attributes never arrive here: only sums with noise, within the budget of an approved plan.",
 )
 _KINDS: dict[str, type[Plan | AlignmentPlan | FewShotPlan]] = {
     "few-shot": FewShotPlan,
@@ -177,7 +177,7 @@ def plan(
     ] = "",
     inspection_rate: Annotated[
         str,
-        typer.Option(help="Part of the queries inspected; by pads, of the people of each query."),
+        typer.Option(help="Part of the queries inspected; with pads, of the people of each query."),
     ] = "0",
     answer_first: Annotated[
         bool, typer.Option("--answer-first", help="Inspected queries do not wait for a verdict.")
@@ -218,7 +218,7 @@ def plan(
     ] = "auto",
     megabits: Annotated[
         float | None,
-        typer.Option(help="The link's Mbit/s, for --carrier auto; without: as last measured."),
+        typer.Option(help="The link's Mbit/s, for --carrier auto. Default: as last measured."),
     ] = None,
 ) -> None:
     """Write a plan for all owners to approve, the list of its people, and its public part.

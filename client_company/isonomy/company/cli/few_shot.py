@@ -143,7 +143,7 @@ def adapt(
 @app.command()
 def experiment(
     name: Annotated[str, typer.Argument(help="table, wide, figure3, bar or digits.")],
-    out: Annotated[Path, typer.Option(help="Folder for results and figures; go on there later.")],
+    out: Annotated[Path, typer.Option(help="Folder for results and figures.")],
     data_dir: Annotated[Path | None, _DATA] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 … N − 1.")] = 5,
     epsilon: Annotated[list[str] | None, _EPSILON] = None,
@@ -151,7 +151,7 @@ def experiment(
         bool, typer.Option("--figures-only", help="Run nothing; draw what is there.")
     ] = False,
 ) -> None:
-    """The experiments of the paper: table, wide, figure3, bar or digits (the last takes seconds).
+    """Run an experiment of the paper: table, wide, figure3, bar or digits (which takes seconds).
 
     Interrupt it at any time: the same command goes on where it stopped.
 

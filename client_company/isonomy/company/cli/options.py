@@ -17,7 +17,9 @@ HOME = Path("company")
 DataFolder = Annotated[
     Path | None,
     typer.Option(
-        "--data-dir", envvar="ISONOMY_DATA_DIR", help="Folder with the data; without: online."
+        "--data-dir",
+        envvar="ISONOMY_DATA_DIR",
+        help="Folder with the public data sets; without it, they are downloaded.",
     ),
 ]
 GroupOption = Annotated[
@@ -28,9 +30,7 @@ GroupOption = Annotated[
         help="A Unix group that the Flower node's user shares, if it is another user.",
     ),
 ]
-Jobs = Annotated[
-    int, typer.Option(min=1, max=64, help="Processes; several have one numeric thread each.")
-]
+Jobs = Annotated[int, typer.Option(min=1, max=64, help="How many processes work at once.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 AboutOption = Annotated[
     list[str] | None,

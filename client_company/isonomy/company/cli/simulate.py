@@ -53,14 +53,14 @@ def simulate(
     tolerance: Annotated[
         float | None,
         typer.Option(
-            help="Violation aimed at; 0: as small as the audits can tell. tilt: 0.01 by default. "
-            "Gradient strategies: given, a run ends when two released violations in a row "
-            "are within it; without, it uses all its rounds."
+            help="The difference between groups to aim at; 0: as small as the audits can tell. "
+            "tilt: 0.01 by default. A gradient strategy ends when two released violations in a row "
+            "are within it; without this option it uses all its rounds."
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="How many random splits, one per seed.")] = 3,
     first_seed: Annotated[
-        int, typer.Option(help="Seeds N … N + seeds − 1: splits that nothing was chosen on.")
+        int, typer.Option(help="The first seed. Report on seeds that no setting was chosen on.")
     ] = 0,
     encrypted: Annotated[bool, typer.Option(help="Use the encrypted exchange.")] = False,
     keep_selection_rate: Annotated[

@@ -139,7 +139,7 @@ def load_model(folder: str | Path, *, trust: bool = False) -> Any:
     except (ConfigError, DataError):
         raise
     except Exception as error:  # a changed file can fail anywhere in foreign code
-        raise DataError(f"{path} lacks or garbles a part: {error}") from error
+        raise DataError(f"{path} has a missing or damaged part: {error}") from error
     return model
 
 
@@ -213,7 +213,7 @@ def _checked_files(folder: Path) -> dict[str, bytes]:
         raise ConfigError(f"{path} has schema {schema!r}; this version reads {SCHEMA}")
     hashes = state.get("files")
     if not isinstance(hashes, dict) or ESTIMATOR not in hashes or hashes.keys() - {ESTIMATOR, ONNX}:
-        raise DataError(f"{path} lacks or garbles the list of files")
+        raise DataError(f"{path} has no readable list of files")
     if ONNX not in hashes and (folder / ONNX).exists():
         raise VerificationError(f"{folder / ONNX} does not belong to this model")
     missing = [name for name in hashes if not (folder / name).exists()]

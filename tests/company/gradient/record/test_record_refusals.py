@@ -26,7 +26,7 @@ from isonomy.company.gradient.record.privacy import RecordPrivacy
     [
         (PFLD(), {}, "C_p must be a number"),
         (PFLD(primal_norm="bound"), {}, "C_p must be a number"),
-        (PFLD(primal_norm=0.5, primal_multiplier=5.0), {}, "noise is solved from the budget"),
+        (PFLD(primal_norm=0.5, primal_multiplier=5.0), {}, "noise follows from the budget"),
         (DpFermi(), {}, "bound on ∇h must be a number"),
         (DpFermi(clip=0.5, w_update="chunk"), {}, 'w_update="round"'),
         (FLD(), {}, "f_ld cannot run under record privacy"),

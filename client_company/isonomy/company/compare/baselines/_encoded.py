@@ -44,7 +44,7 @@ def encode(rehearsal: Rehearsal, who: str, *, logistic: bool = False) -> Encoded
     """Encode once. Refuses base models without weights; `logistic`: all but the logistic one."""
     pipeline = getattr(rehearsal.estimator, "estimator", rehearsal.estimator)
     if not isinstance(pipeline, Pipeline):
-        raise ConfigError(f"{who} rehearses the base models logistic, gbdt and mlp")
+        raise ConfigError(f"{who} takes --base logistic, gbdt or mlp")
     if logistic and not isinstance(pipeline[-1], LogisticRegression):
         raise ConfigError(f"{who} trains a logistic model: take --base logistic")
     if not has_fit_parameter(pipeline[-1], "sample_weight"):

@@ -88,7 +88,7 @@ def largest_epsilon(units: int) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if units_of(middle) <= units else (low, middle - 1)
     if low == 0:
-        raise ConfigError("the budget buys no randomised response at all")
+        raise ConfigError("the budget is too small for randomised response; take a larger ε")
     return low
 
 

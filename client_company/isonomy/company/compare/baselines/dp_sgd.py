@@ -201,7 +201,7 @@ def least_noise(epsilon_of: Callable[[float], float], epsilon: float, who: str) 
     while epsilon_of(high) > epsilon:
         low, high = high, 2 * high
         if high > 1e4:
-            raise ConfigError(f"{who}: no noise keeps its releases within ε = {epsilon:g}")
+            raise ConfigError(f"{who}: no noise keeps it within ε = {epsilon:g}; take a larger ε")
     while high / low > 1.001:
         middle = (low * high) ** 0.5
         low, high = (low, middle) if epsilon_of(middle) <= epsilon else (middle, high)

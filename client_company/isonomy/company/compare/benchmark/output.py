@@ -57,6 +57,6 @@ def read_steps(path: Path) -> dict[str, Any]:
             int(row["layers"]), int(row["batch"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigError(
-            f"{path} is not the output of `isonomy bench step --json`; make it anew"
+            f"{path} is not the output of `isonomy bench step --json`; run that again"
         ) from None
     return dict(content)

@@ -145,7 +145,9 @@ def solve(
         raise ConfigError(f"the tolerance γ must lie between 0 and 1; got {gamma}")
     q = np.maximum(counts, 0.0)  # (ŷ, a, y)
     if not np.isfinite(q).all() or q.sum() <= 0:
-        raise DataError("the released counts hold nobody: the noise is larger than the data")
+        raise DataError(
+            "no released count is above 0: the noise is larger than the data. Take a larger ε."
+        )
     q = q / q.sum()
     groups = q.shape[1]
     rows = []  # they act on p flattened as (ŷ, a)
@@ -174,7 +176,7 @@ def labels_of(notion: str) -> tuple[int, ...]:
     """The labels whose rates a notion compares."""
     if notion not in LABELS_OF:
         raise ConfigError(
-            f"the rivals by Jagielski and others know {', '.join(LABELS_OF)}; got {notion!r}"
+            f"dp_postprocess and dp_oracle take {', '.join(LABELS_OF)}; got {notion!r}"
         )
     return LABELS_OF[notion]
 

@@ -82,7 +82,7 @@ def fit_base(
         if fold.proba.shape == (len(test), classes):
             proba[test] = fold.proba
     if not np.isfinite(proba).all():
-        raise DataError("the base model's predict_proba gives no finite number per class")
+        raise DataError("the base model's predict_proba must return one finite number per class")
     return whole.model, proba, Seconds(whole.seconds, sum(fold.seconds for fold in folded))
 
 

@@ -41,7 +41,9 @@ def transformed(graph: Graph, step: Any, value: Table | Matrix) -> Table | Matri
     """`step.transform(value)` as nodes of the graph."""
     if step is None or isinstance(step, str):
         if step == "drop":
-            raise CannotConvert("a dropped step cannot be followed")
+            raise CannotConvert(
+                "a step 'drop' of a pipeline has no ONNX form here; leave the step out"
+            )
         return value
     if isinstance(step, FunctionTransformer) and step.func is None:
         return value
@@ -81,7 +83,10 @@ def _filled(graph: Graph, step: SimpleImputer, matrix: Matrix) -> Matrix:
     statistics = np.asarray(step.statistics_, dtype=np.float64)
     nan = isinstance(step.missing_values, float) and np.isnan(step.missing_values)
     if not nan or step.add_indicator or np.isnan(statistics).any():
-        raise CannotConvert("SimpleImputer with an indicator, a dropped column or another gap")
+        raise CannotConvert(
+            "SimpleImputer with add_indicator, missing_values other than NaN or an empty column "
+            "has no ONNX form here"
+        )
     filled = graph.op(
         "Where", graph.op("IsNaN", matrix.tensor), graph.constant(statistics), matrix.tensor
     )

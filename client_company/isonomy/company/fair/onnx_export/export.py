@@ -185,7 +185,8 @@ def _check(classifier: Any, schema: Schema, content: bytes, X: Any) -> None:
     onnx_decisions, proba = _run(content, schema.inputs(rows))
     if proba.shape != expected.shape or not np.allclose(proba, expected, rtol=0, atol=AGREE):
         raise VerificationError(
-            "the ONNX form of this model gives other probabilities than the model; not written"
+            "the ONNX form of this model gives other probabilities than the model, so nothing was "
+            "written; save_model keeps the model itself"
         )
     if expected.shape[1] == 2:
         cut = getattr(classifier, "cut_", HALF)
@@ -194,7 +195,10 @@ def _check(classifier: Any, schema: Schema, content: bytes, X: Any) -> None:
         top = np.sort(expected, axis=1)
         clear = top[:, -1] - top[:, -2] > 4 * AGREE
     if (onnx_decisions[clear] != np.asarray(decisions)[clear]).any():
-        raise VerificationError("the ONNX form of this model decides otherwise; not written")
+        raise VerificationError(
+            "the ONNX form of this model decides otherwise than the model, so nothing was written; "
+            "save_model keeps the model itself"
+        )
 
 
 def _run(content: bytes, feeds: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:

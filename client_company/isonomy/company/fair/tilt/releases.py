@@ -161,7 +161,7 @@ class Releases:
             )
         if any(event.by_label for event in events) and self.strata == 1:
             raise ConfigError(
-                "these releases know nothing by label; this notion needs releases that were made "
+                "these releases have no sums by label; this notion needs releases that were made "
                 "for a notion with labels (equalized_odds, …)"
             )
 

@@ -48,5 +48,5 @@ def load_releases(folder: str | Path) -> Releases:
     try:
         releases: Releases = unpack(Releases, state["releases"], arrays)
     except _GARBLED as error:
-        raise DataError(f"{folder / JSON} lacks or garbles a field: {error}") from error
+        raise DataError(f"{folder / JSON} has a missing or damaged field: {error}") from error
     return releases

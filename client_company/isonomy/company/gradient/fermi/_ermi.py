@@ -77,8 +77,8 @@ class Ermi:
         if len(counts) - len(small) < 2:
             where = "" if label is None else f" with label {label}"
             raise DataError(
-                f"among the people{where} fewer than two groups can be told from empty at this "
-                "budget; compare larger groups, or approve a larger budget"
+                f"among the people{where} fewer than two groups are large enough to be measured at "
+                "this budget; merge groups, or approve a plan with a larger ε"
             )
         shares = np.minimum(np.maximum(counts, floor) / people, 1.0)
         return cls(shares, sum_zero_basis(classes), radius, sharpness, label, newton, small)

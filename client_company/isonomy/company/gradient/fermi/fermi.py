@@ -138,7 +138,7 @@ class DpFermi:
         if self.noise_shape is not None and not 0 < self.noise_shape < math.inf:
             raise ConfigError(f"noise_shape is a positive number or None, got {self.noise_shape!r}")
         if self.noise == "theorem" and self.noise_shape is not None:
-            raise ConfigError('noise="theorem" is round noise: leave noise_shape out')
+            raise ConfigError('noise="theorem" has no shape: leave noise_shape out')
         self.problems: list[Ermi] = []  # one per stratum
         self._gap = (float("nan"), float("nan"))
 
@@ -198,9 +198,9 @@ class DpFermi:
         """What the planned queries cost records (fermi/record); nothing is asked."""
         constant_bound(self.clip, *_CONSTANT)
         if self.w_update == "chunk":
-            raise ConfigError('under record privacy W steps are about everybody: w_update="round"')
+            raise ConfigError('under record privacy W moves once per round: take w_update="round"')
         if self.noise != "exact":
-            raise ConfigError('under record privacy the noise is solved exactly: noise="exact"')
+            raise ConfigError('under record privacy the noise follows from ε: take noise="exact"')
         self.problems = []
         labels = strata_of(self.notion, run.classes)
         return oracle_parts(

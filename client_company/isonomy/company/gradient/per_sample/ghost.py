@@ -79,7 +79,7 @@ class ChunkGradients:
         plan = plan_of(model, parameters, inputs)
         traced = trace(model, plan.layers, inputs)
         if not traced.depends:
-            raise ConfigError("the scalar does not depend on the model's parameters")
+            raise ConfigError("the number of a row must depend on the model's outputs")
         with torch.no_grad():
             values, gradient = (slope or _slope_of(scalar))(traced.outputs)
         if not math.isfinite(values.sum().item()):  # a NaN or an infinity shows in the sum
@@ -238,7 +238,7 @@ def _slope_of(scalar: Scalar) -> Slope:
                 )
             total = values.sum()
         if not total.requires_grad:
-            raise ConfigError("the scalar does not depend on the model's parameters")
+            raise ConfigError("the number of a row must depend on the model's outputs")
         (gradient,) = torch.autograd.grad(total, leaf, materialize_grads=True)
         return values.detach(), gradient
 

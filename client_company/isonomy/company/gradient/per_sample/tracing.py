@@ -105,7 +105,7 @@ def _trace_hooked(model: nn.Module, layers: tuple[nn.Module, ...], inputs: Tenso
     if not isinstance(outputs, Tensor) or outputs.ndim == 0 or len(outputs) != len(inputs):
         raise ConfigError("a model must return one tensor, with samples along its first axis")
     if any(times[layer] != 1 for layer in layers):
-        raise ConfigError("the model uses its layers differently from call to call")
+        raise ConfigError("the model must use the same layers in the same order at every call")
     return Trace(outputs, tuple(calls[layer] for layer in layers))
 
 
@@ -169,7 +169,7 @@ def _checked_plan(model: nn.Module, inputs: Tensor, trainable: tuple[bool, ...])
                 return plan
     raise ConfigError(
         "per-sample gradients of this model are not those of back-propagation: a layer mixes "
-        "samples, or draws at random even in evaluation mode"
+        "samples, or draws at random even in evaluation mode. Replace that layer."
     )
 
 

@@ -157,7 +157,10 @@ class Population:
             if any(value.shape != inside.shape for value in values):
                 raise ConfigError(f"event {event.name!r} must give one value per row")
             if not all(bool(torch.isfinite(value).all()) for value in (*values, lengths)):
-                raise ConfigError(f"event {event.name!r} has values or gradients beyond all bounds")
+                raise ConfigError(
+                    f"event {event.name!r} has values or gradients that are NaN or infinite; scale "
+                    "the inputs, or look for NaN in the model"
+                )
             if not torch.allclose(alone, values[0][:1], rtol=1e-3, atol=1e-5):
                 raise ConfigError(
                     f"event {event.name!r} looks at several rows at once: its value for one row "

@@ -54,7 +54,9 @@ class FLD:
         people = self._bind(run)
         counts = self._member @ people.mass  # (groups, events)
         if (counts <= 0).any():
-            raise DataError("a group has nobody in one of the notion's events; merge groups")
+            raise DataError(
+                "a group has nobody with a label that the notion compares; merge groups"
+            )
         self._lam = torch.zeros_like(counts)
         self._violation = torch.zeros_like(counts)
         self._dual_step(people)

@@ -210,8 +210,9 @@ class PFLD:
         constant_bound(self.primal_norm, *_CONSTANT)
         if self.primal_multiplier is not None or self.dual_multiplier is not None:
             raise ConfigError(
-                "under record privacy the noise is solved from the budget: a run that ends when "
-                "its budget is spent would end by whose records were asked about"
+                "under record privacy the noise follows from the budget: leave primal_multiplier "
+                "and dual_multiplier out. A run that stops when its budget is spent would tell "
+                "whose records were used."
             )
         self._lam, people = None, self._bind(run)
         return oracle_parts(

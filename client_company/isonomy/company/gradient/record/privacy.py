@@ -266,8 +266,8 @@ class RecordRun:
         epsilon, low, high = self.settings.epsilon, 1e-2, 1e5
         if too_much(high):
             raise BudgetExceeded(
-                f"what the oracle releases costs records more than ε = {epsilon:g} already. "
-                "Nothing was asked; promise records a larger ε, or use less of the plan's budget."
+                f"the answers of this run alone would cost records more than ε = {epsilon:g}. "
+                "Nothing was asked; give RecordPrivacy a larger ε, or the strategy a smaller one."
             )
         while high / low > 1.01:
             middle = math.sqrt(low * high)

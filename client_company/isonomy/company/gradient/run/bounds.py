@@ -50,8 +50,8 @@ class Tradeoff:
             raise DataError("lengths must be finite and not negative")
         if not (0 < self.noise < np.inf and 0 < self.weight < np.inf):
             raise ConfigError(
-                "noise and weight must be positive: without noise there is nothing to weigh, and "
-                "with multipliers of 0 nothing is asked"
+                "sigma must be above 0, and some multiplier or weight other than 0: else every "
+                "clipping bound is as good"
             )
 
     def variance(self, norm: ArrayLike) -> NDArray[np.float64]:
@@ -153,5 +153,5 @@ def _lengths(values: ArrayLike) -> NDArray[np.float64]:
 def _rest(smallest_group: float) -> float:
     """|G| − 1 of the paper's sensitivities."""
     if not smallest_group > 1:
-        raise DataError("the smallest group must have more than one person, as released")
+        raise DataError(f"smallest_group must be above 1, got {smallest_group:g}")
     return smallest_group - 1.0

@@ -98,12 +98,17 @@ def restore(
     state = _read(folder)
     saved, settings = state.get("settings"), _settings(trainer, run, optimiser)
     if not isinstance(saved, dict):
-        raise DataError(f"{folder / STATE} lacks the settings of its run")
+        raise DataError(
+            f"{folder / STATE} lacks the settings of its run; start the run again without resume="
+        )
     both = settings | saved
     # As text: a tensor in the place of a number has no yes or no.
     differ = [key for key in both if _text(settings.get(key, ...)) != _text(saved.get(key, ...))]
     if differ:
-        raise ConfigError(f"the checkpoint is of another run: {', '.join(differ)} differ")
+        raise ConfigError(
+            f"the checkpoint is of another run: {', '.join(differ)} differ. Resume with the same "
+            "settings and data, or start again without resume="
+        )
     try:
         trainer.model.load_state_dict(state["model"])
         averaged.update(state["average"])
@@ -129,7 +134,7 @@ def restore(
         ArithmeticError,
         AttributeError,
     ) as error:
-        raise DataError(f"{folder / STATE} lacks or garbles a field: {error}") from error
+        raise DataError(f"{folder / STATE} has a missing or damaged field: {error}") from error
 
 
 def _text(value: object) -> str:
