@@ -61,7 +61,7 @@ def test_an_error_names_the_page_that_helps() -> None:
     assert shown.returncode == 50
     assert shown.stderr.splitlines() == [
         "Error 50 (BudgetExceeded): nothing is left",
-        "Read on: docs/design.md",
+        "Read on: docs/reports.md",
     ]
 
 
