@@ -13,13 +13,14 @@ from isonomy.common.figures.shapes import attribute, line, text
 from isonomy.common.figures.style import BLUE, DARK, FONT, GREY, INK, PAPER, RED, SHADE, SOFT
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
-WIDTH = 660
+WIDTH, SHOWN = 480, 640  # letters are large enough on a telephone, and not huge on a desk
 
 
 def picture(height: int, label: str, *shapes: str) -> str:
     """Return an SVG file with a background, for light and dark screens."""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" class="drawing" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{SHOWN}" '
+        f'class="drawing" '
         f'font-family="{attribute(FONT)}" font-size="15" fill="{INK}" role="img" '
         f'aria-label="{attribute(label)}"><style>text{{paint-order:stroke}}{DARK}</style>'
         f'<rect width="{WIDTH}" height="{height}" fill="{PAPER}"/>' + "".join(shapes) + "</svg>\n"
@@ -57,29 +58,30 @@ def lines(x: float, y: float, rows: list[str], *, size: float = 14, colour: str 
 
 
 PARTIES = (
-    (105, BLUE, "Company", ["features, labels,", "the model"]),
-    (330, GREY, "Server", ["trusted with", "nothing"]),
-    (555, RED, "Regulator", ["sensitive attributes,", "ledger, budget"]),
+    (82, BLUE, "Company", ["features, labels,", "the model"]),
+    (240, GREY, "Server", ["trusted with", "nothing"]),
+    (398, RED, "Regulator", ["sensitive attributes,", "ledger, budget"]),
 )
+LEFT, MIDDLE, RIGHT = (x for x, *_ in PARTIES)
 
 
 def overview() -> str:
     """Return the picture of who has what, and what passes between them."""
     boxes = [
-        frame(x - 95, 12, 190, 94, colour)
+        frame(x - 76, 12, 152, 94, colour)
         + text(x, 40, name, anchor="middle", size=18, weight="bold", colour=colour)
         + lines(x, 65, rows)
         for x, colour, name, rows in PARTIES
     ]
     flows = [
-        (105, 555, 150, "sums over rows, encrypted and masked"),
-        (555, 105, 190, "sums by group, with noise; each one in the ledger first"),
-        (555, 105, 230, "a signed report, for anybody to verify"),
+        (LEFT, RIGHT, 150, "sums over rows, encrypted and masked"),
+        (RIGHT, LEFT, 190, "sums by group, with noise, in the ledger first"),
+        (RIGHT, LEFT, 230, "a signed report, for anybody to verify"),
     ]
     verdicts = [
-        (105, BLUE, ["never sees", "anybody's attribute"]),
-        (330, GREY, ["sees sealed", "messages"]),
-        (555, RED, ["never sees rows", "or model"]),
+        (LEFT, BLUE, ["never sees", "anybody's attribute"]),
+        (MIDDLE, GREY, ["sees sealed", "messages"]),
+        (RIGHT, RED, ["never sees rows", "or model"]),
     ]
     return picture(
         300, "Company and regulator train a fair model through a server trusted with nothing",
@@ -93,16 +95,16 @@ def overview() -> str:
 def query() -> str:
     """Return one blind query by homomorphic encryption, message by message, from top to bottom."""
     steps = [
-        (105, 555, "1  query: what is asked, and what it is for"),
-        (555, 105, "2  encrypted columns: who is in which group"),
-        (105, 555, "3  products of columns and rows, masked"),
-        (555, 105, "4  answer: decrypted, noised, written to the ledger, signed"),
+        (LEFT, RIGHT, "1  query: what is asked, and what for"),
+        (RIGHT, LEFT, "2  encrypted columns: who is in which group"),
+        (LEFT, RIGHT, "3  products of columns and rows, masked"),
+        (RIGHT, LEFT, "4  answer: with noise, in the ledger, signed"),
     ]
     notes = [
-        (555, 128, "checks plan, policy, budget; makes a key"),
-        (105, 188, "multiplies blindly, adds a mask"),
-        (555, 248, "sees the masked sum only"),
-        (105, 308, "takes the mask off: a private sum"),
+        (RIGHT, 120, "checks plan, policy, budget; makes a key"),
+        (LEFT, 180, "multiplies blindly, adds a mask"),
+        (RIGHT, 240, "sees the masked sum only"),
+        (LEFT, 300, "takes the mask off: a private sum"),
     ]
     heads = [
         text(x, 26, name, anchor="middle", size=17, weight="bold", colour=colour)
@@ -110,8 +112,8 @@ def query() -> str:
     ]
     rails = [line(x, 40, x, 322, SHADE, width=2, dashed=True) for x, *_ in PARTIES]
     side = [
-        text(x - 95 if x < 330 else x + 95, y, words, size=13, colour=SOFT,
-             anchor="start" if x < 330 else "end")
+        text(x - 72 if x == LEFT else x + 72, y, words, size=13, colour=SOFT,
+             anchor="start" if x == LEFT else "end")
         for x, y, words in notes
     ]  # fmt: skip
     return picture(
@@ -124,15 +126,15 @@ def query() -> str:
 
 def privacy() -> str:
     """Return a bar per ε: how sure somebody can be of a person's attribute after all answers."""
-    left, top, scale = 170, 66, 4.2  # pixels per per cent, from 0 to 100
+    left, top, scale = 90, 66, 3.3  # pixels per per cent, from 0 to 100
     shapes = [
-        text(20, 28, "How sure can anybody be of one person's attribute?", size=17, weight="bold"),
-        text(20, 50, "Before: 50 %. After all answers of a plan, at most:", colour=SOFT),
+        text(16, 28, "How sure can anybody be of one attribute?", size=17, weight="bold"),
+        text(16, 50, "Before: 50 %. After all answers of a plan, at most:", colour=SOFT),
     ]
     for at, epsilon in enumerate((0.1, 0.5, 1.0, 2.0, 3.0)):
         sure, y = 100 / (1 + math.exp(-epsilon)), top + 40 * at
         shapes += [
-            text(20, y + 20, f"ε = {epsilon:g}", weight="bold"),
+            text(16, y + 20, f"ε = {epsilon:g}", weight="bold"),
             f'<rect x="{left}" y="{y + 4}" width="{50 * scale}" height="22" fill="{SHADE}"/>',
             f'<rect x="{left + 50 * scale}" y="{y + 4}" width="{(sure - 50) * scale:.1f}" '
             f'height="22" fill="{RED}"/>',
@@ -143,10 +145,12 @@ def privacy() -> str:
     shapes += [
         line(middle, top, middle, bottom, INK, dashed=True),
         text(middle, bottom + 18, "50 %: a coin", anchor="middle", size=13, colour=SOFT),
-        text(20, bottom + 44, "For whoever knows everything else about the person; except with "
-             "chance δ. Bars: e^ε / (1 + e^ε).", size=12.5, colour=SOFT),
+        text(16, bottom + 44, "For whoever knows everything else about the person;",
+             size=12.5, colour=SOFT),
+        text(16, bottom + 62, "except with chance δ. Bars: e^ε / (1 + e^ε).",
+             size=12.5, colour=SOFT),
     ]  # fmt: skip
-    return picture(bottom + 58, "With ε = 1, 73 per cent instead of 50", *shapes)
+    return picture(bottom + 76, "With ε = 1, 73 per cent instead of 50", *shapes)
 
 
 PICTURES = {"overview.svg": overview, "query.svg": query, "privacy.svg": privacy}
