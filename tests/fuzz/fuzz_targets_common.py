@@ -61,7 +61,7 @@ from isonomy.common.ledger.records import NO_RECORD, _record_hash
 from isonomy.common.node.bridge import receive_frame
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.privacy.declarations import Audit, Declaration, DualCounts
-from isonomy.common.privacy.queries import Query
+from isonomy.common.privacy.queries import Query, pack_positions
 from isonomy.common.report.build import build_report
 from isonomy.common.report.few_shot import build_few_shot_report, read_report
 from isonomy.common.report.from_ledger import PlanHistory, plan_history
@@ -156,7 +156,7 @@ def frames() -> Target:
     """Frames of a session, and their way back to the same bytes."""
     query = Query(
         *("q", HASH, "why", "blind", "groups", ("sex",), 2, "gaussian", 5, 1.0),
-        weights=(1.0, 2.0), positions=(1, 5), parameters=DEFAULT_PARAMETERS.name,
+        weights=(1.0, 2.0), positions=pack_positions((1, 5)), parameters=DEFAULT_PARAMETERS.name,
     )  # fmt: skip
     declared = [
         Declaration(DualCounts(1, 2, 3, True, 1, (5, 6)), "pf_ld", "demographic_parity"),

@@ -12,7 +12,7 @@ from isonomy.common.crypto.blinding import Seeds, expand
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as P
 from isonomy.common.crypto.params import Seeded
 from isonomy.common.people.cohort import Cohort
-from isonomy.common.privacy.queries import Query
+from isonomy.common.privacy.queries import Query, pack_positions
 from isonomy.common.sums.openings import Opening
 from isonomy.common.wire.messages import (
     Answer,
@@ -34,13 +34,13 @@ H = bytes(range(32))
 
 def frames() -> dict[str, Message]:
     column = Seeded(b"body", b"seed")
-    weights = (0.1, -2.0)
+    weights, some = (0.1, -2.0), pack_positions((0, 7))
     return {
         "query_groups": Query(
             "id-é", H, "why", "open", "groups", ("s", "s*r"), 3, "laplace", 5, 1.5
         ),
         "query_weighted": Query(
-            "q", H, "", "blind", "weighted", ("a",), 1, "gaussian", 9000, 0.1, weights, (0, 7)
+            "q", H, "", "blind", "weighted", ("a",), 1, "gaussian", 9000, 0.1, weights, some
         ),
         "columns_header": ColumnsHeader("q", H[:16], H, 1024, 3, 2, column),
         "column": Column(1, 2, column),

@@ -40,7 +40,8 @@ def test_capacity_is_checked(people: int, columns: int, noise: int) -> None:
 
 
 def test_noise_that_the_flood_cannot_hide_is_refused() -> None:
-    P.check_hiding(P.max_people, 1024, 1)  # four million people, two groups
+    P.check_hiding(P.max_people, 8192, 1)  # eight million people, two groups, the block they get
+    P.check_hiding(4_000_000, 1024, 1)
     P.check_hiding(1_000_000, 1024, 3)
     with pytest.raises(CapacityError, match="hides to within"):
         P.check_hiding(P.max_people, 16, 1)

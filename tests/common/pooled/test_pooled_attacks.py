@@ -35,7 +35,7 @@ from isonomy.common.pooled._requests import Reply
 from isonomy.common.pooled.half import MAX_WAITING
 from isonomy.common.pooled.serving import _Table
 from isonomy.common.pooled.store import PooledStore
-from isonomy.common.privacy.queries import MAX_ANSWERS
+from isonomy.common.privacy.queries import MAX_ANSWERS, pack_positions
 from isonomy.common.session.sealed_links import Parcel
 from isonomy.common.sums.openings import MemoryOpenings
 from isonomy.common.sums.oracle import GroupOracle, Release
@@ -251,14 +251,14 @@ def test_waiting_queries_are_limited_per_company(tmp_path: Path) -> None:
 
 
 def test_a_query_about_the_other_companys_people_does_not_wait(tmp_path: Path) -> None:
-    """Four million positions take 160 MB of memory: what cannot be answered is not kept."""
+    """Four million positions take 16 MB of memory: what cannot be answered is not kept."""
     federation = Federation.create(tmp_path, size=SIZE, companies=("first", "second"))
     half, ledger = Table(federation, None, ("first", "second")).half(tmp_path)  # type: ignore[arg-type]
     own = federation.plan.shares[0].people
     with ledger:
-        within = query(federation, positions=(0, own - 1))
+        within = query(federation, positions=pack_positions((0, own - 1)))
         assert list(half.on_query("first", 1, encode(within))) == []
-        beyond = query(federation, 1, positions=(0, own))
+        beyond = query(federation, 1, positions=pack_positions((0, own)))
         (refusal,) = half.on_query("first", 2, encode(beyond))
         assert "outside its own people" in text_of(refusal)
         assert set(half._waiting) == {within.query_id}

@@ -28,7 +28,13 @@ from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
 from isonomy.common.pooled.alone import ShareColumns
 from isonomy.common.pooled.channel import PooledChannel
-from isonomy.common.privacy.queries import alone_number, asks_alone, audit_number, query_id_prefix
+from isonomy.common.privacy.queries import (
+    alone_number,
+    asks_alone,
+    audit_number,
+    pack_positions,
+    query_id_prefix,
+)
 from isonomy.common.sums.joint_opening import load_opening
 from isonomy.common.sums.openings import MemoryOpenings
 from isonomy.common.sums.oracle import GroupOracle, Release
@@ -372,14 +378,14 @@ def test_who_asks_alone_reaches_nobody_else(tmp_path: Path) -> None:
         honest = replace(
             query(joint.federation),
             query_id=f"{prefix}{alone_number(0, 1):06d}",
-            positions=tuple(range(share.start, share.stop)),
+            positions=pack_positions(np.arange(share.start, share.stop)),
         )
         with ledger:
             assert next(carrier.columns(encode(honest), lambda *ask: None))
             for change in (
                 {"positions": None},
-                {"positions": tuple(range(share.start - 1, share.stop))},
-                {"positions": (0, 1)},
+                {"positions": pack_positions(range(share.start - 1, share.stop))},
+                {"positions": pack_positions((0, 1))},
                 {"query_id": f"{prefix}{alone_number(0, 0):06d}"},
                 {"query_id": f"{prefix}{audit_number('a', 0):06d}"},
                 {"query_id": f"{prefix}{audit_number('a'):06d}"},

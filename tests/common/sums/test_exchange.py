@@ -24,7 +24,7 @@ from isonomy.common.base.errors import (
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as P
 from isonomy.common.keys.identity import Identity
 from isonomy.common.ledger.ledger import Ledger, verify_ledger
-from isonomy.common.privacy.queries import Query
+from isonomy.common.privacy.queries import Query, pack_positions
 from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.openings import (
     FolderOpenings,
@@ -209,7 +209,7 @@ QUERY = Query(
         ({"attributes": ("b",)}, "unknown or repeated"),
         ({"attributes": ("a", "a")}, "named twice"),
         ({"attributes": ("a*a",)}, "unknown or repeated"),
-        ({"positions": (3, 99)}, "outside the cohort"),
+        ({"positions": pack_positions((3, 99))}, "outside the cohort"),
         ({"weights": (1.0, 2.0)}, "expected 0 weights"),
         ({"shape": "weighted"}, "expected 2 weights"),
         ({"shape": "weighted", "weights": (0.0, 1.0), "kind": "open"}, "weighted sums are blind"),
@@ -509,7 +509,8 @@ def test_refused_chunks_leave_no_trace_in_the_ledger(tmp_path: Path) -> None:
     fed = federation(tmp_path, {"a": list("xy" * 20)}, {"a": "xy"}, epsilon=0.1)
     before = fed.ledger.records
     for start in range(5):
-        query = dataclasses.replace(QUERY, noise=1 << 20, positions=(start, start + 1))
+        some = pack_positions((start, start + 1))
+        query = dataclasses.replace(QUERY, noise=1 << 20, positions=some)
         with pytest.raises(BudgetExceeded):
             decode(next(iter(fed.port.asked(encode(query)))), ColumnsHeader)
     assert fed.ledger.records == before

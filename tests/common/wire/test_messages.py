@@ -17,7 +17,7 @@ from isonomy.common.base.errors import (
 )
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS as P
 from isonomy.common.crypto.params import Seeded, add_answers
-from isonomy.common.privacy.queries import Query
+from isonomy.common.privacy.queries import Query, pack_positions
 from isonomy.common.wire.messages import (
     MAX_FRAME_BYTES,
     Answer,
@@ -39,10 +39,11 @@ from isonomy.common.wire.messages import (
 from isonomy.wire.v1 import sums_pb2
 
 H = bytes(range(32))
+SOME = pack_positions((0, 7))
 COLUMN = Seeded(b"body", b"seed")
 EXAMPLES: list[Message] = [
     Query("id-é", H, "why", "open", "groups", ("sex", "sex*race"), 3, "laplace", 5, 1.5),
-    Query("q", H, "", "blind", "weighted", ("a",), 1, "gaussian", 9000, 0.1, (0.1, -2.0), (0, 7)),
+    Query("q", H, "", "blind", "weighted", ("a",), 1, "gaussian", 9000, 0.1, (0.1, -2.0), SOME),
     ColumnsHeader("q", H[:16], H, 1024, 3, 2, COLUMN),
     Column(0, 2, COLUMN),
     SumHeader("q", H[:16], H, H, H, H, 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.company.speed.scale import PHASES, measure, tables
+from isonomy.company.speed.scale import PHASES, _row, measure, tables
 
 
 def test_rows_of_every_number_of_people() -> None:
@@ -22,3 +22,12 @@ def test_what_cannot_be_measured_is_refused() -> None:
     for people, phases in (([999], []), ([1_000], ["nap"])):
         with pytest.raises(ConfigError, match=next(iter(PHASES))):
             measure(lambda *_: None, people, phases)
+
+
+@pytest.mark.parametrize("phase", ["enrolment", "answers, ledger alone", "openings"])
+def test_phases_that_no_other_benchmark_has(phase: str) -> None:
+    row = _row(phase, 1_500)
+    assert (row["phase"], row["people"]) == (phase, 1_500)
+    assert row["seconds"] > 0 <= row["peak_bytes_per_person"]
+    if phase == "openings":  # 16 columns of 4 bytes are kept of everybody
+        assert 64 < row["bytes_per_person"] < 80

@@ -15,7 +15,7 @@ from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.privacy.declarations import Declaration
-from isonomy.common.privacy.queries import Query
+from isonomy.common.privacy.queries import Query, pack_positions
 from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.wire.messages import Refusal
 from isonomy.regulator.config.policy import Policy
@@ -230,8 +230,8 @@ class TestQueries:
             custodian, plan = self.custodian(daemon, regulator)
             asked = query(plan, kind=kind, shape=shape, weights=weights)
             with pytest.raises(PolicyRefused, match=r"9 people.*at least 10"):
-                custodian.authorise(replace(asked, positions=tuple(range(9))))
-            custodian.authorise(replace(asked, positions=tuple(range(10))))
+                custodian.authorise(replace(asked, positions=pack_positions(range(9))))
+            custodian.authorise(replace(asked, positions=pack_positions(range(10))))
 
     def test_only_so_many_per_run(self, daemon: Daemon, regulator: Regulator) -> None:
         with daemon:

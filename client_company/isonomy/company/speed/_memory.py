@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def status_mb(name: str) -> float:
-    """A line of /proc/self/status in megabytes: VmRSS is resident now, VmHWM was at the peak."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+def status_mb(name: str, process: int | str = "self") -> float:
+    """A line of /proc/…/status in megabytes: VmRSS is resident now, VmHWM was at the peak."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
 
 

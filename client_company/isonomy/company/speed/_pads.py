@@ -9,10 +9,12 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.malloc import reuse_freed_memory
@@ -26,13 +28,14 @@ from isonomy.common.privacy.accounting import units_for
 from isonomy.common.sums.company_half import CompanyHalf
 from isonomy.common.sums.local import scratch_folder
 from isonomy.common.sums.noise_and_budget import Custodian
-from isonomy.common.sums.openings import MemoryOpenings
-from isonomy.common.sums.question import Noise, Question, Terms, prepare
+from isonomy.common.sums.openings import MemoryOpenings, OpeningStore
+from isonomy.common.sums.question import Noise, Prepared, Question, Terms, prepare
 from isonomy.common.sums.regulator_half import DirectPort, RegulatorHalf
 from isonomy.common.wire.messages import encode
 from isonomy.company.speed._memory import reset_peak_mb, status_mb
 
 EPSILON, DELTA = 50.0, 1e-5
+OPENED = 10_000  # millionths: one person in a hundred
 
 
 @dataclass
@@ -64,17 +67,30 @@ class _CountingPort(DirectPort):
             yield frame
 
 
-def measure_pads(people: int, columns: int, *, repeats: int = 3, wall: bool = False) -> PadCost:
-    """Transfer keys, hide rows, gather sums; checks that the sums are the true ones."""
-    clock = time.perf_counter if wall else time.process_time
-    reuse_freed_memory()  # as every session does
+@dataclass(frozen=True)
+class PadWorld:
+    """Both parties' carriers, and one blind question about everybody."""
+
+    company: PadRows
+    regulator: PadCarrier
+    port: _CountingPort
+    prepared: Prepared
+    members: NDArray[np.bool_]
+
+
+@contextmanager
+def pad_world(
+    people: int, columns: int, openings: OpeningStore, *, tagged: bool = False
+) -> Iterator[PadWorld]:
+    """Everything that there is before keys are transferred."""
     rng = np.random.default_rng(0)
     members = rng.random(people) < 0.5
-    names = [f"person-{number}" for number in range(people)]
-    values = np.where(members, "first", "second").tolist()
-    table = AttributeTable(Cohort.of(names), {"group": values}, {"group": ("first", "second")})
+    cohort = Cohort.of(f"person-{number}" for number in range(people))
+    values = np.where(members, "first", "second").astype(object).tolist()
+    table = AttributeTable(cohort, {"group": values}, {"group": ("first", "second")})
+    del values
     units, plan = units_for(EPSILON, DELTA), hash_bytes("isonomy/bench/v1")
-    terms = Terms(table.cohort, {"group": ("first", "second")}, plan, units, DELTA)
+    terms = Terms(cohort, {"group": ("first", "second")}, plan, units, DELTA)
     with (
         tempfile.TemporaryDirectory(dir=scratch_folder()) as folder,
         Ledger.create(Path(folder) / "ledger.jsonl", cap_units=units, delta=DELTA) as ledger,
@@ -83,8 +99,7 @@ def measure_pads(people: int, columns: int, *, repeats: int = 3, wall: bool = Fa
         custodian.reserve(units)
         theirs = PadCarrier(custodian, KeyStore(people, company=False))
         port = _CountingPort(RegulatorHalf(custodian, Identity.generate(), carrier=theirs))
-        half = CompanyHalf(terms, b"", MemoryOpenings())
-        ours = PadRows(port, half, KeyStore(people, company=True))
+        half, store = CompanyHalf(terms, b"", openings), KeyStore(people, company=True)
         question = Question(
             "blind",
             rng.normal(size=(people, columns)).astype(np.float32),
@@ -95,6 +110,16 @@ def measure_pads(people: int, columns: int, *, repeats: int = 3, wall: bool = Fa
             "bench",
         )
         prepared = prepare(question, terms, 1)
+        ours = PadRows(port, half, store, tagged=tagged, millionths=OPENED if tagged else 0)
+        yield PadWorld(ours, theirs, port, prepared, members)
+
+
+def measure_pads(people: int, columns: int, *, repeats: int = 3, wall: bool = False) -> PadCost:
+    """Transfer keys, hide rows, gather sums; checks that the sums are the true ones."""
+    clock = time.perf_counter if wall else time.process_time
+    reuse_freed_memory()  # as every session does
+    with pad_world(people, columns, MemoryOpenings()) as world:
+        ours, theirs, prepared = world.company, world.regulator, world.prepared
         frame, resident = encode(prepared.query), reset_peak_mb()
         start = clock()
         ours.keys(prepared.query)
@@ -110,7 +135,8 @@ def measure_pads(people: int, columns: int, *, repeats: int = 3, wall: bool = Fa
             size = sum(map(len, rest))
         peak = status_mb("VmHWM") - resident
         released = ours.unmask(prepared, request, read.sums)
-    if not np.array_equal(released[0], prepared.rows[members].sum(axis=0, dtype=np.int64)):
+    expected = np.asarray(prepared.rows)[world.members].sum(axis=0, dtype=np.int64)
+    if not np.array_equal(released[0], expected):
         raise AssertionError("the sums by pads are not the true sums: do not trust this build")
     company, regulator = (1e3 * min(column) for column in zip(*times, strict=True))
     return PadCost(
@@ -120,6 +146,6 @@ def measure_pads(people: int, columns: int, *, repeats: int = 3, wall: bool = Fa
         regulator,
         size,
         1e6 * transfer / people,
-        port.sent / people,
+        world.port.sent / people,
         peak,
     )

@@ -6,13 +6,17 @@ behind and this one needs. Where a phase has a second party, both are in the pro
 
 | phase | what is measured |
 |---|---|
+| enrolment | `isonomy-regulator enroll` of a CSV, above what enrolling 1,000 people takes |
 | plan | from ids to plan, list of people and public part on disk |
 | reservation | the regulator's ledger takes the people and sets their budget aside |
 | counts | an open query: people per group and cell |
 | weighted sum | a blind query of 16 columns, in process |
 | audit | rates by group with intervals |
-| answers | the second to the eleventh answer about the same people |
+| answers | the second to the eleventh answer about the same half of the people |
+| answers, ledger alone | the ledger's part of these: check, record, disk |
 | key transfer, sum by pads | both parties' carriers; 16 columns |
+| sum by products | the same by homomorphic encryption |
+| openings | a request of 16 columns kept, found again, and one row in a hundred opened |
 | base model | a logistic model alone: its fit and its five out-of-fold fits, by scikit-learn |
 | fit | `FairClassifier` by tilt with that base model, all of these fits included |
 """
@@ -24,8 +28,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +40,19 @@ from sklearn.model_selection import cross_val_predict
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.keys.party import PartyKeys
+from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import Cohort
+from isonomy.common.privacy.accounting import units_for
 from isonomy.common.sums.local import LocalOracle, scratch_folder
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.fair.estimator import FairClassifier
 from isonomy.company.federation.auditing import audit
 from isonomy.company.federation.planning import make_plan, write_plan
+from isonomy.company.speed._enrolment import measure_enrolment
 from isonomy.company.speed._memory import reset_peak_mb, status_mb
+from isonomy.company.speed._openings import kept_request
 from isonomy.company.speed._pads import measure_pads
+from isonomy.company.speed.sums import measure_exchange
 
 PEOPLE, SLOW = (10_000, 100_000, 1_000_000), 5_000_000
 COLUMNS, TABLE_COLUMNS, ANSWERS, FOLDS = 16, 12, 10, 5
@@ -85,16 +95,25 @@ def _row(name: str, people: int) -> dict[str, Any]:
         sent = work()
         seconds = time.perf_counter() - begin
     peak = (status_mb("VmHWM") - resident) * 2**20
+    cost = sent if isinstance(sent, Cost) else Cost(sent, seconds, peak)
     return {
         "phase": name,
         "people": people,
-        "seconds": seconds,
-        "peak_bytes_per_person": max(peak, 0.0) / people,
-        "bytes_per_person": None if sent is None else sent / people,
+        "seconds": cost.seconds,
+        "peak_bytes_per_person": max(cost.peak, 0.0) / people,
+        "bytes_per_person": None if cost.sent is None else cost.sent / people,
     }
 
 
-Work = Callable[[], float | None]
+class Cost(NamedTuple):
+    """Of a phase: bytes that it sent or wrote, seconds, and bytes of memory at its peak."""
+
+    sent: float | None
+    seconds: float
+    peak: float
+
+
+Work = Callable[[], float | Cost | None]  # a Cost where the phase measures itself
 
 
 def _ids(people: int) -> Iterator[str]:
@@ -184,12 +203,64 @@ def _answers(people: int, folder: Path) -> Work:
     return work
 
 
-def _pads(people: int, folder: Path) -> Work:
+def _ledger_alone(people: int, folder: Path) -> Work:
+    """The ledger's part of the same ten answers."""
+    path, plan = folder / "ledger.jsonl", bytes(32)
+    cap = units_for(1.0, 1e-5)
+    ledger = Ledger.create(path, cap_units=cap, delta=1e-5)
+    root = ledger.add_people(Cohort.of(_ids(people)).member_hashes(bytes(32)))
+    ledger.reserve(plan, root, cap)
+    half = ledger.add_subset(root, np.arange(0, people, 2))
+
+    def answer(number: int) -> None:
+        ledger.check(plan, half, cap // 1_000)
+        ledger.debit(
+            plan=plan,
+            query_id=str(number),
+            request_hash=bytes(32),
+            root=half,
+            units=cap // 1_000,
+            event={},
+            answer=bytes(16),
+        )
+
+    answer(0)
+    before = path.stat().st_size
+
     def work() -> float:
-        cost = measure_pads(people, COLUMNS, repeats=1)
-        return cost.transfer_bytes_per_person * people + cost.bytes_up
+        for number in range(1, ANSWERS + 1):
+            answer(number)
+        return path.stat().st_size - before
 
     return work
+
+
+def _pads(people: int, folder: Path) -> Work:
+    def work() -> Cost:
+        cost = measure_pads(people, COLUMNS, repeats=1, wall=True)
+        seconds = people * cost.transfer_us_per_person / 1e6
+        seconds += (cost.company_ms + cost.regulator_ms) / 1e3
+        sent = cost.transfer_bytes_per_person * people + cost.bytes_up
+        return Cost(sent, seconds, cost.peak_mb * 2**20)
+
+    return work
+
+
+def _products(people: int, folder: Path) -> Work:
+    def work() -> Cost:
+        cost = measure_exchange(people, COLUMNS, wall=True)
+        seconds = (cost.company_ms + cost.regulator_ms) / 1e3
+        return Cost(cost.bytes_down + cost.bytes_up, seconds, cost.peak_mb * 2**20)
+
+    return work
+
+
+def _openings(people: int, folder: Path) -> Work:
+    return _held(kept_request(people, COLUMNS, folder))
+
+
+def _enrolment(people: int, folder: Path) -> Work:
+    return lambda: Cost(None, *measure_enrolment(_ids(people), folder))
 
 
 def _base(people: int, folder: Path) -> Work:
@@ -208,18 +279,27 @@ def _fit(people: int, folder: Path) -> Work:
     return lambda: _nothing(model.fit(X, y))
 
 
+def _held(block: AbstractContextManager[Work]) -> Work:
+    """What a block gives; the block ends with the process."""
+    return ExitStack().enter_context(block)
+
+
 def _nothing(_: object) -> None:
     return None
 
 
 PHASES: dict[str, Callable[[int, Path], Work]] = {
+    "enrolment": _enrolment,
     "plan": _plan,
     "reservation": _reservation,
     "counts": _counts,
     "weighted sum": _weighted,
     "audit": _audit,
     "answers": _answers,
+    "answers, ledger alone": _ledger_alone,
     "key transfer, sum by pads": _pads,
+    "sum by products": _products,
+    "openings": _openings,
     "base model": _base,
     "fit": _fit,
 }

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from isonomy.common.base.errors import ConfigError, ProtocolError
@@ -62,7 +64,26 @@ def parse_canonical(data: bytes, *, max_bytes: int) -> object:
     return value
 
 
-def hash_bytes(domain: str, *parts: bytes | memoryview) -> bytes:
+@dataclass(frozen=True)
+class Pieces:
+    """So many bytes, which come piece by piece: they never are in memory all at once."""
+
+    size: int
+    pieces: Iterable[bytes | memoryview]
+
+    def __len__(self) -> int:
+        return self.size
+
+
+Data = bytes | memoryview | Pieces
+
+
+def pieces_of(data: Data) -> Iterable[bytes | memoryview]:
+    """The pieces of something that may be whole."""
+    return data.pieces if isinstance(data, Pieces) else (data,)
+
+
+def hash_bytes(domain: str, *parts: Data) -> bytes:
     """SHA-256 over `domain` and `parts`, each preceded by its length in 8 bytes.
 
     The lengths make the encoding injective: no two (domain, parts) give the same hash input.
@@ -71,7 +92,8 @@ def hash_bytes(domain: str, *parts: bytes | memoryview) -> bytes:
     digest = hashlib.sha256(len(name).to_bytes(8, "big") + name)
     for part in parts:
         digest.update(len(part).to_bytes(8, "big"))
-        digest.update(part)
+        for piece in pieces_of(part):
+            digest.update(piece)
     return digest.digest()
 
 

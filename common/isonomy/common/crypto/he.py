@@ -15,6 +15,7 @@ import struct
 import threading
 from collections.abc import Iterable, Iterator
 from functools import cache
+from typing import Any, Protocol
 
 import numpy as np
 import tenseal.sealapi as seal
@@ -249,6 +250,15 @@ class QueryKey:
         del self._encryptor, self._decryptor
 
 
+class Rows(Protocol):
+    """Integer rows, in an array or read from a source, `rows[people]` at a time."""
+
+    @property
+    def ndim(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: Any, /) -> NDArray[np.int32]: ...
+
+
 class SumBuilder:
     """The company's half of the arithmetic: Σ_blocks Enc(indicators) × rows, then blinding.
 
@@ -264,7 +274,7 @@ class SumBuilder:
         # Sum by sum, part by part; None: nothing was added yet.
         self._totals: list[seal.Ciphertext | None] = [None] * (sums * layout.parts)
 
-    def add_block(self, index: int, rows: NDArray[np.int32], columns: Iterable[Seeded]) -> None:
+    def add_block(self, index: int, rows: Rows, columns: Iterable[Seeded]) -> None:
         """Multiply one block of people in, column by column as they arrive.
 
         (n, m) rows: the same under every indicator column, each with a total of its own. (k−1, n,

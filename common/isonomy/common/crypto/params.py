@@ -141,7 +141,7 @@ BFV_8192_V1 = ParameterSet(
     row_bits=20,
     flood_bits=128,
     hiding_bits=67,
-    max_people=1 << 22,
+    max_people=8_000_000,  # sums of all, with their noise, stay below t/2
     max_columns=1 << 16,
     # Each company's answer carries at most 2^12 (rounding against a ternary key) + 2^8 (flood)
     # of the 2^15 that decryption tolerates modulo q0.

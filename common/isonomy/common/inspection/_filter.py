@@ -54,7 +54,8 @@ class Charge:
         """From an opening that went through checks (0) to (6)."""
         query = decode(contents.opening.query_frame, Query)
         # For weighted sums the largest change that replacing the person's attribute can make.
-        norms = np.stack([integer_norms(each) for each in differences(contents.opening.rows)])
+        rows = np.asarray(contents.opening.rows)
+        norms = np.stack([integer_norms(each) for each in differences(rows)])
         counts = tuple(group_count(name, plan.groups) for name in query.attributes)
         factor_squared = cost_of(query.shape, counts, query.params).squared_l2
         price = np.array([factor_squared // query.params.row_bound**2, query.noise])

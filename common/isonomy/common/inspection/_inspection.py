@@ -96,7 +96,7 @@ def inspect_request(
     shapes = shapes_of(query, group_counts, cohort_size)
     if pool is not None:
         shapes = shapes.with_block(decode(columns[0], ColumnsHeader).block)
-    _check_rows(query, shapes, opening.rows, query.people(cohort_size))
+    _check_rows(query, shapes, np.asarray(opening.rows), query.people(cohort_size))
     # (6)
     again = recompute(opening, columns, shapes, blind=query.kind == "blind")
     if pool is None:
@@ -105,7 +105,7 @@ def inspect_request(
     if pool.parts_hash(again) != header.parts_hash or len(again) != header.parts:
         raise _other_parts()
     # (8)
-    total = opening.rows.sum(axis=0, dtype=np.int64)
+    total = np.asarray(opening.rows).sum(axis=0, dtype=np.int64)
     pool.part.check(opening.seeds.mask, total, pool.place, pool.companies)
     return again
 
@@ -124,7 +124,7 @@ def inspect_rows(
         slices = drawn_slices(drawn, people, query.columns)
     else:
         _check_commitment(header, opening)
-    _check_rows(query, shapes, opening.rows, len(drawn))
+    _check_rows(query, shapes, np.asarray(opening.rows), len(drawn))
     sides = _shown_sides(contents.columns, shapes.indicators, len(drawn))
     place = (query, shapes, opening.rows, header.commitment, sides, slices)
     message = PadMessage(*place, tagged=True)

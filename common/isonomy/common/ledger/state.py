@@ -69,8 +69,8 @@ from isonomy.common.ledger.records import (
     Sealed,
     Subset,
 )
+from isonomy.common.ledger.spending import Positions, Spending
 
-Positions = NDArray[np.uint32] | slice
 _BEFORE = {  # the steps of an inspection that may come before
     "opened": ("demanded",),
     "overdue": ("demanded",),
@@ -97,7 +97,7 @@ class PlanSummary:
 class _Plan:
     terms: Reserve
     people: NDArray[np.uint32]  # (people of the plan's root,) their numbers
-    spent: NDArray[np.int64]  # (people of the plan's root,)
+    spending: Spending  # of the people of the plan's root
     is_open: bool = True
     in_full: bool = False  # all that was set aside counts as spent, for ever
     answers: int = 0
@@ -117,7 +117,7 @@ class LedgerState:
         self._people = LedgerPeople()
         self._secret_roots: set[bytes] = set()  # nobody else may learn who is in these subsets
         self._set_aside = np.zeros(0, np.int64)  # (people,) counted against the cap
-        self._spent = np.zeros(0, np.int64)  # (people,) debited, or reserved individually
+        self._settled = np.zeros(0, np.int64)  # (people,) under plans that spend no more
         self._plans: dict[bytes, _Plan] = {}
         self._debits: dict[str, DebitRecord] = {}
         self._inspections = InspectionSteps()
@@ -200,7 +200,7 @@ class LedgerState:
                 self._people.add_list(root, members)
                 more = np.zeros(len(self._people) - len(self._set_aside), np.int64)
                 self._set_aside = np.concatenate([self._set_aside, more])
-                self._spent = np.concatenate([self._spent, more])
+                self._settled = np.concatenate([self._settled, more])
             case Subset() as subset:
                 self._people.add_subset(subset)
                 if subset.is_secret:
@@ -208,8 +208,7 @@ class LedgerState:
                 self.is_copy |= not subset.positions
             case Reserve(plan, root, units, individual) as terms:
                 people_of = self._people.numbers(root)
-                spent = np.zeros(len(people_of), np.int64)
-                self._plans[plan] = _Plan(terms, people_of, spent)
+                self._plans[plan] = _Plan(terms, people_of, Spending(len(people_of)))
                 self._set_aside[people_of] += units
                 if individual:
                     self._count_in_full(self._plans[plan])
@@ -222,9 +221,7 @@ class LedgerState:
                 if debit.root in self._secret_roots:
                     self._count_in_full(plan_state)
                 if not plan_state.terms.individual:
-                    plan_state.spent[places] += debit.units
-                if not plan_state.in_full:
-                    self._spent[plan_state.people[places]] += debit.units
+                    plan_state.spending.add(debit.root, places, debit.units)
                 self._debits[debit.query_id] = DebitRecord(
                     **vars(debit), seq=sealed.seq, time=sealed.time, hash=sealed.hash
                 )
@@ -243,7 +240,7 @@ class LedgerState:
         plan_hash: bytes,
         root: bytes,
         units: int,
-        among: NDArray[np.integer] | slice = slice(None),
+        among: NDArray[np.integer] | None = None,
     ) -> None:
         """Raise exactly if a debit of `units` for the people of `root` may not be written.
 
@@ -251,12 +248,15 @@ class LedgerState:
         """
         plan = self._plan(plan_hash)
         positions = self._people.within(root, plan.terms.root)
-        spent = plan.spent[positions][among]
         if not plan.is_open:
             raise BudgetExceeded(f"plan {_short(plan_hash)} is closed; it gets no more answers")
         if plan.terms.individual:
             return
-        unspent = plan.terms.units - int(spent.max(initial=0))
+        if among is None:
+            spent = plan.spending.most(root, positions)
+        else:
+            spent = plan.spending.most_among(positions, among)
+        unspent = plan.terms.units - spent
         if units > unspent:  # (8) debits within the reservation
             whole = plan.terms.units or 1
             raise BudgetExceeded(
@@ -298,7 +298,7 @@ class LedgerState:
 
     @property
     def max_person_units(self) -> int:
-        return int(self._spent.max(initial=0))
+        return int(self._spent_by_everybody().max(initial=0))
 
     @property
     def max_held_units(self) -> int:
@@ -327,7 +327,7 @@ class LedgerState:
     def spent_units(self, plan_hash: bytes) -> int:
         """Return the largest sum of debits of a person; all of it if the plan counts in full."""
         plan = self._plan(plan_hash)
-        return plan.terms.units if plan.in_full else int(plan.spent.max())
+        return plan.terms.units if plan.in_full else plan.spending.largest
 
     def counts_in_full(self, plan_hash: bytes) -> bool:
         """Return whether all that was set aside for a plan counts as spent, closed or not."""
@@ -336,8 +336,8 @@ class LedgerState:
     def spent_by_person(self, plan_hash: bytes) -> NDArray[np.int64]:
         """Return what each person of a plan spent, in the plan's order."""
         plan = self._plan(plan_hash)
-        whole = np.full(len(plan.spent), plan.terms.units, np.int64)
-        return whole if plan.in_full else plan.spent.astype(np.int64)
+        whole = np.full(len(plan.people), plan.terms.units, np.int64)
+        return whole if plan.in_full else plan.spending.by_person()
 
     def answers(self, plan_hash: bytes) -> int:
         """Count the queries that were answered under a plan."""
@@ -352,12 +352,12 @@ class LedgerState:
         positions = self._people.within(root, plan.terms.root)
         if plan.terms.individual or not plan.is_open:
             return 0
-        return plan.terms.units - int(plan.spent[positions].max(initial=0))
+        return plan.terms.units - plan.spending.most(root, positions)
 
     def person_units(self, member: bytes) -> int:
         """Return a person's debits over all plans (individual plans: their reservations)."""
         number = int(self._people.find(member)[0])
-        return 0 if number < 0 else int(self._spent[number])
+        return 0 if number < 0 else int(self._spent_by_everybody()[number])
 
     def held_units(self, members: Sequence[bytes]) -> int:
         """Return the most that one of these people has set aside or spent, over all plans."""
@@ -375,7 +375,7 @@ class LedgerState:
             PlanSummary(
                 plan=key,
                 root=plan.terms.root,
-                people=len(plan.spent),
+                people=len(plan.people),
                 units=plan.terms.units,
                 spent_units=self.spent_units(key),
                 individual=plan.terms.individual,
@@ -403,12 +403,22 @@ class LedgerState:
         if in_full:
             self._count_in_full(plan)
         if not plan.in_full:
-            self._set_aside[plan.people] -= plan.terms.units - plan.spent
+            spent = plan.spending.by_person()
+            self._settled[plan.people] += spent
+            self._set_aside[plan.people] -= plan.terms.units - spent
 
     def _count_in_full(self, plan: _Plan) -> None:
         if not plan.in_full:
-            self._spent[plan.people] += plan.terms.units - plan.spent
+            self._settled[plan.people] += plan.terms.units
             plan.in_full = True
+
+    def _spent_by_everybody(self) -> NDArray[np.int64]:
+        """(people,) what counts as spent over all plans."""
+        spent = self._settled.copy()
+        for plan in self._plans.values():
+            if plan.is_open and not plan.in_full:
+                spent[plan.people] += plan.spending.by_person()
+        return spent
 
 
 @dataclass(frozen=True)

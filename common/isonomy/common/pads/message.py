@@ -17,6 +17,7 @@ from isonomy.common.pads.key_store import KeyColumn
 from isonomy.common.pads.stream import Pads, Words, message_key
 from isonomy.common.pads.transfer import Keys
 from isonomy.common.privacy.queries import Query, Shapes
+from isonomy.common.privacy.row_sources import IntegerRows, rows_of
 from isonomy.common.wire.messages import SumPart, encode, encode_part
 
 Sides = Callable[[Pads, int, slice], tuple[Keys, Keys]]
@@ -34,7 +35,7 @@ class PadMessage:
         self,
         query: Query,
         shapes: Shapes,
-        rows: NDArray[np.int32],
+        rows: IntegerRows,
         commitment: bytes,
         sides: Sides,
         slices: list[slice],
@@ -52,10 +53,10 @@ class PadMessage:
         weighted = self._query.shape == "weighted"
         self.mask[:] = 0
         for number in range(self._indicators):
-            rows = self._rows[number] if weighted else self._rows
             for some in self._slices:
                 zeros, ones = self._sides(self._pads, number, some)
-                cells, mask = self._pads.hide(zeros, ones, rows[some])
+                rows = rows_of(self._rows, some)
+                cells, mask = self._pads.hide(zeros, ones, rows[number] if weighted else rows)
                 self.mask[0 if weighted else number] += mask
                 yield (*cells, *map(self._tags, (zeros, ones))) if self._tagged else cells
 

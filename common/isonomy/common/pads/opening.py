@@ -18,6 +18,7 @@ from isonomy.common.pads.message import PadMessage, sides_of
 from isonomy.common.pads.stream import Pads, message_key, part_slices
 from isonomy.common.people.cohort import group_count
 from isonomy.common.privacy.queries import Query, Shapes, shapes_of
+from isonomy.common.privacy.row_sources import rows_of
 from isonomy.common.sums.openings import NONCE_BYTES, StoredRequest
 from isonomy.common.sums.sealed_opening import Shown
 from isonomy.common.wire.messages import OpeningDemand, decode
@@ -65,7 +66,7 @@ def shown_rows(
         slices = drawn_slices(drawn, number, query.columns)
         # With it, whoever knows most rows could try out the others against the commitment.
         nonce = bytes(NONCE_BYTES)
-    rows, sides = opening.rows[..., drawn, :], sides_of(columns, asked, drawn)
+    rows, sides = rows_of(opening.rows, drawn), sides_of(columns, asked, drawn)
     message = PadMessage(query, shapes, rows, request.header.commitment, sides, slices, tagged=True)
     if demand is not None and message.cells_hash() != demand.cells_hash:
         raise ProtocolError(

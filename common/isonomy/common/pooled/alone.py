@@ -30,11 +30,8 @@ class ShareColumns(EncryptedColumns):
         query = decode(frame, Query)
         if asks_alone(query.query_id, self._plan_hash) != self._place:
             raise ProtocolError("this id belongs to another company, or to all of them")
-        positions = query.positions
-        if (
-            positions is None
-            or positions[0] < self._share.start
-            or positions[-1] >= self._share.stop
-        ):
+        positions = query.position_array(0)  # empty if it asks about everybody
+        share = self._share
+        if not len(positions) or positions[0] < share.start or positions[-1] >= share.stop:
             raise ProtocolError("who asks alone asks about its own people, by their positions")
         return super().columns(frame, check)

@@ -209,7 +209,8 @@ class PooledHalf:
                 "must ask the same questions in the same order"
             )
         # Before it waits: positions ascend, so this also limits what is kept to the company's size.
-        if query.positions is not None and query.positions[-1] >= share.stop - share.start:
+        positions = query.position_array(0)  # empty if it asks about everybody
+        if len(positions) and positions[-1] >= share.stop - share.start:
             raise ProtocolError(f"{company} asks about a position outside its own people")
 
     def _check_id(self, query_id: str) -> None:

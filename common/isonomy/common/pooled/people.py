@@ -9,7 +9,7 @@ import numpy as np
 
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError, ProtocolError
-from isonomy.common.privacy.queries import Query
+from isonomy.common.privacy.queries import Query, pack_positions
 
 
 def slices_of(sizes: Iterable[int]) -> list[slice]:
@@ -47,6 +47,6 @@ def joint_query(queries: Sequence[Query], shares: Sequence[slice]) -> tuple[Quer
         for query, share in zip(queries, shares, strict=True)
     ]
     whole = all(query.positions is None for query in queries)
-    everybody = None if whole else tuple(np.concatenate(positions).tolist())
+    everybody = None if whole else pack_positions(np.concatenate(positions))
     parts = slices_of(each.size for each in positions)
     return replace(queries[0], positions=everybody), parts

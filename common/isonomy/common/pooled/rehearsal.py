@@ -85,14 +85,15 @@ class Meeting:
 
     def _record(self, query_id: str, asked: Sequence[Prepared]) -> DebitRecord:
         """The ledger's record of the answer; one that was given before is given again."""
-        query, _ = joint_query([each.query for each in asked], self._shares)
-        parts = [part for e in asked for part in (encode(e.query), bytes(row_bytes(e.rows)))]
-        request_hash = hash_bytes("isonomy/local-joint-request/v1", *parts)
+        query, parts = joint_query([each.query for each in asked], self._shares)
+        frames = [part for e in asked for part in (encode(e.query), row_bytes(e.rows))]
+        request_hash = hash_bytes("isonomy/local-joint-request/v1", *frames)
         authorised = self._custodian.authorise(query)
         record = self._custodian.stored(query_id, request_hash)
         if record is None:
-            sums = exact_sums(authorised, np.concatenate([e.rows for e in asked], axis=-2))
-            record = self._custodian.release(authorised, request_hash, sums)
+            places = zip(asked, parts, strict=True)
+            sums = [exact_sums(authorised, e.rows, part.start) for e, part in places]
+            record = self._custodian.release(authorised, request_hash, np.sum(sums, axis=0))
         return record
 
 

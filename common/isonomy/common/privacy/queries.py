@@ -28,7 +28,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import CapacityError, ConfigError
@@ -70,7 +70,7 @@ class Query:
     noise: int
     norm: float
     weights: tuple[float, ...] = ()
-    positions: tuple[int, ...] | None = None
+    positions: bytes | None = None  # as they travel (`pack_positions`); None: everybody
     parameters: str = DEFAULT_PARAMETERS.name
     declaration: Declaration = PLAIN
 
@@ -79,7 +79,7 @@ class Query:
         return PARAMETER_SETS[self.parameters]
 
     def people(self, cohort_size: int) -> int:
-        return cohort_size if self.positions is None else len(self.positions)
+        return cohort_size if self.positions is None else len(self.positions) // 4
 
     def position_array(self, cohort_size: int) -> NDArray[np.int64]:
         """Cohort positions of the people asked about; not to be written to."""
@@ -88,9 +88,14 @@ class Query:
     @cached_property
     def _array(self) -> NDArray[np.int64]:
         """Several steps on the way of a query want its positions as an array: made once."""
-        array = np.array(self.positions, dtype=np.int64)
+        array = np.frombuffer(self.positions or b"", "<u4").astype(np.int64)
         array.flags.writeable = False
         return array
+
+
+def pack_positions(positions: ArrayLike) -> bytes:
+    """Ascending positions as little-endian 32-bit integers: four bytes a person."""
+    return np.asarray(positions).astype("<u4").tobytes()
 
 
 def query_id_prefix(plan: bytes) -> str:
@@ -176,7 +181,7 @@ class Shapes:
 
 def shapes_of(query: Query, group_counts: tuple[int, ...], cohort_size: int) -> Shapes:
     """Capacity check first, then the layout; nothing is sent for a query that does not fit."""
-    people = cohort_size if query.positions is None else len(query.positions)
+    people = query.people(cohort_size)
     params, noise = PARAMETER_SETS[query.parameters], (query.mechanism, query.noise)
     return _shapes(params, query.shape, people, query.columns, noise, group_counts)
 

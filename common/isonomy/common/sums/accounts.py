@@ -40,11 +40,13 @@ from isonomy.common.base.errors import BudgetExceeded, ConfigError
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.privacy.filters import IndividualFilter
 from isonomy.common.privacy.quantise import integer_norms
-from isonomy.common.privacy.queries import Kind, cost_of
+from isonomy.common.privacy.queries import Kind, Query, cost_of
+from isonomy.common.privacy.row_sources import rows_of
 from isonomy.common.sums.question import Prepared, Terms
 
 Ints = NDArray[np.int64]
 _KINDS: tuple[Kind, ...] = ("blind", "open")
+_PART_PEOPLE = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -216,9 +218,15 @@ def _norms_squared(prepared: Prepared) -> Ints:
     In a weighted sum that is the difference of their rows under the two extreme weights: no other
     pair of groups differs by more, coordinate by coordinate (`quantise_weighted`).
     """
-    rows = prepared.rows.astype(np.int64)
-    if prepared.query.shape == "groups":
+    people = prepared.shapes.layout.people
+    parts = (slice(start, start + _PART_PEOPLE) for start in range(0, people, _PART_PEOPLE))
+    return np.concatenate([_norms_of(prepared.query, rows_of(prepared.rows, p)) for p in parts])
+
+
+def _norms_of(query: Query, part: NDArray[np.int32]) -> Ints:
+    rows = part.astype(np.int64)
+    if query.shape == "groups":
         return integer_norms(rows)
     rows = np.concatenate([rows, np.zeros_like(rows[:1])])  # the last group's difference to itself
-    weights = np.array(prepared.query.weights)
+    weights = np.array(query.weights)
     return integer_norms(rows[int(weights.argmax())] - rows[int(weights.argmin())])

@@ -36,6 +36,7 @@ from isonomy.common.crypto.he import SumBuilder
 from isonomy.common.crypto.params import Seeded
 from isonomy.common.keys.identity import Identity, verify_signature
 from isonomy.common.privacy.queries import Query, Shapes, shapes_of
+from isonomy.common.privacy.row_sources import same_rows
 from isonomy.common.sums.channel import Capabilities, Carrier
 from isonomy.common.sums.openings import (
     NONCE_BYTES,
@@ -131,8 +132,8 @@ class CompanyHalf:
         request = self.openings.find(query_id)
         if request is None:
             return send(prepared, attempt(prepared, query_frame))
-        same_rows = np.array_equal(request.opening.rows, prepared.rows)
-        if not same_rows or request.opening.query_frame != query_frame:
+        same = same_rows(request.opening.rows, prepared.rows)
+        if not same or request.opening.query_frame != query_frame:
             raise ReplayRefused(
                 f"query {query_id!r} asked something else before the restart. A resumed run must "
                 "ask the same questions in the same order: fix its seeds, or begin a new plan."

@@ -25,6 +25,7 @@ from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort, groups_in
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.privacy.planned_audits import NO_AUDITS, PlannedAudits
+from isonomy.common.privacy.row_sources import IntegerRows, rows_of
 from isonomy.common.sums.channel import Capabilities, Channel, Wrapper
 from isonomy.common.sums.noise_and_budget import Authorised, Custodian
 from isonomy.common.sums.openings import row_bytes
@@ -33,7 +34,7 @@ from isonomy.common.sums.question import Prepared, Receipt, Released, Terms
 from isonomy.common.wire.messages import encode
 
 _ROOM_BYTES = 1 << 30  # of memory that must be free; containers often have 64 MB there
-_PART_PEOPLE = 1 << 14
+_PART_PEOPLE = 1 << 12
 
 
 class LocalChannel:
@@ -224,24 +225,31 @@ def _finish(ledger: Ledger, temporary: Path | None) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def exact_sums(authorised: Authorised, rows: NDArray[np.int32]) -> NDArray[np.int64]:
-    """(sums, m) group sums in plain integers: what every encrypted path is checked against."""
-    columns, bound = authorised.indicators(slice(None)), authorised.query.params.row_bound
-    if authorised.query.shape == "weighted":
-        pairs = zip(rows, columns, strict=True)
-        total = sum(_group_sum(differences, column, bound) for differences, column in pairs)
-        return np.asarray(total, dtype=np.int64)[None]
-    return np.stack([_group_sum(rows, column, bound) for column in columns])
+def exact_sums(authorised: Authorised, rows: IntegerRows, first: int = 0) -> NDArray[np.int64]:
+    """(sums, m) group sums in plain integers: what every encrypted path is checked against.
+
+    The rows are those of the query's people from number `first` on; they are read in parts.
+    """
+    query, bound = authorised.query, authorised.query.params.row_bound
+    sums = np.zeros((authorised.shapes.sums, query.columns), np.int64)
+    for start in range(0, rows.shape[-2], _PART_PEOPLE):
+        part = slice(start, min(start + _PART_PEOPLE, rows.shape[-2]))
+        some = rows_of(rows, part)
+        columns = authorised.indicators(slice(first + part.start, first + part.stop))
+        for number, column in enumerate(columns):
+            if query.shape == "weighted":
+                sums[0] += _group_sum(some[number], column, bound)
+            else:
+                sums[number] += _group_sum(some, column, bound)
+    return sums
 
 
 def _group_sum(rows: NDArray[np.int32], column: NDArray[np.bool_], bound: int) -> NDArray[np.int64]:
-    """(m,) exact sum of a group's rows, in parts: a large group's rows are not copied at once.
+    """(m,) exact sum of a group's rows.
 
     Entries are at most the bound, so few of them add up within 32 bits (quicker).
     """
-    total = np.zeros(rows.shape[1], dtype=np.int64)
-    for start in range(0, len(rows), _PART_PEOPLE):
-        part = slice(start, start + _PART_PEOPLE)
-        some = rows[part][column[part]]
-        total += some.sum(axis=0, dtype=np.int32 if len(some) * bound < 2**31 else np.int64)
-    return total
+    inside = rows[column]
+    small = len(inside) * bound < 2**31
+    total: NDArray[np.int64] = inside.sum(axis=0, dtype=np.int32 if small else np.int64)
+    return total.astype(np.int64)

@@ -88,7 +88,7 @@ class Custodian:
         self.source: NoiseSource = SystemNoise()  # only tests put another in its place
         # Else the company could send multipliers λ that no answer led to.
         self.dual = DualKeeper(required=strategy == "pf_ld")
-        self._subsets: dict[bytes, bytes] = {}  # hash of positions -> root, of those written
+        self._subsets: dict[bytes, bytes] = {}  # by `_subset_key`: roots of those written
         self._prefix, self._people = query_id_prefix(plan), len(table.cohort)
         # Of each attribute and intersection, worked out once, not per query.
         self._group_count = cache(partial(group_count, groups=table.groups))
@@ -112,7 +112,7 @@ class Custodian:
         # The sampler is exact from there on only: less would not be the noise that is priced.
         if query.mechanism == "gaussian" and query.noise < MIN_SIGMA:
             raise ProtocolError(f"Gaussian noise must have σ ≥ {MIN_SIGMA} units")
-        if query.positions is not None and query.positions[-1] >= self._people:
+        if query.positions is not None and query.position_array(0)[-1] >= self._people:
             raise ProtocolError(f"a position lies outside the cohort of {self._people}")
         if len(set(query.attributes)) != len(query.attributes):
             raise ProtocolError("an attribute is named twice in one query")
@@ -135,9 +135,9 @@ class Custodian:
             raise ProtocolError("weighted sums are blind, with Gaussian noise")
         if self.limits is not None:
             self.limits(query, shapes.units)
-        people = slice(None) if query.positions is None else query.position_array(0)
         if not answered:
-            self._check_budget(query, shapes.units, people)
+            self._check_budget(query, shapes.units)
+        people = slice(None) if query.positions is None else query.position_array(0)
         codes = [self._codes(name)[people] for name in query.attributes]
         return Authorised(query, shapes, codes)
 
@@ -219,17 +219,14 @@ class Custodian:
         self.dual.check(query, shapes.group_counts)
         if self.limits is not None:
             self.limits(query, shapes.units)
-        asked = slice(None) if query.positions is None else query.position_array(0)
         if self._audits.number:
-            self._check_budget(query, shapes.units, asked)
+            self._check_budget(query, shapes.units)
         draw = rounded_gaussian if query.mechanism == "gaussian" else discrete_laplace
         # Drawn only now, when the request is complete and bound by its hash: nobody can choose a
         # request by its noise.
         noisy = sums.reshape(-1) + draw(query.noise, sums.size, self.source)
         values = centre(noisy % t, t)
-        root, positions = self._root, query.positions
-        if positions is not None:
-            root = self._subset_root(query.position_array(0))
+        root = self._root if query.positions is None else self._subset_root(query)
         weights = " ".join(map(repr, query.weights))
         if len(weights) > 512:  # by their hash, so that a record stays small
             weights = hash_bytes("isonomy/weights/v1", weights.encode()).hex()
@@ -260,18 +257,22 @@ class Custodian:
         self._audited += isinstance(query.declaration.content, Audit)
         return record
 
-    def _check_budget(self, query: Query, units: int, people: NDArray[np.int64] | slice) -> None:
-        """Raise BudgetExceeded unless these people can pay, with what is kept for audits left."""
+    def _check_budget(self, query: Query, units: int) -> None:
+        """Raise BudgetExceeded unless its people can pay, with what is kept for audits left."""
         audit = isinstance(query.declaration.content, Audit)
-        kept = self._audits.kept_beside(units, self._audited, audit=audit)
-        self._ledger.check(self._plan, self._root, units + kept, among=people)
+        units += self._audits.kept_beside(units, self._audited, audit=audit)
+        root = self._root if query.positions is None else self._subsets.get(_subset_key(query))
+        if root is None:  # nobody was asked about just these people yet
+            self._ledger.check(self._plan, self._root, units, among=query.position_array(0))
+        else:
+            self._ledger.check(self._plan, root, units)
 
-    def _subset_root(self, positions: NDArray[np.int64]) -> bytes:
+    def _subset_root(self, query: Query) -> bytes:
         """The root of a subset that the ledger holds, written if it does not yet."""
-        # The key is a hash: lists of positions would add up in memory.
-        key = hash_bytes("isonomy/asked-about/v1", positions.tobytes())
+        key = _subset_key(query)
         if key not in self._subsets:  # training asks about the same chunks, round by round
-            secret = self._record_private  # a record's privacy rests on who was drawn
+            positions, secret = query.position_array(0), self._record_private
+            # Secret, where a record's privacy rests on who was drawn.
             self._subsets[key] = self._ledger.add_subset(self._root, positions, secret=secret)
         return self._subsets[key]
 
@@ -332,3 +333,8 @@ class Custodian:
             raise ProtocolError(
                 f"a query id of this plan begins with {self._prefix}, then six digits"
             )
+
+
+def _subset_key(query: Query) -> bytes:
+    """Names the people of a query by a hash: lists of positions would add up in memory."""
+    return hash_bytes("isonomy/asked-about/v1", query.positions or b"")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,10 +26,11 @@ from typing import BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.common.base.canonical import hash_bytes
+from isonomy.common.base.canonical import Data, Pieces, hash_bytes, pieces_of
 from isonomy.common.base.errors import ProtocolError, StorageError, VerificationError
 from isonomy.common.base.private_files import fsync_folder, new_file, private_folder
 from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
+from isonomy.common.privacy.row_sources import IntegerRows, StreamedRows
 from isonomy.common.wire.messages import MAX_FRAME_BYTES, SumHeader, decode
 
 NONCE_BYTES = 32
@@ -43,7 +45,7 @@ class Opening:
     """Everything that determines a request's ciphertexts, given the regulator's columns."""
 
     query_frame: bytes
-    rows: NDArray[np.int32]
+    rows: IntegerRows
     seeds: Seeds
     nonce: bytes
 
@@ -157,7 +159,7 @@ class FolderOpenings:
         }
         seeds = opening.seeds.flood + opening.seeds.mask + opening.nonce
         head = json.dumps(meta).encode()
-        chunks: list[bytes | memoryview] = [head, seeds, row_bytes(opening.rows), *request.frames]
+        chunks: list[Data] = [head, seeds, row_bytes(opening.rows), *request.frames]
         self._write(query_id, "opening", chunks, "nothing was sent")
 
     def find(self, query_id: str) -> StoredRequest | None:
@@ -232,11 +234,19 @@ class FolderOpenings:
             raise _no_columns(query_id) from None
 
     def _read_opening(self, path: Path) -> tuple[Opening, tuple[bytes, ...]]:
-        head, seeds, rows, *frames = self._read(path)
-        meta = json.loads(head)
+        with path.open("rb") as file:
+            meta, seeds = json.loads(_chunk(file)), _chunk(file)
+            (size,) = _LENGTH.unpack(file.read(_LENGTH.size))
+            if size != 4 * math.prod(meta["shape"]):
+                raise ValueError("rows of another shape")
+            place = file.tell()
+            file.seek(size, os.SEEK_CUR)
+            frames = cut_chunks(file.read())
+        # Mapped, not read: of millions of people they would not fit.
+        rows = np.memmap(path, "<i4", "r", place, tuple(meta["shape"]))
         opening = Opening(
             query_frame=bytes.fromhex(meta["query"]),
-            rows=np.frombuffer(rows, "<i4").astype(np.int32).reshape(meta["shape"]),
+            rows=np.asarray(rows, np.int32),
             seeds=Seeds(seeds[:SEED_BYTES], seeds[SEED_BYTES : 2 * SEED_BYTES]),
             nonce=seeds[2 * SEED_BYTES :],
         )
@@ -246,9 +256,7 @@ class FolderOpenings:
         name = hashlib.sha256(query_id.encode()).hexdigest()[:32]  # ids are free text
         return self._folder / f"{name}.{kind}"
 
-    def _write(
-        self, query_id: str, kind: str, chunks: Sequence[bytes | memoryview], consequence: str
-    ) -> None:
+    def _write(self, query_id: str, kind: str, chunks: Sequence[Data], consequence: str) -> None:
         """All or nothing: a temporary file, fsync, rename, fsync of the folder."""
         path = self._path(query_id, kind)
         partial = path.with_suffix(path.suffix + ".partial")
@@ -306,10 +314,20 @@ def cut_chunks(raw: bytes) -> list[bytes]:
     return chunks
 
 
-def _put(file: BinaryIO, chunks: Iterable[bytes | memoryview]) -> None:
+def _put(file: BinaryIO, chunks: Iterable[Data]) -> None:
     for chunk in chunks:
         file.write(_LENGTH.pack(len(chunk)))
-        file.write(chunk)
+        for piece in pieces_of(chunk):
+            file.write(piece)
+
+
+def _chunk(file: BinaryIO) -> bytes:
+    """The next chunk; struct.error or ValueError if it is cut off."""
+    (size,) = _LENGTH.unpack(file.read(_LENGTH.size))
+    data = file.read(min(size, MAX_FRAME_BYTES * 3))
+    if len(data) != size:
+        raise ValueError("cut off")
+    return data
 
 
 def _sync(file: BinaryIO) -> None:
@@ -324,6 +342,13 @@ def _no_columns(query_id: str) -> VerificationError:
     )
 
 
-def row_bytes(rows: NDArray[np.int32]) -> memoryview:
+def row_bytes(rows: IntegerRows) -> memoryview | Pieces:
     """The rows' little-endian bytes, without a copy where the machine is little-endian too."""
+    if isinstance(rows, StreamedRows):
+        return Pieces(4 * math.prod(rows.shape), map(array_bytes, rows.pieces()))
+    return array_bytes(rows)
+
+
+def array_bytes(rows: NDArray[np.int32]) -> memoryview:
+    """The same of rows in an array."""
     return np.ascontiguousarray(rows, dtype="<i4").reshape(-1).view(np.uint8).data

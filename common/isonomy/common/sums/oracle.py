@@ -45,6 +45,7 @@ from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.privacy.declarations import Audit, Declaration
 from isonomy.common.privacy.quantise import checked_norm, checked_rows, sum_by_person
 from isonomy.common.privacy.queries import Kind, QueryLog, alone_number, audit_number
+from isonomy.common.privacy.row_sources import RowSource, same_rows
 from isonomy.common.sums.accounts import Accounts, IndividualAccounts, PlanAccount
 from isonomy.common.sums.channel import Capabilities, Channel
 from isonomy.common.sums.question import (
@@ -215,8 +216,12 @@ class GroupOracle:
         ask.setdefault("purpose", "counts")
         return self._release("open", rows[first], 1.0, {**ask, "people": distinct})
 
-    def blind_sum(self, rows: ArrayLike, *, norm: float, **ask: Unpack[Ask]) -> Release:
-        """Σ of clipped rows per group; the regulator sees masked numbers only."""
+    def blind_sum(self, rows: ArrayLike | RowSource, *, norm: float, **ask: Unpack[Ask]) -> Release:
+        """Σ of clipped rows per group; the regulator sees masked numbers only.
+
+        Rows of very many people may come as a source (privacy/row_sources.py), which is read some
+        thousand people at a time; `people` then ascend, each once.
+        """
         ask.setdefault("purpose", "sum")
         return self._release("blind", rows, norm, ask)
 
@@ -245,7 +250,7 @@ class GroupOracle:
     def _release(
         self,
         kind: Kind,
-        rows: ArrayLike,
+        rows: ArrayLike | RowSource,
         norm: float,
         ask: Ask,
         weights: ArrayLike | None = None,
@@ -285,7 +290,12 @@ class GroupOracle:
         return self._number if place is None else alone_number(self._alone_number, place)
 
     def _question(
-        self, kind: Kind, rows: ArrayLike, norm: float, ask: Ask, weights: ArrayLike | None
+        self,
+        kind: Kind,
+        rows: ArrayLike | RowSource,
+        norm: float,
+        ask: Ask,
+        weights: ArrayLike | None,
     ) -> Question:
         """The caller's words, checked: one row per person, one way of giving the noise."""
         if unknown := ask.keys() - (Ask.__optional_keys__ | Ask.__required_keys__):
@@ -347,9 +357,14 @@ class GroupOracle:
         return positions.astype(np.int64, copy=False)
 
     def _by_person(
-        self, rows: ArrayLike, people: ArrayLike | None
-    ) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+        self, rows: ArrayLike | RowSource, people: ArrayLike | None
+    ) -> tuple[NDArray[np.floating] | RowSource, NDArray[np.int64]]:
         """One row per person, people in ascending order."""
+        if isinstance(rows, RowSource):
+            positions = self._positions(people)
+            if rows.shape[0] != len(positions) or (positions[1:] <= positions[:-1]).any():
+                raise DataError("a source of rows has one row per person, in ascending order")
+            return rows, positions
         if people is None:
             return checked_rows(rows, self.terms.people), np.arange(self.terms.people)
         positions = self._positions(people)
@@ -381,7 +396,7 @@ class GroupOracle:
 
 def _same(one: Prepared, other: Prepared) -> bool:
     """Do two queries ask the same about the same rows?"""
-    return one.query == other.query and np.array_equal(one.rows, other.rows)
+    return one.query == other.query and same_rows(one.rows, other.rows)
 
 
 def FilteredOracle(  # noqa: N802  (a documented name)

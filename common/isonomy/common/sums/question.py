@@ -44,11 +44,13 @@ from isonomy.common.privacy.queries import (
     Shape,
     Shapes,
     cost_of,
+    pack_positions,
     query_id_prefix,
     shapes_of,
 )
+from isonomy.common.privacy.row_sources import IntegerRows, RowSource, StreamedRows
 
-FIXED = 2.0**38  # of public totals of weighted sums: 4 million people stay below 2^60
+FIXED = 2.0**38  # of public totals of weighted sums: 8 million people stay below 2^61
 MAX_PURPOSE = 128  # characters
 
 
@@ -166,7 +168,7 @@ class Question:
     """What a caller asks, checked: one row per person, people in ascending order."""
 
     kind: Kind
-    rows: NDArray[np.floating]  # (n, m)
+    rows: NDArray[np.floating] | RowSource  # (n, m)
     positions: NDArray[np.int64]  # (n,) ascending, distinct
     norm: float
     expressions: tuple[str, ...]
@@ -183,6 +185,8 @@ class Question:
 
     def without(self, dropped: NDArray[np.bool_]) -> Question:
         """The same question with rows of zeros for the people who are dropped."""
+        if isinstance(self.rows, RowSource):
+            return replace(self, rows=self.rows.without(dropped))
         return replace(self, rows=np.where(dropped[:, None], 0.0, self.rows))
 
 
@@ -196,7 +200,7 @@ class Prepared:
     """
 
     query: Query
-    rows: NDArray[np.int32]  # (n, m) for groups; (groups − 1, n, m) differences for weighted sums
+    rows: IntegerRows  # (n, m) for groups; (groups − 1, n, m) differences for weighted sums
     public_total: NDArray[np.int64]  # (m,)
     unit: float  # what one integer step is worth
     total_unit: float  # what one step of the public total is worth
@@ -231,11 +235,9 @@ def prepare(question: Question, terms: Terms, number: int, stretch: float = 1.0)
     if question.kind == "blind" and noise.share is not None and stretch != 1.0:
         noise = replace(noise, share=min(noise.share * stretch, 1.0))
     if question.weights is None:
-        order: Order = 2 if mechanism == "gaussian" else 1
-        quantised = quantise(question.rows, question.norm, params.row_bound, order)
         unit = total_unit = question.norm / params.row_bound
-        rows, total = quantised.rows, quantised.rows.sum(axis=0, dtype=np.int64)
-        clipped = quantised.clipped
+        order: Order = 2 if mechanism == "gaussian" else 1
+        rows, total, clipped = _integers(question, params.row_bound, order)
     else:
         rows, total, unit, total_unit, clipped = _weighted(question, params.row_bound)
     cost = cost_of(shape, counts, params)
@@ -255,7 +257,7 @@ def prepare(question: Question, terms: Terms, number: int, stretch: float = 1.0)
         noise=noise.integer(cost, unit, terms.cap_units),
         norm=question.norm,
         weights=() if question.weights is None else tuple(question.weights.tolist()),
-        positions=None if positions is None else tuple(positions.tolist()),
+        positions=None if positions is None else pack_positions(positions),
         parameters=params.name,
         declaration=question.declaration,
     )
@@ -263,6 +265,17 @@ def prepare(question: Question, terms: Terms, number: int, stretch: float = 1.0)
     people = slice(None) if everybody else question.positions
     alone = question.alone
     return Prepared(query, rows, total, unit, total_unit, clipped, people, shapes, alone)
+
+
+def _integers(
+    question: Question, row_bound: int, order: Order
+) -> tuple[IntegerRows, NDArray[np.int64], int]:
+    """Rows, public total, and how many rows were clipped, of group sums."""
+    if isinstance(question.rows, RowSource):
+        streamed = StreamedRows(question.rows, question.norm, row_bound, order)
+        return streamed, streamed.total, streamed.clipped
+    quantised = quantise(question.rows, question.norm, row_bound, order)
+    return quantised.rows, quantised.rows.sum(axis=0, dtype=np.int64), quantised.clipped
 
 
 def _weighted(
@@ -273,8 +286,8 @@ def _weighted(
     Public is Σ ū·v_i, and the last group's integers, which the differences leave out.
     """
     weights = question.weights
-    if weights is None:
-        raise ConfigError("a weighted sum needs weights")
+    if weights is None or isinstance(question.rows, RowSource):
+        raise ConfigError("a weighted sum needs weights, and rows in an array")
     norm, span = question.norm, question.span
     quantised = quantise_weighted(question.rows, weights, norm, row_bound)
     unit = span * norm / row_bound
@@ -287,6 +300,8 @@ def _weighted(
 
 def public_answer(question: Question, labels: tuple[str, ...]) -> Release:
     """A weighted sum whose weights are equal needs no attribute: exact, free, without a record."""
+    if isinstance(question.rows, RowSource):
+        raise ConfigError("a weighted sum needs rows in an array")
     rows, clipped = clip_rows(question.rows, question.norm, 2)
     weight = 0.0 if question.weights is None else float(question.weights[0])
     total = weight * question.norm * rows.sum(axis=0)

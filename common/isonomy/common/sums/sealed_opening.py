@@ -40,9 +40,9 @@ from isonomy.common.sums.openings import (
     NONCE_BYTES,
     Opening,
     StoredRequest,
+    array_bytes,
     cut_chunks,
     join_chunks,
-    row_bytes,
 )
 from isonomy.common.wire.envelopes import fixed_field
 from isonomy.common.wire.messages import (
@@ -236,9 +236,9 @@ def _pack(shown: Shown) -> bytes:
     opening = shown.opening
     shape = np.array(opening.rows.shape, dtype="<i8").tobytes()
     secrets = opening.seeds.flood + opening.seeds.mask + opening.nonce
-    rows: bytes | memoryview = row_bytes(opening.rows)
-    fixed = [shown.header_frame, opening.query_frame, shape, rows, secrets]
-    return join_chunks([*fixed, shown.answer, shown.pool, *shown.columns])
+    rows = array_bytes(np.asarray(opening.rows))
+    head = [shown.header_frame, opening.query_frame, shape]
+    return join_chunks([*head, rows, secrets, shown.answer, shown.pool, *shown.columns])
 
 
 def _unpack(packed: bytes) -> Shown:

@@ -292,12 +292,10 @@ def encode(message: Message) -> bytes:
 
 
 def _query_fields(query: Query) -> dict[str, Any]:
-    """A query as it travels: positions as bytes, real numbers as their IEEE-754 bits."""
+    """A query as it travels: real numbers as their IEEE-754 bits."""
     content: dict[str, Any] = dict(vars(query))
     content.pop("_array", None)  # what `position_array` has cached
     bits = np.array([content.pop("norm"), *content.pop("weights")], "<f8").view("<u8").tolist()
-    everybody = query.positions is None
-    positions = b"" if everybody else query.position_array(0).astype("<u4").tobytes()
     declaration: dict[str, Any] | None = None
     if query.declaration != PLAIN:
         declared = query.declaration
@@ -307,7 +305,7 @@ def _query_fields(query: Query) -> dict[str, Any]:
         if not isinstance(declared.content, Plain):
             declaration[CONTENT_NAMES[type(declared.content)]] = vars(declared.content)
     content |= {"protocol": PROTOCOL_VERSION, "norm_bits": bits[0], "weight_bits": bits[1:]}
-    return {**content, "positions": positions, "declaration": declaration}
+    return {**content, "positions": query.positions or b"", "declaration": declaration}
 
 
 # --- Bytes -> checked ----------------------------------------------------------------------------
@@ -442,19 +440,19 @@ def _query(body: Any) -> Query:
         noise=body.noise,
         norm=norm,
         weights=tuple(weights),
-        positions=_positions(body.positions) if body.positions else None,
+        positions=_checked_positions(body.positions) if body.positions else None,
         parameters=body.parameters,
         declaration=_declaration(body.declaration) if body.HasField("declaration") else PLAIN,
     )
 
 
-def _positions(raw: bytes) -> tuple[int, ...]:
+def _checked_positions(raw: bytes) -> bytes:
     if len(raw) % 4 or len(raw) // 4 > MAX_POSITIONS:
         raise ProtocolError(f"positions must be at most {MAX_POSITIONS} whole 32-bit numbers")
-    positions = np.frombuffer(raw, "<u4").astype(np.int64)
-    if (np.diff(positions) <= 0).any():
+    positions = np.frombuffer(raw, "<u4")
+    if (positions[1:] <= positions[:-1]).any():
         raise ProtocolError("positions must be ascending and distinct: each person once")
-    return tuple(positions.tolist())
+    return raw
 
 
 def _declaration(body: Any) -> Declaration:

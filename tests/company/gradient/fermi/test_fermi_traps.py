@@ -183,7 +183,7 @@ def test_labels_pay_apart(tmp_path: Path) -> None:
     for asked in seen:
         if asked.query.purpose != "fermi counts":
             label = int(asked.query.purpose[-1])
-            assert (data.y[list(asked.query.positions or ())] == label).all()
+            assert (data.y[asked.query.position_array(len(data.y))] == label).all()
     spent = run.oracle.position[1]
     assert spent.min() > 0.9 * 0.9 * run.oracle.budget.cap_units  # both labels got all of it
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 
+from isonomy.common.privacy.row_sources import RowSource
 from isonomy.company.fair.inputs.features import FeatureMap
 from isonomy.company.fair.inputs.people import People
 
@@ -20,7 +21,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 KEPT_CELLS = 1 << 24  # 128 MB: 70,000 people
-PART_CELLS = 1 << 21  # 16 MB
+PART_CELLS = 1 << 19  # 4 MB; φ has several arrays of this size on its way
 
 
 class RowMaker(Protocol):
@@ -47,7 +48,7 @@ class FeatureRows:
     def __getitem__(self, entries: Ints) -> Floats:
         if self._kept is not None:
             return self._kept[entries]
-        if len(entries) > self._step:  # φ has several arrays of this size on its way
+        if len(entries) > self._step:
             result = np.empty((len(entries), self.width))
             for part, some in self.parts(entries):
                 result[part] = some
@@ -69,6 +70,12 @@ class FeatureRows:
         for start in range(0, len(entries), step):
             part = slice(start, min(start + step, len(entries)))
             yield part, self[entries[part]]
+
+    def chosen(self, entries: Ints) -> Floats | RowSource:
+        """The rows of these entries, as a question takes them."""
+        if self._kept is not None:
+            return self._kept[entries]
+        return RowSource((len(entries), self.width), self._step, lambda part: self[entries[part]])
 
     def _made(self, rows: Ints) -> Floats:
         score = None if self._score is None else self._score[rows]

@@ -42,6 +42,7 @@ BANDWIDTH = 0.5  # of the Fourier features' kernel, in median distances
 CLIP_QUANTILE = 0.75
 MAX_LINEAR = 600  # wider tables are projected on this many public principal directions
 MAX_FITTED = 50_000  # rows that the constants are made of
+_PART_ROWS = 4_096
 MAX_CODED = DEFAULT_PARAMETERS.max_columns - FOURIER - BINS - 1
 
 
@@ -102,7 +103,7 @@ class FeatureMap:
 
     def _x_part(self, coded: Floats) -> Floats:
         centred = (coded - self.centre) * self.stretch
-        waves = np.cos(coded @ self.omega + self.phase) * wave_height(len(self.phase))
+        waves = _waves(coded, self.omega, self.phase)
         linear = centred @ self.basis if self.basis.size else centred
         constant = np.full((len(coded), 1), CONSTANT)
         return np.hstack([constant, linear, waves - self.fourier_centre])
@@ -126,7 +127,7 @@ def fit_features(X: Any, score: Floats, rng: Draws) -> FeatureMap:
     bandwidth = BANDWIDTH * _typical_distance(coded, rng)
     omega = rng.standard_normal((width, FOURIER)) / bandwidth
     phase = rng.uniform(0.0, 2 * np.pi, FOURIER)
-    waves = np.cos(coded @ omega + phase) * wave_height(FOURIER)
+    waves = [_waves(coded[part], omega, phase).sum(axis=0) for part in _parts(n)]
     deviation = coded.std(axis=0)
     stretch = 1 / np.sqrt(np.maximum(deviation, LEAST_DEVIATION))
     stretch /= float(np.linalg.norm(deviation * stretch)) or 1.0
@@ -140,13 +141,23 @@ def fit_features(X: Any, score: Floats, rng: Draws) -> FeatureMap:
         basis=_principal(coded * stretch) if width > MAX_LINEAR else np.zeros((0, 0)),
         omega=omega,
         phase=phase,
-        fourier_centre=waves.mean(axis=0),
+        fourier_centre=np.sum(waves, axis=0) / n,
         edges=edges,
         shares=shares,
         limit=np.inf,
     )
-    norms = np.linalg.norm(draft._x_part(coded), axis=1)
-    return replace(draft, limit=float(np.quantile(norms, CLIP_QUANTILE)))
+    norms = [np.linalg.norm(draft._x_part(coded[part]), axis=1) for part in _parts(n)]
+    limit = float(np.quantile(np.concatenate(norms), CLIP_QUANTILE))
+    return replace(draft, limit=limit)
+
+
+def _waves(coded: Floats, omega: Floats, phase: Floats) -> Floats:
+    return np.asarray(np.cos(coded @ omega + phase) * wave_height(len(phase)))
+
+
+def _parts(n: int) -> list[slice]:
+    """The rows in parts: their waves take 1.6 kB a row."""
+    return [slice(start, start + _PART_ROWS) for start in range(0, n, _PART_ROWS)]
 
 
 def wave_height(features: int) -> float:

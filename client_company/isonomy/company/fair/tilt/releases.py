@@ -31,7 +31,7 @@ Ints = NDArray[np.int64]
 
 AUDITS = 4
 COUNT_SHARE, MOMENT_SHARE, AUDIT_SHARE = 0.04, 0.56, 0.40
-MOST_PEOPLE = 100_000  # of one moment: its integer rows take 1 kB a person
+MOST_PEOPLE = 2_000_000  # of one moment: an opening of it stays below 2 GiB
 POOLED_PART = 0.25  # of the counts' price, where several lenders also count together
 FLOOR = 4.0  # counts are never taken to be below this many noise deviations
 MEASURED = 6.0  # rates are reported of groups with at least this many noise deviations of people
@@ -237,7 +237,7 @@ def buy_counts_and_moments(
 ) -> Releases:
     """The two releases before the audits. rows: (entries, d) φ, folded.
 
-    The moment of very many people is asked for in parts, which bounds memory on all sides.
+    The moment of millions of people is asked for in parts, so that each can be opened.
 
     People of one label are asked about in a query of their own. A person with rows of k labels is
     in k of these queries, so each then has the k-th part of the price: nobody pays more than it.
@@ -262,13 +262,15 @@ def buy_counts_and_moments(
     everybody = count(POOLED_PART, alone=False) if pooled else None
     counts = count(1 - POOLED_PART if pooled else 1.0, alone=True)
     queries_each = int(np.unique(people.position, return_counts=True)[1].max())
-    by_label = [np.flatnonzero(people.stratum == label) for label in range(strata)]
+    # In the order of the cohort, in which a question names people.
+    order = np.argsort(people.position, kind="stable")
+    by_label = [order[people.stratum[order] == label] for label in range(strata)]
     # Each person is in one part, and pays for it alone. As many parts for each label: equal noise.
     parts = 1 if pooled else -(-max(map(len, by_label)) // MOST_PEOPLE)
     moments = [
         [
             oracle.blind_sum(
-                rows[part],
+                rows.chosen(part),
                 norm=1.0,
                 attribute=list(attributes),
                 people=people.position[part],
