@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -42,10 +41,7 @@ def test_the_engineers_tutorial(tmp_path: Path, capsys: pytest.CaptureFixture[st
         for block in blocks(DOCS / "quickstart.md"):
             if "join(" in block.text:
                 continue
-            with warnings.catch_warnings():
-                if "mlflow" in block.text:
-                    warnings.simplefilter("ignore")  # of MLflow, about its own stores
-                walk.run(block)
+            walk.run(block)
             spent.add(walk.names["oracle"].budget.spent_units)
     assert "Privacy: ε" in capsys.readouterr().out
     assert len(spent) == 1  # what comes after the fit is free
