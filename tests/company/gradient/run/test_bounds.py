@@ -127,9 +127,9 @@ def test_bad_input_is_refused() -> None:
         Tradeoff(np.zeros(0), 1.0, 1.0)
     with pytest.raises(DataError, match="finite"):
         Tradeoff(np.array([1.0, np.nan]), 1.0, 1.0)
-    with pytest.raises(ConfigError, match="positive"):
+    with pytest.raises(ConfigError, match="above 0"):
         primal_tradeoff([1.0], [0.0], sigma=1.0, bound=1.0, entries=1, smallest_group=5)
-    with pytest.raises(ConfigError, match="positive"):
+    with pytest.raises(ConfigError, match="above 0"):
         dual_tradeoff([1.0], sigma=0.0, smallest_group=5)
-    with pytest.raises(DataError, match="more than one person"):
+    with pytest.raises(DataError, match="above 1"):
         dual_tradeoff([1.0], sigma=1.0, smallest_group=1)
