@@ -1,8 +1,12 @@
-"""Fits and rehearsals over Dask's real workers and over processes: the same as in one process."""
+"""Fits and rehearsals over Dask's and Ray's real workers and over processes: as in one process.
+
+Ray is not among the packages for development. Install it (pip install ray) to run its cases.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import joblib
@@ -19,7 +23,15 @@ from isonomy.company.rehearsal.simulate import simulate
 
 
 @pytest.fixture(scope="module")
-def dask() -> Iterator[None]:
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A backend of joblib, with two workers where it needs them first."""
+    name = str(request.param)
+    with {"loky": nullcontext, "dask": two_of_dask, "ray": two_of_ray}[name]():
+        yield name
+
+
+@contextmanager
+def two_of_dask() -> Iterator[None]:
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
@@ -30,10 +42,24 @@ def dask() -> Iterator[None]:
         yield
 
 
-@pytest.mark.filterwarnings("ignore")  # Dask's own, about ports and event loops
-@pytest.mark.parametrize("backend", ["loky", "dask"])
+@contextmanager
+def two_of_ray() -> Iterator[None]:
+    ray = pytest.importorskip("ray")
+    from ray.util.joblib import register_ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    register_ray()
+    yield
+    ray.shutdown()
+
+
+BACKENDS = pytest.mark.parametrize("backend", ["loky", "dask", "ray"], indirect=True)
+
+
+@pytest.mark.filterwarnings("ignore")  # of Dask and Ray, about ports and event loops
+@BACKENDS
 @pytest.mark.parametrize("base", [HistGradientBoostingClassifier(max_iter=5), LogisticRegression()])
-def test_out_of_fold_fits_give_the_same_bits(backend: str, base: object, dask: None) -> None:
+def test_out_of_fold_fits_give_the_same_bits(backend: str, base: object) -> None:
     data = lending(people=600, seed=0)
     X = data.features.select_dtypes("number")
     people = People.of(np.arange(600), np.zeros(600, dtype=np.int64))
@@ -46,8 +72,8 @@ def test_out_of_fold_fits_give_the_same_bits(backend: str, base: object, dask: N
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("backend", ["loky", "dask"])
-def test_rehearsals_are_the_same_but_for_their_noise(backend: str, dask: None) -> None:
+@BACKENDS
+def test_rehearsals_are_the_same_but_for_their_noise(backend: str) -> None:
     """`unconstrained` draws no noise, so its runs must agree to the last bit, in order."""
     settings = Settings(strategy="unconstrained", base="logistic", seeds=3, epsilons=(0.5, 1.0))
     data = lending(people=800, seed=0)
