@@ -1,18 +1,22 @@
-"""Three lenders and a regulator through Flower, as docs/pooling.md has it: every command, for real.
+"""Three lenders and a regulator through Flower: every command and script of docs/pooling.md.
 
 Server, four nodes, the regulator's daemon and three lenders' scripts are processes of their own,
 with TLS between them and keys that never left their owners. The lenders ask together, train each a
 fair model of its own, and have it audited alone and together, while every query is inspected. Only
-the daemon's noise is a test's: counted, so that the first questions put to one company that holds
-everybody must give the same bits.
+the daemon's noise is a test's: counted, so that some questions, asked before the page's script,
+must give the same bits as at one company that holds everybody.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import re
+import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +24,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from federation import CountedNoise, custodian_with_noise
+from page_kit import DOCS, Block, Walk, blocks
 from server_kit import certify, make_server, run, start_node
 from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+import isonomy.company as sdk
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import AttributeTable, Cohort
@@ -36,12 +42,11 @@ from isonomy.common.sums.local import LocalChannel
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.cli.company import app as company_app
 from isonomy.company.demo.processes import Processes, Running
-from isonomy.company.fair.estimator import FairClassifier
-from isonomy.company.federation.auditing import audit
-from isonomy.company.federation.statement import add_to_statement
+from isonomy.company.federation.joining import join
 from isonomy.regulator.cli import app as regulator_app
 from isonomy.regulator.plans.plan_files import ledger_state
 
+PAGE = DOCS / "pooling.md"
 SIZES = {"first": 90, "second": 170, "third": 110}
 COMPANIES = tuple(SIZES)
 PEOPLE = [f"person-{number}" for number in range(sum(SIZES.values()))]
@@ -57,23 +62,21 @@ TABLE = pd.DataFrame(
     }
 )
 REPAID = (TABLE["income"] + RNG.normal(0, 8, len(PEOPLE)) > 35).to_numpy().astype(int)
-COLUMNS = """name,low,high,typical,spread,levels
-age,18,80,40,15,
-income,0,150,40,15,
-home,,,,,rent|own
-"""
 SHARE, EPSILON, DELTA = 0.1, "60", "1e-6"
 
+LOCAL = {  # in the place of the page's own values
+    "server.example.org": "localhost",
+    "--epsilon 0.5": f"--epsilon {EPSILON} --delta {DELTA}",
+    "--inspection-rate 0.1": "--inspection-rate 1",
+    "random_state=0": "audits=2, random_state=0",
+    "-o reports": "--reason a --alternatives b --access c --retention d -o reports",
+}
 COMPANY = """
-import sys
-from pathlib import Path
+import os, sys
 sys.path[:0] = sys.argv[3].split(":")
-from isonomy.company.federation.joining import join
-from test_lenders import lend, save, script, share_of
-root, name = Path(sys.argv[1]), sys.argv[2]
-with join(root / "plan.json", home=root / name, wait_s=120) as oracle:
-    save(root / name / "values.json", script(oracle, share_of(name)))
-    save(root / name / "lent.json", lend(oracle, share_of(name), root, name))
+os.chdir(sys.argv[1])
+from test_lenders import lend
+lend(sys.argv[2])
 """
 REGULATOR = """
 import sys
@@ -109,24 +112,34 @@ def script(oracle: GroupOracle, own: slice) -> list[list[str]]:
     return [[float(value).hex() for value in release.values.ravel()] for release in releases]
 
 
-def lend(oracle: GroupOracle, own: slice, root: Path, name: str) -> dict[str, Any]:
-    """Train a fair model on one lender's people, with a proxy of all of them; have it audited."""
-    X, y = TABLE.iloc[own].reset_index(drop=True), REPAID[own]
+def lend(name: str) -> None:
+    """One lender's process: the page's script on its own people, after the test's questions."""
+    share = share_of(name)
+
+    @contextmanager
+    def joined(plan: str, *, home: str) -> Iterator[GroupOracle]:
+        with join(plan, home=home, wait_s=120) as oracle:
+            save(Path(name) / "values.json", script(oracle, share))
+            yield oracle
+
+    sdk.join = joined  # where the page imports it from
     coded = ColumnTransformer([("home", OneHotEncoder(), ["home"])], remainder="passthrough")
-    base = make_pipeline(coded, StandardScaler(), LogisticRegression())
-    model = FairClassifier(base, oracle=oracle, tolerance=0.02, audits=2, random_state=0)
-    model.fit(X, y, ids=PEOPLE[own])
-    decided = model.predict(X)
-    alone = audit(oracle, decided, y, name="this lender", share=0.02, alone=True)
-    together = audit(oracle, decided, y, name="all lenders", share=0.02)
-    statement = root / f"{name}.statement.json"
-    add_to_statement(statement, root / "plan.json", name, [alone, together])
-    return {
-        "returned": model.report_.returned,
-        "alone": alone.counts.counts.tolist(),
-        "together": together.counts.counts.tolist(),
-        "selected": int(decided.sum()),
+    walk = Walk(Path(), LOCAL)
+    walk.names |= {
+        "X": TABLE.iloc[share].reset_index(drop=True),
+        "y": REPAID[share],
+        "ids": PEOPLE[share],
+        "base": make_pipeline(coded, StandardScaler(), LogisticRegression()),
     }
+    (block,) = blocks(PAGE, "3. Train")
+    walk.run(as_typed_by(name, block))
+    results = {each: walk.names[each].counts.counts.tolist() for each in ("ours", "joint")}
+    save(Path(name) / "lent.json", {**results, "selected": int(walk.names["decisions"].sum())})
+
+
+def as_typed_by(name: str, block: Block) -> Block:
+    """A block for every lender: the page has what the first one types."""
+    return replace(block, text=block.text.replace("first", name))
 
 
 def save(path: Path, values: Any) -> None:
@@ -149,8 +162,8 @@ def alone(folder: Path) -> list[list[str]]:
 class Town:
     """The folders of all parties below one root, and their processes."""
 
-    def __init__(self, root: Path, processes: Processes) -> None:
-        self.root, self.processes = root, processes
+    def __init__(self, root: Path, processes: Processes, walk: Walk) -> None:
+        self.root, self.processes, self.walk = root, processes, walk
         self.config = str(root / "server" / "server.toml")
 
     # --- Once: keys, certificates, people, plan, approvals ------------------------------------
@@ -179,30 +192,19 @@ class Town:
         run(regulator_app, "enroll", str(path), "--attribute", "sex", "--home", home)
 
     def agree(self) -> None:
-        root = self.root
+        """Sections 1 and 2 of the page, with the files that it assumes."""
         for name in COMPANIES:
             ids = PEOPLE[share_of(name)]
-            (root / f"{name}.txt").write_text("".join(f"{person}\n" for person in ids))
-        card = root / "regulator" / "keys" / "card.json"
-        others = []
-        for name in COMPANIES[1:]:
-            others += ["--other", f"{root / name / 'keys' / 'card.json'}={root / f'{name}.txt'}"]
-        plan, features = str(root / "plan.json"), str(root / "feature-map.json")
-        (root / "columns.csv").write_text(COLUMNS)
-        run(company_app, "feature-map", str(root / "columns.csv"), "-o", features)
-        run(
-            company_app,
-            *("plan", "--home", str(root / "first"), "--regulator", str(card)),
-            *("--people", str(root / "first.txt"), *others, "--relay", "localhost"),
-            *("--attribute", "sex=f,m", "--epsilon", EPSILON, "--delta", DELTA, "-o", plan),
-            *("--feature-map", features, "--auditor", "regulator", "--inspection-rate", "1"),
-        )
-        for name in COMPANIES:
-            TABLE.iloc[share_of(name)].to_csv(root / f"{name}.csv", index=False)
-            run(company_app, "feature-map", plan, "--check", str(root / f"{name}.csv"))
-            people = ("--people", str(root / f"{name}.txt"))
-            run(company_app, "approve", plan, *people, "--home", str(root / name), "--yes")
-        run(regulator_app, "approve", plan, "--home", str(root / "regulator"), "--yes")
+            Path(f"{name}.txt").write_text("".join(f"{person}\n" for person in ids))
+            TABLE.iloc[share_of(name)].to_csv(f"{name}.csv", index=False)
+        for name in (*COMPANIES, "regulator"):
+            shutil.copy(Path(name) / "keys" / "card.json", f"{name}-card.json")
+        (columns,) = re.findall(r'```text title="columns.csv"\n(.*?)```', PAGE.read_text(), re.S)
+        Path("columns.csv").write_text(columns)
+        for section in ("1. Agree on the columns", "2. Plan and approve"):
+            for block in blocks(PAGE, section):
+                for name in COMPANIES if block.title == "every lender" else COMPANIES[:1]:
+                    self.walk.run(as_typed_by(name, block))
 
     # --- A session ----------------------------------------------------------------------------
 
@@ -232,10 +234,10 @@ class Town:
 
 @pytest.fixture
 def town(tmp_path: Path) -> Iterator[Town]:
-    with Processes(tmp_path / "logs") as processes:
-        made = Town(tmp_path, processes)
-        made.prepare()
-        yield made
+    with Processes(tmp_path / "logs") as processes, Walk(tmp_path, LOCAL) as walk:
+        town = Town(tmp_path, processes, walk)
+        town.prepare()
+        yield town
 
 
 def test_three_lenders_train_and_each_gets_its_report(town: Town) -> None:
@@ -247,9 +249,9 @@ def test_three_lenders_train_and_each_gets_its_report(town: Town) -> None:
         assert got == expected, f"{name} got other sums than one company would"
         lent[name] = json.loads((town.root / name / "lent.json").read_text())
     assert {party["code"] for party in outcome["parties"].values()} == {0}
-    one, *others = (each["together"] for each in lent.values())
+    one, *others = (each["joint"] for each in lent.values())
     assert all(other == one for other in others), "one answer for all"
-    assert len({json.dumps(each["alone"]) for each in lent.values()}) == 3
+    assert len({json.dumps(each["ours"]) for each in lent.values()}) == 3
     plan = Plan.load(town.root / "plan.json")
     books = ledger_state(ledger)
     inspections, answers = books.inspections(plan.hash), books.answers(plan.hash)
@@ -262,17 +264,11 @@ def test_three_lenders_train_and_each_gets_its_report(town: Town) -> None:
 
 def check_report(town: Town, plan: Plan, name: str, lent: dict[str, Any]) -> None:
     """A signed report about one lender: its own audit, and that of all; nobody else's."""
+    for block in blocks(PAGE, "4. Report"):
+        town.walk.run(as_typed_by(name, block))
     root, out = town.root, town.root / "reports" / name
-    home, texts = str(root / "regulator"), ("reason", "alternatives", "access", "retention")
-    words = [word for text in texts for word in (f"--{text}", "a test")]
-    run(
-        regulator_app,
-        *("report", plan.hash.hex(), "--home", home, "-o", str(out), "--company", name, *words),
-        *("--statement", str(root / f"{name}.statement.json")),
-    )
-    run(company_app, "countersign", str(out), "--home", str(root / name), "--yes")
-    card, books = str(root / "regulator" / "keys" / "card.json"), f"{home}/ledger.jsonl"
-    run(regulator_app, "verify", str(out), "--card", card, "--ledger", books)
+    card, books = root / "regulator" / "keys" / "card.json", root / "regulator" / "ledger.jsonl"
+    run(regulator_app, "verify", str(out), "--card", str(card), "--ledger", str(books))
     report = ReportFile.load(out / "report.json")
     together, own = report.audits
     assert own.people == SIZES[name]
