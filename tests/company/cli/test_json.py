@@ -167,6 +167,8 @@ def test_a_walk_through_the_commands(
     walk("isonomy-regulator tasks add digits t.npz --home regulator")
     walk("isonomy-regulator tasks list --home regulator")
     walk("isonomy-regulator tasks remove digits --home regulator --yes")
+    assert walk("isonomy-company check-ids ids.txt")["patterns"] == {"xx": 10, "xxx": 50}
+    assert walk("isonomy-regulator check-ids --home regulator")["people"] == 61
     counts = "--company-people 60 --regulator-people 80"
     walk(f"isonomy-company alignment {card} --relay localhost {counts} --home company")
     walk("isonomy-company tidy --home company")

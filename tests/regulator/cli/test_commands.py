@@ -35,6 +35,15 @@ def test_the_home_may_come_from_the_environment(
     assert run_regulator("status", "--json").json["enrolled"] == 3
 
 
+def test_the_ids_of_the_enrolled_are_counted_never_shown(tmp_path: Path) -> None:
+    regulator = Regulator.create(tmp_path, people=12)
+    done = regulator.run("check-ids")
+    assert done.code == 0
+    assert "12 entries, 12 people" in done.stdout
+    assert "aaaaaa-99" in done.stdout
+    assert "person" not in done.stdout
+
+
 def test_a_home_that_is_none(tmp_path: Path) -> None:
     done = run_regulator("status", "--json", "--home", tmp_path)
     assert done.code == 10

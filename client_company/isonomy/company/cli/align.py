@@ -1,7 +1,8 @@
-"""`isonomy-company alignment` and `align`: agree on an alignment, and carry it out."""
+"""`isonomy-company check-ids`, `alignment` and `align`: look, agree, carry it out."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from isonomy.common.base.private_files import write_whole
 from isonomy.common.base.progress import Stages
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.party import Card
+from isonomy.common.people.id_summary import IdSummary
 from isonomy.company.cli.options import (
     HOME,
     AboutOption,
@@ -23,6 +25,19 @@ from isonomy.company.cli.options import (
 )
 from isonomy.company.federation.align import align_records
 from isonomy.company.federation.home import Home
+
+
+def check_ids(
+    ids: Annotated[Path, typer.Argument(help="Ids of this company's people, one per line.")],
+) -> None:
+    """Say what a list of ids looks like: counts, patterns and line numbers, never an id.
+
+    Nothing leaves this machine. The regulator's officer has the same command for the people who
+    are enrolled. Compare both by telephone before the alignment. Example:
+    `isonomy-company check-ids ids.txt`
+    """
+    summary = IdSummary.of(read_lines(ids))
+    emit(asdict(summary), summary.describe())
 
 
 def alignment(

@@ -25,7 +25,7 @@ from isonomy.common.kits.install import installed_cards, installed_facts
 from isonomy.common.kits.request import make_request_file
 from isonomy.common.node.command import node, node_request
 from isonomy.company.cli import audits, operating
-from isonomy.company.cli.align import align, alignment
+from isonomy.company.cli.align import align, alignment, check_ids
 from isonomy.company.cli.few_shot_plan import few_shot_plan
 from isonomy.company.cli.inspection import auditor_keys, head, open_query, tidy
 from isonomy.company.cli.options import (
@@ -59,6 +59,7 @@ _KINDS: dict[str, type[Plan | AlignmentPlan | FewShotPlan]] = {
     "few-shot": FewShotPlan,
     "alignment": AlignmentPlan,
 }
+app.command("check-ids")(check_ids)
 app.command()(alignment)
 app.command()(align)
 app.command("few-shot-plan")(few_shot_plan)

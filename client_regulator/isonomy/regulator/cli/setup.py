@@ -1,9 +1,9 @@
-"""`init` and `enroll`: a home, and the people in it."""
+"""`init`, `enroll` and `check-ids`: a home, and the people in it."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +17,7 @@ from isonomy.common.keys.party import PartyKeys
 from isonomy.common.kits.command import NodeFolder
 from isonomy.common.kits.request import make_request_file
 from isonomy.common.kits.users import GROUP, is_root
+from isonomy.common.people.id_summary import IdSummary, Lines
 from isonomy.regulator.cli.output import Home, PassphraseFile, UnlockFile, open_vault
 from isonomy.regulator.config.config import DEFAULT_COHORT, RegulatorConfig
 from isonomy.regulator.config.officers import check_officer
@@ -203,6 +204,22 @@ def enroll(
     )
     config = RegulatorConfig.load(home)
     emit(*_enroll(config, order, unlock_file, show_sizes=show_sizes))
+
+
+def check_ids(home: Home = Path(), unlock_file: UnlockFile = None) -> None:
+    """Say what the ids of the enrolled people look like: counts and patterns, never an id.
+
+    A company has the same command for its own list. Compare both by telephone before an alignment.
+    No attribute is looked at, and no budget is spent.
+
+    \b
+    Examples:
+    isonomy-regulator check-ids --home /srv/regulator
+    """
+    enrolled = open_vault(RegulatorConfig.load(home), unlock_file).read()
+    summary = IdSummary.of(enrolled.ids)
+    summary = replace(summary, alike=Lines(summary.alike.count))  # a vault has no lines to look up
+    emit(asdict(summary), summary.describe())
 
 
 def _enroll(

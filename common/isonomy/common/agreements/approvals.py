@@ -217,7 +217,7 @@ def read_lines(path: Path) -> list[str]:
     if len(data) > MAX_PEOPLE_BYTES:
         raise DataError(f"{path} is larger than {MAX_PEOPLE_BYTES} bytes")
     try:
-        return data.decode("utf-8").splitlines()
+        return data.decode("utf-8-sig").splitlines()  # Excel puts a mark before the first id
     except UnicodeDecodeError:
         kind = kind_of_content(data)
         what = f"is a {kind}, not a list of ids" if kind else "is not text in UTF-8"

@@ -156,7 +156,7 @@ class Aligner:
         if not places.size:
             raise DataError(
                 "the two lists have nobody in common. Do both sides use the same ids, written the "
-                "same way (leading zeros, prefixes, spaces)?"
+                "same way (leading zeros, prefixes, spaces)? `check-ids` shows how"
             )
         places = self._order[places[np.argsort(doubled[places])]]
         ids = self._cohort.ids
