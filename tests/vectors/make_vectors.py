@@ -42,6 +42,9 @@ def frames() -> dict[str, Message]:
         "query_weighted": Query(
             "q", H, "", "blind", "weighted", ("a",), 1, "gaussian", 9000, 0.1, weights, some
         ),
+        "query_triangular": Query(
+            "q", H, "", "blind", "groups", ("a",), 2, "gaussian", 9000, 0.1, triangular=True
+        ),
         "columns_header": ColumnsHeader("q", H[:16], H, 1024, 3, 2, column),
         "column": Column(1, 2, column),
         "sum_header": SumHeader("q", H[:16], H, H, H, H, 1),

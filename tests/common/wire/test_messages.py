@@ -117,7 +117,7 @@ def test_unknown_fields_are_not_canonical() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("protocol", 2),
+        ("protocol", 1),
         ("query_id", ""),
         ("query_id", "x" * 129),
         ("query_id", "new\nline"),

@@ -17,7 +17,7 @@ from isonomy.common.base.errors import ConfigError, OverlappingPeople
 from isonomy.common.base.private_files import write_whole
 from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.keys.party import Card
-from isonomy.common.pads.cost import compare
+from isonomy.common.pads.cost import compare, time_work
 from isonomy.common.people.cohort import Cohort
 
 INSPECTION_DAYS = 90
@@ -94,7 +94,8 @@ def choose_carrier(
     if megabits is not None and not 0 < megabits < math.inf:
         raise ConfigError(f"megabits is a link's speed in Mbit/s, above 0; got {megabits:g}")
     released = max(map(len, groups.values())) - 1
-    comparison = compare(len(companies[0][1]), released, strategy, megabits, source)
+    people, work = len(companies[0][1]), time_work()
+    comparison = compare(people, released, strategy, megabits, source, work=work)
     return comparison.best.carrier, f"Carrier: {comparison.best.carrier}. {comparison}"
 
 

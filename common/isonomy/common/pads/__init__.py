@@ -16,7 +16,7 @@ that of `sums`; this room only says how the company's rows and the regulator's g
 A request is SumHeader, Query, SumPart … in one exchange. Part p has the cells c_i of the people of
 `stream.part_slices(people, columns)[p % slices]` for indicator p // slices, in the order of
 `Authorised.indicators`, and both tags of each if the plan names an auditor; in open queries one
-more part is the mask. With `pads = Pads(message_key(commitment), columns)`, the pads of these
+more part is the mask. With `pads = message_pads(query, shapes, commitment, …)`, the pads of these
 people are `pads.words(pads.row_keys(keys))`. Why this is safe: docs/adr/0013, 0014.
 Entered by `remote`, the regulator's serving and rehearsals.
 """

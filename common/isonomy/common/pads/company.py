@@ -10,7 +10,6 @@ give the same bytes again.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Iterator
 from itertools import chain, count, takewhile
@@ -31,7 +30,7 @@ from isonomy.common.pads.draw import RowDraw, most_drawn
 from isonomy.common.pads.key_store import KeyColumn, KeyStore, keys_hash, place_of
 from isonomy.common.pads.message import PadMessage, sides_of
 from isonomy.common.pads.opening import shown_rows
-from isonomy.common.pads.stream import CELL_BYTES, Words, part_slices
+from isonomy.common.pads.stream import CELL_BYTES, Words, part_slices, sum_modulus
 from isonomy.common.pads.transfer import KeySender
 from isonomy.common.privacy.queries import Query
 from isonomy.common.sums.company_half import CompanyHalf, RegulatorPort, hashing
@@ -52,7 +51,6 @@ from isonomy.common.wire.messages import (
 )
 
 KEPT_BYTES = 1 << 26  # of a request's parts in memory; larger ones are computed twice
-TAIL = 64  # deviations: noise stays below
 _NO_SEEDS = Seeds(bytes(SEED_BYTES), bytes(SEED_BYTES))  # pads follow from keys and nonce
 
 
@@ -121,18 +119,18 @@ class PadRows:
     ) -> NDArray[np.int64]:
         """(sums, m) released integers; VerificationError if no honest answer can give them.
 
-        Keys that differ from ours make a sum uniform modulo t, and that shows unless it falls into
-        the honest range by chance: per number 12 % for a million people, less for fewer. It finds
-        mistakes. What keeps a regulator from the other keys is the check in the transfer.
+        Keys that differ from ours make every sum uniform modulo 2^32 or t, and that shows unless
+        all of them fall into the honest range by chance. It finds mistakes. What keeps a regulator
+        from the other keys is the check in the transfer.
         """
         query, shapes = prepared.query, prepared.shapes
         if query.kind == "blind":
             commitment, _, mask = self._newest
             if commitment != request.header.commitment:
                 mask = self._message(prepared, request, VerificationError).blind_mask()
-            t = query.params.plain_modulus
-            values = centre((values - mask.view(np.int64)) & (t - 1), t)
-        bound = shapes.layout.people * query.params.row_bound + TAIL * math.ceil(shapes.deviation)
+            modulus = sum_modulus(shapes)
+            values = centre((values - mask.view(np.int64)) & (modulus - 1), modulus)
+        bound = shapes.layout.people * query.params.row_bound + shapes.tail
         if (np.abs(values) > bound).any():
             raise VerificationError(
                 "the answer is larger than any rows and noise can make it: the regulator used "

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.pads.key_store import KeyColumn
-from isonomy.common.pads.stream import Pads, Words, message_key
+from isonomy.common.pads.stream import NARROW, Pads, Words, message_key, sum_modulus
 from isonomy.common.pads.transfer import Keys
 from isonomy.common.privacy.queries import Query, Shapes
 from isonomy.common.privacy.row_sources import IntegerRows, rows_of
@@ -44,19 +44,20 @@ class PadMessage:
     ) -> None:
         self._query, self._indicators, self._rows = query, shapes.indicators, rows
         self._sides, self._slices, self._tagged = sides, slices, tagged
-        self._pads = Pads(message_key(commitment), query.columns)
+        self._pads = message_pads(query, shapes, commitment, tagged=tagged)
         self.commitment = commitment
         self.mask = np.zeros((shapes.sums, query.columns), np.uint64)  # filled while parts are read
 
     def pieces(self) -> Iterator[Pieces]:
-        """The bodies of all parts with rows, group by group: lower cells, upper cells, tags."""
+        """The bodies of all parts with rows, group by group: cells, then tags."""
         weighted = self._query.shape == "weighted"
         self.mask[:] = 0
         for number in range(self._indicators):
             for some in self._slices:
                 zeros, ones = self._sides(self._pads, number, some)
                 rows = rows_of(self._rows, some)
-                cells, mask = self._pads.hide(zeros, ones, rows[number] if weighted else rows)
+                rows = rows[number] if weighted else rows
+                cells, mask = self._pads.hide(zeros, ones, rows, some.start)
                 self.mask[0 if weighted else number] += mask
                 yield (*cells, *map(self._tags, (zeros, ones))) if self._tagged else cells
 
@@ -82,8 +83,16 @@ class PadMessage:
             place = 0 if self._query.shape == "weighted" else number
             for some in self._slices:
                 zeros, _ = self._sides(self._pads, number, some)
-                self.mask[place] += self._pads.words(zeros).sum(axis=0, dtype=np.uint64)
+                pads = self._pads.words(zeros, 0, some.start)
+                self.mask[place] += pads.sum(axis=0, dtype=np.uint64)
         return self.mask
+
+
+def message_pads(query: Query, shapes: Shapes, commitment: bytes, *, tagged: bool) -> Pads:
+    """The pads of a request. Where an auditor may look at rows, whole rows are sent."""
+    narrow = sum_modulus(shapes) == NARROW
+    triangular = query.triangular and narrow and not tagged
+    return Pads(message_key(commitment), query.columns, narrow=narrow, triangular=triangular)
 
 
 def sides_of(

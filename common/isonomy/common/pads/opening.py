@@ -14,8 +14,8 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ProtocolError, VerificationError
 from isonomy.common.pads.draw import RowDraw, drawn_slices
 from isonomy.common.pads.key_store import KeyColumn, KeyStore, keys_hash, place_of
-from isonomy.common.pads.message import PadMessage, sides_of
-from isonomy.common.pads.stream import Pads, message_key, part_slices
+from isonomy.common.pads.message import PadMessage, message_pads, sides_of
+from isonomy.common.pads.stream import part_slices
 from isonomy.common.people.cohort import group_count
 from isonomy.common.privacy.queries import Query, Shapes, shapes_of
 from isonomy.common.privacy.row_sources import rows_of
@@ -73,9 +73,9 @@ def shown_rows(
             "the regulator demands rows under cells that were not sent. Nothing was opened. Stop, "
             "and compare with the regulator."
         )
-    pads, everybody = Pads(message_key(request.header.commitment), query.columns), slice(None)
+    pads = message_pads(query, shapes, request.header.commitment, tagged=True)
     row_keys = [
-        np.stack(sides(pads, group, everybody)).astype("<u8").tobytes()
+        np.stack(sides(pads, group, slice(None))).astype("<u8").tobytes()
         for group in range(shapes.indicators)
     ]
     part = replace(opening, rows=rows, nonce=nonce)

@@ -19,16 +19,8 @@ from numpy.typing import NDArray
 from isonomy.common.base.errors import AttemptLost, BudgetExceeded, ProtocolError
 from isonomy.common.pads.draw import RowDraw, drawn_slices
 from isonomy.common.pads.key_store import KeyColumn, KeyStore, keys_hash, place_of
-from isonomy.common.pads.message import cells_hash, part_hash
-from isonomy.common.pads.stream import (
-    CELL_BYTES,
-    TAG_BYTES,
-    Pads,
-    Words,
-    message_key,
-    part_slices,
-    planes,
-)
+from isonomy.common.pads.message import cells_hash, message_pads, part_hash
+from isonomy.common.pads.stream import TAG_BYTES, Pads, Words, part_slices, sum_modulus
 from isonomy.common.pads.transfer import KeyReceiver, Keys
 from isonomy.common.privacy.queries import Query, Shapes
 from isonomy.common.sums.noise_and_budget import Authorised, Custodian
@@ -135,7 +127,8 @@ class PadCarrier:
             draw = self._sample(query.query_id, authorised.shapes.layout.people)
             sample = _Drawn(draw, query, authorised.shapes)
         sums = self._sums(header, authorised, columns, frames, sample)
-        return Read(authorised, sums, None if sample is None else sample.rows())
+        modulus = sum_modulus(authorised.shapes)
+        return Read(authorised, sums, modulus, None if sample is None else sample.rows())
 
     def _columns(self, query: Query, authorised: Authorised) -> list[KeyColumn] | None:
         """The keys of every released group, or None if one is missing."""
@@ -162,12 +155,12 @@ class PadCarrier:
         tagged = sample is not None
         slices = part_slices(shapes.layout.people, query.columns, tagged=tagged)
         is_open = query.kind == "open"
-        size = query.columns * CELL_BYTES + TAG_BYTES * tagged
-        sizes = [(some.stop - some.start) * size for some in slices]
+        pads = message_pads(query, shapes, header.commitment, tagged=tagged)
+        tag_bytes = TAG_BYTES * tagged
+        sizes = [pads.body_bytes(some) + (some.stop - some.start) * tag_bytes for some in slices]
         mask_size = 8 * shapes.sums * query.columns
         sizes = sizes * len(columns) + [mask_size] * is_open
         parts = request_parts(header, frames, sizes)
-        pads = Pads(message_key(header.commitment), query.columns)
         sums = np.zeros((shapes.sums, query.columns), np.uint64)
         for number, column in enumerate(columns):
             keys, members = column.zeros[people], column.members
@@ -176,14 +169,15 @@ class PadCarrier:
             for index, some in enumerate(slices):
                 row_keys, body = pads.row_keys(keys[some]), next(parts)
                 if sample is not None:
-                    body = sample.take(index, body, pads.tags(row_keys), inside[some])
-                sums[place] += pads.gather(row_keys, inside[some], body)
+                    body = sample.take(pads, index, body, row_keys, inside[some])
+                sums[place] += pads.gather(row_keys, inside[some], body, some.start)
         if is_open:
             sums -= _mask(next(parts), sums.shape)
         for _ in parts:  # there is none; at its end the hash over all of them is compared
             pass
-        t = query.params.plain_modulus
-        return readable_sums(authorised, (sums & np.uint64(t - 1)).view(np.int64))
+        modulus = sum_modulus(shapes)
+        residues = (sums & np.uint64(modulus - 1)).view(np.int64)
+        return readable_sums(authorised, residues, modulus)
 
 
 class _Drawn:
@@ -196,21 +190,26 @@ class _Drawn:
     def __init__(self, draw: RowDraw, query: Query, shapes: Shapes) -> None:
         people = shapes.layout.people
         self._draw, self._people = draw, draw.people(people)
-        self._columns = query.columns
         self._starts = [some.start for some in part_slices(people, query.columns, tagged=True)]
         self._slices = drawn_slices(self._people, people, query.columns)
         self._hashes, self._holds = list[bytes](), True
 
     def take(
-        self, index: int, body: bytes | memoryview, tags: Keys, members: NDArray[np.bool_]
+        self,
+        pads: Pads,
+        index: int,
+        body: bytes | memoryview,
+        row_keys: Keys,
+        members: NDArray[np.bool_],
     ) -> memoryview:
         """Look at the part of slice `index`; its cells come back, without the tags."""
-        low, high, sent = planes(body, len(tags), self._columns, tagged=True)
+        tags = pads.tags(row_keys)
+        planes, sent = pads.planes(body, len(tags), tagged=True)
         self._holds &= bool((np.where(members[:, None], sent[1], sent[0]) == tags).all())
         drawn = self._people[self._slices[index]] - self._starts[index]
-        pieces = (plane[drawn].tobytes() for plane in (low, high, sent[0], sent[1]))
+        pieces = (plane[drawn].tobytes() for plane in (*planes, sent[0], sent[1]))
         self._hashes.append(part_hash(pieces))
-        return memoryview(body)[: len(tags) * self._columns * CELL_BYTES]
+        return memoryview(body)[: len(body) - len(tags) * TAG_BYTES]
 
     def rows(self) -> RowsRead:
         """What the inspector needs, when all parts were taken."""

@@ -47,7 +47,7 @@ from isonomy.common.privacy.accounting import (
 from isonomy.common.privacy.declarations import PLAIN, Declaration
 from isonomy.common.privacy.noise import MIN_SIGMA
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_ANSWERS = 4096  # ciphertexts of one query; bounds the company's memory to about 1.6 GB
 
 Kind = Literal["blind", "open"]
@@ -73,6 +73,8 @@ class Query:
     positions: bytes | None = None  # as they travel (`pack_positions`); None: everybody
     parameters: str = DEFAULT_PARAMETERS.name
     declaration: Declaration = PLAIN
+    # Nobody's row has anything behind its diagonal: person i (from 0) only has columns 0 to i.
+    triangular: bool = False
 
     @property
     def params(self) -> ParameterSet:
@@ -172,6 +174,7 @@ class Shapes:
     parts: int  # answer ciphertexts
     units: int  # what the ledger debits
     deviation: float  # of the noise, in integer units
+    tail: int  # noise stays below it
 
     def with_block(self, block: int) -> Shapes:
         """The same people in blocks of another size: several companies use one size."""
@@ -215,7 +218,7 @@ def _shapes(
             f"{sums} sums of {columns} columns need {parts} ciphertexts; one query "
             f"holds {MAX_ANSWERS}. Ask for fewer columns or groups at a time."
         )
-    return Shapes(layout, group_counts, indicators, sums, parts, units, deviation)
+    return Shapes(layout, group_counts, indicators, sums, parts, units, deviation, tail)
 
 
 # --- What was asked ------------------------------------------------------------------------------

@@ -205,16 +205,21 @@ class Custodian:
         self._ledger.note_inspection(self._plan, query_id, request_hash, step)
 
     def release(
-        self, authorised: Authorised, request_hash: bytes, sums: NDArray[np.int64]
+        self,
+        authorised: Authorised,
+        request_hash: bytes,
+        sums: NDArray[np.int64],
+        *,
+        modulus: int | None = None,
     ) -> DebitRecord:
         """Noise, then one record with debit and answer on disk; only then may the caller answer.
 
-        The sum is reduced modulo t *after* the noise is added. A masked sum that came out centred
-        and were not reduced again would tell by its wrap whether the exact sum plus the mask
-        passes t/2, and the company chooses the mask.
+        The sum is reduced modulo t (or the `modulus` of its mask) *after* the noise is added. A
+        masked sum that came out centred and were not reduced again would tell by its wrap whether
+        the exact sum plus the mask passes t/2, and the company chooses the mask.
         """
         query, shapes = authorised.query, authorised.shapes
-        t = shapes.layout.params.plain_modulus
+        t = modulus or shapes.layout.params.plain_modulus
         # Other queries may have been answered since the columns left: λ, limits, budget moved on.
         self.dual.check(query, shapes.group_counts)
         if self.limits is not None:

@@ -25,6 +25,7 @@ Keywords of every call:
 | purpose | a label for people who read the ledger |
 | declaration | what the query is, for the regulator to check (privacy.declarations) |
 | alone | where several companies ask together: about this company's people only |
+| triangular | row i, by ascending people, has zeros behind column i: they need not travel |
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ class Ask(Label, total=False):
     share: float | None
     epsilon: float | None
     alone: bool
+    triangular: bool
 
 
 @dataclass(frozen=True)
@@ -321,6 +323,7 @@ class GroupOracle:
             weights=checked,
             # One company of its own plan asks alone anyway, and its ids are the plain ones.
             alone=ask.get("alone", False) and self.capabilities.pooled,
+            triangular=ask.get("triangular", False),
         )
 
     def _public(self, question: Question) -> Release:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 
 import numpy as np
@@ -48,7 +48,7 @@ from isonomy.common.privacy.queries import (
     query_id_prefix,
     shapes_of,
 )
-from isonomy.common.privacy.row_sources import IntegerRows, RowSource, StreamedRows
+from isonomy.common.privacy.row_sources import IntegerRows, RowSource, StreamedRows, rows_of
 
 FIXED = 2.0**38  # of public totals of weighted sums: 8 million people stay below 2^61
 MAX_PURPOSE = 128  # characters
@@ -177,6 +177,7 @@ class Question:
     declaration: Declaration = PLAIN
     weights: NDArray[np.float64] | None = None  # (groups,): a weighted sum
     alone: bool = False  # about this company's people, where several ask together
+    triangular: bool = False  # row i has nothing behind column i
 
     @property
     def span(self) -> float:
@@ -240,6 +241,8 @@ def prepare(question: Question, terms: Terms, number: int, stretch: float = 1.0)
         rows, total, clipped = _integers(question, params.row_bound, order)
     else:
         rows, total, unit, total_unit, clipped = _weighted(question, params.row_bound)
+    if question.triangular and _stands_behind_diagonal(rows):
+        raise DataError("these rows are called triangular, and something stands behind a diagonal")
     cost = cost_of(shape, counts, params)
     everybody = len(question.positions) == terms.people
     positions = None if everybody else question.positions
@@ -260,6 +263,7 @@ def prepare(question: Question, terms: Terms, number: int, stretch: float = 1.0)
         positions=None if positions is None else pack_positions(positions),
         parameters=params.name,
         declaration=question.declaration,
+        triangular=question.triangular,
     )
     shapes = shapes_of(query, counts, terms.people)  # capacity, before anything is sent
     people = slice(None) if everybody else question.positions
@@ -276,6 +280,18 @@ def _integers(
         return streamed, streamed.total, streamed.clipped
     quantised = quantise(question.rows, question.norm, row_bound, order)
     return quantised.rows, quantised.rows.sum(axis=0, dtype=np.int64), quantised.clipped
+
+
+def _stands_behind_diagonal(rows: IntegerRows) -> bool:
+    """Has any row i something behind column i?"""
+    first = rows_of(rows, slice(0, rows.shape[-1]))  # the others have no place behind theirs
+    return bool((first & _behind_diagonal(*first.shape[-2:])).any())
+
+
+@lru_cache(maxsize=4)  # training asks about chunks of one size
+def _behind_diagonal(people: int, columns: int) -> NDArray[np.int32]:
+    """(people, columns) all bits set behind the diagonal."""
+    return -np.triu(np.ones((people, columns), np.int32), 1)
 
 
 def _weighted(

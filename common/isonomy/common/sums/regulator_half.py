@@ -97,10 +97,11 @@ class RowsRead:
 
 @dataclass(frozen=True, repr=False)
 class Read:
-    """A complete request: its query, and its (sums, m) exact or masked sums."""
+    """A complete request: its query, and its (sums, m) exact or masked sums modulo `modulus`."""
 
     authorised: Authorised
     sums: NDArray[np.int64]
+    modulus: int
     rows: RowsRead | None = None  # by pads, under a plan with an auditor
 
 
@@ -199,8 +200,7 @@ class RegulatorHalf:
             if demand is not None:
                 self._pending[query_id] = pending
                 return demand
-            read = pending.read
-            record = self._custodian.release(read.authorised, request_hash, read.sums)
+            record = self._release(pending.read, request_hash)
             return sign_answer(self._identity, record)
         except IsonomyError as error:
             return Refusal.of(query_id, error)
@@ -232,8 +232,11 @@ class RegulatorHalf:
         if pending is None or pending.request_hash != header.request_hash:
             # It passed, but we restarted meanwhile: it is asked again, and inspected again.
             raise attempt_lost()
-        read = pending.read
-        return self._custodian.release(read.authorised, pending.request_hash, read.sums)
+        return self._release(pending.read, pending.request_hash)
+
+    def _release(self, read: Read, request_hash: bytes) -> DebitRecord:
+        place = (read.authorised, request_hash, read.sums)
+        return self._custodian.release(*place, modulus=read.modulus)
 
 
 class EncryptedColumns:
@@ -312,7 +315,7 @@ class EncryptedColumns:
             raise StorageError(f"no room for a request's ciphertexts: {error.strerror}") from None
         finally:
             self._forget(header.query_id)
-        return Read(attempt.authorised, sums)
+        return Read(attempt.authorised, sums, params.plain_modulus)
 
     def _forget(self, query_id: str) -> None:
         attempt = self._attempts.pop(query_id, None)
@@ -402,8 +405,11 @@ def decrypt_sums(
     return readable_sums(authorised, sums)
 
 
-def readable_sums(authorised: Authorised, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Residues modulo t as they go to the noise: blind ones centred, open ones cut as well.
+def readable_sums(
+    authorised: Authorised, sums: NDArray[np.int64], modulus: int | None = None
+) -> NDArray[np.int64]:
+    """Residues modulo t (or another modulus) as they go to the noise: blind ones centred, open ones
+    cut as well.
 
     Open sums are cut to what honest rows can make them (public n and C only). Cut, not refused:
     whether a refusal comes would depend on the exact sum, and a company could ask that for free.
@@ -411,7 +417,7 @@ def readable_sums(authorised: Authorised, sums: NDArray[np.int64]) -> NDArray[np
     next to which a company can shift a sum: what lies beyond t/4 is first reflected there, so that
     both sides of the wrap meet at 0.
     """
-    t = authorised.shapes.layout.params.plain_modulus
+    t = modulus or authorised.shapes.layout.params.plain_modulus
     sums = centre(sums, t)
     if authorised.query.kind == "blind":
         return sums

@@ -443,6 +443,7 @@ def _query(body: Any) -> Query:
         positions=_checked_positions(body.positions) if body.positions else None,
         parameters=body.parameters,
         declaration=_declaration(body.declaration) if body.HasField("declaration") else PLAIN,
+        triangular=body.triangular,
     )
 
 

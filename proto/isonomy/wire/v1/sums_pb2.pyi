@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Query(_message.Message):
-    __slots__ = ("protocol", "query_id", "plan", "purpose", "kind", "shape", "attributes", "positions", "columns", "mechanism", "noise", "norm_bits", "weight_bits", "parameters", "declaration")
+    __slots__ = ("protocol", "query_id", "plan", "purpose", "kind", "shape", "attributes", "positions", "columns", "mechanism", "noise", "norm_bits", "weight_bits", "parameters", "declaration", "triangular")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     QUERY_ID_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class Query(_message.Message):
     WEIGHT_BITS_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     DECLARATION_FIELD_NUMBER: _ClassVar[int]
+    TRIANGULAR_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     query_id: str
     plan: bytes
@@ -38,7 +39,8 @@ class Query(_message.Message):
     weight_bits: _containers.RepeatedScalarFieldContainer[int]
     parameters: str
     declaration: Declaration
-    def __init__(self, protocol: _Optional[int] = ..., query_id: _Optional[str] = ..., plan: _Optional[bytes] = ..., purpose: _Optional[str] = ..., kind: _Optional[str] = ..., shape: _Optional[str] = ..., attributes: _Optional[_Iterable[str]] = ..., positions: _Optional[bytes] = ..., columns: _Optional[int] = ..., mechanism: _Optional[str] = ..., noise: _Optional[int] = ..., norm_bits: _Optional[int] = ..., weight_bits: _Optional[_Iterable[int]] = ..., parameters: _Optional[str] = ..., declaration: _Optional[_Union[Declaration, _Mapping]] = ...) -> None: ...
+    triangular: bool
+    def __init__(self, protocol: _Optional[int] = ..., query_id: _Optional[str] = ..., plan: _Optional[bytes] = ..., purpose: _Optional[str] = ..., kind: _Optional[str] = ..., shape: _Optional[str] = ..., attributes: _Optional[_Iterable[str]] = ..., positions: _Optional[bytes] = ..., columns: _Optional[int] = ..., mechanism: _Optional[str] = ..., noise: _Optional[int] = ..., norm_bits: _Optional[int] = ..., weight_bits: _Optional[_Iterable[int]] = ..., parameters: _Optional[str] = ..., declaration: _Optional[_Union[Declaration, _Mapping]] = ..., triangular: _Optional[bool] = ...) -> None: ...
 
 class Declaration(_message.Message):
     __slots__ = ("strategy", "notion", "dual_counts", "dual_step", "constraint_gradient", "audit")

@@ -201,13 +201,14 @@ def private_sum(
         raise ConfigError("name the people of the chunk: people_of_row=… in ChunkGradients.of")
     sigma, share = noise.get("sigma"), noise.get("share")
 
-    def ask(rows: Matrix, bound: float) -> Release:
+    def ask(rows: Matrix, bound: float, *, triangular: bool = False) -> Release:
         return oracle.weighted_sum(
             rows,
             weights,
             norm=bound,
             attribute=attribute,
             people=grads.inner.people,
+            triangular=triangular,
             **label,
             share=share,
             sigma=None if sigma is None else sigma * bound,
@@ -223,7 +224,7 @@ def private_sum(
                 bound = filled.longest
             else:
                 bound = clipping_bound(lengths, part)
-            release = ask(filled.rows, filled.norm)
+            release = ask(filled.rows, filled.norm, triangular=True)
             answer = filled.back(release.values) * clip_factors(lengths, bound)
             return Answer(grads, release, answer, coarse)
     bound = clipping_bound(grads.lengths, part) if norm is None else norm
