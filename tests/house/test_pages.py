@@ -23,7 +23,7 @@ RUN_BY = {
     "scores.md": ["company/fair/test_scores.py"],
     "inspection.md": ["e2e/test_howto.py"],
     "scale.md": ["examples/test_scale_page.py"],
-    "pooling.md": ["e2e/test_lenders.py"],
+    "pooling.md": ["e2e/test_lenders.py", "examples/test_pooling_pages.py"],
     "gradient.md": ["company/gradient/sdk/test_gradient_docs.py"],
     "fermi.md": ["company/gradient/sdk/test_gradient_docs.py"],
     "few-shot.md": ["e2e/test_docs.py"],
@@ -34,11 +34,12 @@ NOT_RUN = {  # a line of a page: why no test types it
     "make demo": "installs first; then it is `isonomy demo`, which test_demo.py runs",
     "docker compose --profile console up -d console": "needs an engine: .ci/demo-docker",
     "docker compose exec console isonomy-regulator console": "needs an engine: .ci/demo-docker",
+    "import ray": "not among the packages for development; runs where Ray is installed",
+    "import SparkSession": "the same for Spark",
     "isonomy bench scale --people 10000,100000,1000000": "a measurement of half an hour",
     'pip install "$(ls isonomy-*.whl)[': "three machines: .ci/release does it in three folders",
 }
-IN_ITS_OWN_WORDS = {  # pages for several machines, whose commands a test types with other names
-    "pooling.md": "e2e/test_lenders.py",
+IN_ITS_OWN_WORDS = {  # a page for several machines, whose commands a test types with other names
     "few-shot-federation.md": "e2e/test_few_shot.py",
 }
 COMMAND = re.compile(r"^(?: {4}|```\n)(?:\$ |isonomy|make |pip |docker |python )", re.M)
