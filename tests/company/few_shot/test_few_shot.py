@@ -135,6 +135,7 @@ def test_cells_are_resumed_and_drawn(tmp_path: Path) -> None:
 def test_the_wide_experiment_has_its_own_budget() -> None:
     dataset, listed = experiment("wide", 3)
     assert {cell.epsilon for cell in listed} == {0.0, 10.0}
+    assert {cell.seed for cell in listed} == {20, 21, 22}  # lower ones chose the settings
     assert len(listed) == 15
     assert RECIPES[dataset].base["width"] == 64
     assert {cell.epsilon for cell in experiment("wide", 1, (4.0,))[1]} == {0.0, 4.0}

@@ -145,7 +145,7 @@ def experiment(
     name: Annotated[str, typer.Argument(help="table, wide, figure3, bar or digits.")],
     out: Annotated[Path, typer.Option(help="Folder for results and figures.")],
     data_dir: Annotated[Path | None, _DATA] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 … N − 1.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 20 on.")] = 5,
     epsilon: Annotated[list[str] | None, _EPSILON] = None,
     figures_only: Annotated[
         bool, typer.Option("--figures-only", help="Run nothing; draw what is there.")

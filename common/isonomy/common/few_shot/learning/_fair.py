@@ -2,7 +2,7 @@
 
     s(x)   = Σ_{c positive} softmax(f_θ'(x))_c                        soft ŷ = 1
     v_e    = E[s | A = 1, y = e] − E[s | A = 0, y = e],   e = 0, 1     (23), by label
-    ℓ_i    = loss_i + u(A_i, y_i)·s_i,   u(a, e) = ±λ_e/p_ae           (20), per sample
+    ℓ_i    = loss_i + u(A_i, y_i)·s_i,   u(a, e) = ±λ_e/p_ae           (20), per query sample
     λ_e   <- Π_[−λmax, λmax](λ_e + s·ṽ_e)                              line 9 and 10, signed
 
 y is the half of the true class, p_ae the share of samples in a cell. By label, because base rates

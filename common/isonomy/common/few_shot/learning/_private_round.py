@@ -8,7 +8,9 @@ Sums are divided by public numbers only: a dropped sample leaves its place empty
 first order. With the exact second order, sample i of the support set would enter g once more
 through ∂θ'_T/∂θ, which the noise in θ'_T does not cover (a test shows it).
 
-The constraint is in both loops: ℓ_i = loss_i + u_i·s_i (_fair.py). Without noise the same code
+The constraint is in the query set's loss alone: ℓ_j = loss_j + u_j·s_j (_fair.py). A support set is
+adapted to as it will be in use, by its labels: nobody knows the attribute then, so a θ that is fair
+after a corrected adaptation need not be fair after a plain one. Without noise the same code
 rehearses the `fair` method.
 """
 
@@ -47,12 +49,6 @@ from isonomy.common.privacy.noise import NoiseSource
 _CHUNK_CELLS = 1 << 22  # numbers of per-sample gradients in memory at a time
 
 Rows = NDArray[np.float64]
-
-
-def sample_loss(logits: Tensor, label: Tensor, weight: Tensor, positive: Tensor) -> Tensor:
-    """ℓ_i = cross-entropy + u_i·s_i of one sample; logits (1, ways), positive (ways,)."""
-    soft = (torch.softmax(logits[0], dim=0) * positive).sum()
-    return functional.cross_entropy(logits, label[None]) + weight * soft
 
 
 class PrivateRound:
@@ -126,23 +122,19 @@ class PrivateRound:
         moved = {n: params[n].expand(len(tasks), *params[n].shape).clone() for n in names}
         inputs = self._support_inputs(params, tasks)
         labels = torch.arange(settings.ways).repeat_interleave(settings.shots)
-        weights, positive = self._weights(tasks.support), torch.from_numpy(tasks.positive)
         slopes = self._per_sample()
-        together = vmap(slopes, (0, 0, None, 0, 0)) if settings.inner_part == "head" else None
+        together = vmap(slopes, (0, 0, None)) if settings.inner_part == "head" else None
         scale = settings.real("inner_rate") / (settings.ways * settings.shots)
         for _ in range(settings.inner_steps):
             sums = self._sums(len(tasks), sum(params[n].numel() for n in names), "inner")
             if together is not None:  # all tasks in one call: 1.6 times as fast at width 8
-                every = self._network.flatten(
-                    together(moved, inputs, labels, weights, positive), lead=2
-                )
+                every = self._network.flatten(together(moved, inputs, labels), lead=2)
                 for t, rows in enumerate(every.double().numpy()):
                     sums.add(t, rows, tasks.support[t])
             else:
                 for t in range(len(tasks)):
                     adapted = {n: moved[n][t] for n in names}
-                    slope = slopes(adapted, inputs[t], labels, weights[t], positive[t])
-                    sums.add(t, self._rows(slope), tasks.support[t])
+                    sums.add(t, self._rows(slopes(adapted, inputs[t], labels)), tasks.support[t])
             shift = torch.from_numpy(scale * sums.release())  # (t, moved parameters)
             for name, part in network.unflatten(shift, names).items():
                 moved[name] = moved[name] - part.to(torch.float32)
@@ -156,14 +148,14 @@ class PrivateRound:
         return flat.view(*tasks.support.shape, -1)
 
     def _per_sample(self) -> Callable[..., Parameters]:
-        """Gradients of each sample's ℓ with respect to the moved parameters."""
+        """Gradients of each sample's loss with respect to the moved parameters."""
         network, on_features = self._network, self._settings.inner_part == "head"
 
-        def loss(adapted: Parameters, x: Tensor, y: Tensor, u: Tensor, positive: Tensor) -> Tensor:
+        def loss(adapted: Parameters, x: Tensor, y: Tensor) -> Tensor:
             forward = network.head if on_features else network.logits
-            return sample_loss(forward(adapted, x[None]), y, u, positive)
+            return functional.cross_entropy(forward(adapted, x[None]), y[None])
 
-        return vmap(grad(loss), (None, 0, 0, 0, None))
+        return vmap(grad(loss), (None, 0, 0))
 
     # --- Query set ----------------------------------------------------------------------------
 
@@ -178,7 +170,7 @@ class PrivateRound:
         ) -> tuple[Tensor, Tensor]:
             logits = network.logits({**fixed, **task}, x[None])
             soft = (torch.softmax(logits[0], dim=0) * positive).sum()
-            return sample_loss(logits, y, u, positive), soft
+            return functional.cross_entropy(logits, y[None]) + u * soft, soft
 
         slopes = vmap(grad(loss, (0, 1), has_aux=True), (None, 0, 0, 0, 0, 0))
         flat = tasks.query.ravel()

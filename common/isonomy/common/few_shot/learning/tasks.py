@@ -126,7 +126,9 @@ class Sampler:
     ) -> None:
         self._settings = settings
         labels = pool.labels if held_out is None else np.where(held_out, -1, pool.labels)
+        self._labels = labels
         self._members = [np.flatnonzero(labels == c) for c in range(pool.classes)]
+        self._sizes = np.array([len(members) for members in self._members])
         self._positive = (
             np.zeros(pool.classes, np.bool_) if pool.positive is None else pool.positive
         )
@@ -151,10 +153,11 @@ class Sampler:
     def _classes(self, uses: Indices, free: NDArray[np.bool_], source: NoiseSource) -> Indices:
         """(ways,) the least used classes that have enough free samples, in random order."""
         each, ways = self._settings.shots + self._settings.queries, self._settings.ways
-        able = np.array([int(free[members].sum()) >= each for members in self._members])
-        mean_uses = np.array(
-            [uses[members].sum() / max(len(members), 1) for members in self._members]
-        )
+        members = self._labels >= 0
+        labels, classes = self._labels[members], len(self._members)
+        spare = np.bincount(labels, weights=free[members], minlength=classes)
+        total = np.bincount(labels, weights=uses[members], minlength=classes)
+        able, mean_uses = spare >= each, total / np.maximum(self._sizes, 1)
         order = np.lexsort((_words(len(able), source), mean_uses))
         order = order[able[order]]
         if self._mixed:
