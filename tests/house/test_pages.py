@@ -36,7 +36,7 @@ NOT_RUN = {  # a line of a page: why no test types it
     "docker compose exec console isonomy-regulator console": "needs an engine: .ci/demo-docker",
     "import ray": "not among the packages for development; runs where Ray is installed",
     "import SparkSession": "the same for Spark",
-    "isonomy bench scale --people 10000,100000,1000000": "a measurement of half an hour",
+    "isonomy bench scale --slow": "a measurement of hours",
     'pip install "$(ls isonomy-*.whl)[': "three machines: .ci/release does it in three folders",
 }
 IN_ITS_OWN_WORDS = {  # a page for several machines, whose commands a test types with other names

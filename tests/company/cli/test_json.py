@@ -34,6 +34,7 @@ SERVICES |= {"isonomy-regulator serve", "isonomy-server serve", "isonomy-server 
 ELSEWHERE = {
     *(f"isonomy {name}" for name in ("benchmark", "demo", "simulate")),
     *(f"isonomy bench {name}" for name in ("sums", "session", "alignment", "scale", "step")),
+    "isonomy bench cores",
     "isonomy bench few-shot",
     *(f"isonomy few-shot {name}" for name in ("run", "rehearse", "adapt", "experiment")),
     *(f"isonomy-company {name}" for name in ("align", "audit", "countersign", "head")),

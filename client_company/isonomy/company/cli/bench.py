@@ -89,6 +89,17 @@ def scale(
     _run("scale", people=[*numbers, *([5_000_000] if slow else [])], phases=phase or ())
 
 
+@app.command()
+def cores(
+    jobs: Annotated[int, typer.Option(min=2, help="Processes beside one.")] = 2,
+) -> None:
+    """Out-of-fold fits, rehearsals, pads and products with one job and with several.
+
+    Takes about two minutes on two idle cores. Example: isonomy bench cores --jobs 4 --json
+    """
+    _run("cores", jobs=jobs)
+
+
 def _run(name: str, **options: Any) -> None:
     """Measure with a progress line on stderr; print tables, or one JSON object on stdout."""
     bench = import_module(f"isonomy.company.speed.{name}")  # torch, TenSEAL: only where needed
