@@ -58,6 +58,7 @@ def test_options_are_swept_and_cells_come_once() -> None:
     [
         ('"tilt"', '"tilted"', "unknown strategy 'tilted'; there are tilt"),
         ('"tilt"', '"dp_oracle"', "dp_oracle is for equalized_odds"),
+        ("seeds = 2", 'notions = ["score_parity"]', "a benchmark compares decisions"),
         ("adult/sex", "adult/height", "no attribute 'height'"),
         ("adult/sex", "adults", "unknown data set 'adults'"),
         ("seeds = 2", "seeds = 0", "seeds"),

@@ -145,6 +145,8 @@ def test_a_picture(model: FairRegressor, tmp_path: Path) -> None:
     ("settings", "target", "error", "words"),
     [
         ({"levels": 1}, None, ConfigError, "levels must be"),
+        ({"notion": "equalized_odds"}, None, ConfigError, "notion must be 'score_parity'"),
+        ({"notion": "bounded_group_loss"}, None, ConfigError, "on three of four real sets"),
         ({"audits": 0}, None, ConfigError, "audits must be"),
         ({"cv": 1}, None, ConfigError, "cv must be"),
         ({"tolerance": 2}, None, ConfigError, "tolerance must be"),

@@ -18,10 +18,11 @@ from isonomy.company.rehearsal import strategies as rehearsal
 from isonomy.company.rehearsal.base_models import BASES, base_model
 from isonomy.company.rehearsal.datasets import Dataset, lending
 from isonomy.company.rehearsal.measures import violation
+from isonomy.company.rehearsal.scores import distance, distance_floor, loss, worst_loss
 from isonomy.company.rehearsal.settings import Settings
 from isonomy.company.rehearsal.simulate import simulate, split_people
 from isonomy.company.rehearsal.strategies import STRATEGIES, Rehearsal, Trained
-from isonomy.company.rehearsal.tables_and_plots import table
+from isonomy.company.rehearsal.tables_and_plots import _plots, table
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # typer 0.20 imports a name click retires
@@ -194,6 +195,10 @@ def test_base_models_take_mixed_tables_with_gaps(base: str) -> None:
         ({"strategy": "pf_ld", "record_epsilon": 0.0}, "records' epsilon must be above 0"),
         ({"strategy": "pf_ld", "stretch": 0.5}, "stretch must be"),
         ({"strategy": "pf_ld", "stretch": 2.0, "record_epsilon": 1.0}, "do not go together"),
+        ({"base": "ridge"}, "unknown base model"),
+        ({"notion": "score_parity", "strategy": "zafar"}, "score_parity is for tilt"),
+        ({"notion": "score_parity", "keep_selection_rate": True}, "scores, which select nobody"),
+        ({"notion": "bounded_group_loss"}, "unknown notion"),
     ],
 )
 def test_settings_are_checked_before_anything_runs(wrong: dict[str, Any], message: str) -> None:
@@ -237,6 +242,43 @@ def test_tilt_on_few_people(few: Dataset, attribute: str, notion: str, encrypted
     assert 0 <= run.test_violation <= 1
     if run.returned == "base":
         assert (run.test_error, run.test_violation) == (run.base_error, run.base_violation)
+
+
+# --- Scores --------------------------------------------------------------------------------------
+
+SCORES = Settings(notion="score_parity", epsilons=(6.0,), base="logistic", seeds=1)
+
+
+def test_scores_of_a_label_and_of_a_number(few: Dataset) -> None:
+    """The same path as for decisions; a set with a number is scored by it."""
+    probability = simulate(few, SCORES)
+    run = probability.results[0].runs[0]
+    assert run.test_violation < run.base_violation
+    assert run.worst_loss >= run.test_error > 0
+    assert 0 < run.epsilon_spent <= 6.0
+    assert "explained variance" in _plots(probability)
+    shown = table(probability)
+    headers = [column.header for column in shown.columns]
+    assert headers[1:5] == ["loss", "distance", "floor", "worst"]
+    assert "(tolerance 0.05)" in str(shown.title)
+    income = few.features["monthly_income"].to_numpy(dtype=float)
+    number = simulate(replace(few, score=income), replace(SCORES, base="ridge", tolerance=0.5))
+    assert number.results[0].runs[0].base_error < 0.05  # the number is among the features
+    with pytest.raises(ConfigError, match="target is a number there are ridge, gbdt"):
+        simulate(replace(few, score=income), SCORES)
+
+
+def test_figures_of_scores_by_hand() -> None:
+    truth, groups = np.array([0.0, 1.0, 2.0, 5.0]), np.array([0, 0, 1, 1])
+    score = np.array([0.0, 1.0, 2.0, 3.0])
+    variance = 3.5
+    assert loss(truth, score) == pytest.approx(1 / variance)
+    assert worst_loss(truth, score, groups) == pytest.approx(2 / variance)
+    assert distance(score, groups) == 1.0
+    assert distance(np.array([0.0, 1.0, 0.0, 1.0]), groups) == 0.0
+    assert distance(np.array([0.0, 1.0, 1.0, 1.0]), groups) == 0.5
+    # Two people in two groups of one: whoever is where, their scores do not overlap.
+    assert distance_floor(score, groups, people=groups) == 1.0
 
 
 # --- The command ---------------------------------------------------------------------------------

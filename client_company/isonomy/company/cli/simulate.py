@@ -43,19 +43,21 @@ def simulate(
     notion: Annotated[
         str,
         typer.Option(
-            help="demographic_parity, equalized_odds, equal_opportunity, equal_fpr or "
-            "accuracy_parity."
+            help="demographic_parity, equalized_odds, equal_opportunity, equal_fpr, "
+            "accuracy_parity, or for scores: score_parity."
         ),
     ] = "demographic_parity",
     epsilon: Annotated[list[str] | None, typer.Option(help=_EPSILON_HELP)] = None,
     delta: Annotated[float, typer.Option(help="The δ of (ε, δ).")] = 1e-5,
-    base: Annotated[str, typer.Option(help="logistic, gbdt or mlp.")] = "gbdt",
+    base: Annotated[
+        str, typer.Option(help="logistic, gbdt or mlp; where the score is a number: ridge, gbdt.")
+    ] = "gbdt",
     tolerance: Annotated[
         float | None,
         typer.Option(
             help="The difference between groups to aim at; 0: as small as the audits can tell. "
-            "tilt: 0.01 by default. A gradient strategy ends when two released violations in a row "
-            "are within it; without this option it uses all its rounds."
+            "tilt: 0.01 by default, 0.05 for scores. A gradient strategy ends when two released "
+            "violations in a row are within it; without this option it uses all its rounds."
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="How many random splits, one per seed.")] = 3,

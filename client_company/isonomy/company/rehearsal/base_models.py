@@ -1,10 +1,12 @@
-"""The base models of a rehearsal: a pipeline from the mixed table to `predict_proba`.
+"""The base models of a rehearsal: a pipeline from the mixed table to a decision or a number.
 
 | name | model | numbers | categories |
 |---|---|---|---|
 | `logistic` | scikit-learn's LogisticRegression | z-scored, gaps filled with the median | one-hot |
 | `gbdt` | HistGradientBoostingClassifier, its defaults | as they are | one-hot |
 | `mlp` | MLPClassifier, one hidden layer of 64, early stopping | as for logistic | one-hot |
+
+Where the target is a number: `gbdt` is HistGradientBoostingRegressor, and `ridge` is RidgeCV.
 """
 
 from __future__ import annotations
@@ -15,14 +17,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.compose import ColumnTransformer, make_column_selector
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils import get_tags
 
 from isonomy.common.base.errors import ConfigError
 
@@ -34,13 +37,25 @@ _MODELS: dict[str, Callable[[int], Any]] = {
     "gbdt": lambda seed: HistGradientBoostingClassifier(random_state=seed),
     "mlp": lambda seed: MLPClassifier((64,), early_stopping=True, random_state=seed),
 }
+_REGRESSORS: dict[str, Callable[[int], Any]] = {
+    "ridge": lambda seed: RidgeCV(np.geomspace(1, 1e4, 9)),
+    "gbdt": lambda seed: HistGradientBoostingRegressor(random_state=seed),
+}
 BASES: tuple[str, ...] = tuple(_MODELS)
+REGRESSORS: tuple[str, ...] = tuple(_REGRESSORS)
 
 
-def base_model(name: str, seed: int) -> Pipeline:
-    """An unfitted pipeline for any table; numbers and categories are told apart by its columns."""
-    if name not in _MODELS:
-        raise ConfigError(f"unknown base model {name!r}; there are {', '.join(BASES)}")
+def base_model(name: str, seed: int, *, number: bool = False) -> Pipeline:
+    """An unfitted pipeline for any table; numbers and categories are told apart by its columns.
+
+    `number`: the target is a number, not a label.
+    """
+    models = _REGRESSORS if number else _MODELS
+    if name not in models:
+        kind = "a number" if number else "a label"
+        raise ConfigError(
+            f"unknown base model {name!r}; where the target is {kind} there are {', '.join(models)}"
+        )
     one_hot = OneHotEncoder(
         handle_unknown="infrequent_if_exist", max_categories=MAX_CATEGORIES, sparse_output=False
     )
@@ -52,7 +67,7 @@ def base_model(name: str, seed: int) -> Pipeline:
             ("numbers", numbers, make_column_selector(dtype_include="number")),
         ]
     )
-    return make_pipeline(encoder, _MODELS[name](seed))
+    return make_pipeline(encoder, models[name](seed))
 
 
 class Fits:
@@ -66,7 +81,7 @@ class Fits:
         return self
 
 
-class Remembered(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class Remembered(BaseEstimator):  # type: ignore[misc]
     """A base model that is fitted once on the same rows, however many ε are swept over them."""
 
     def __init__(self, estimator: Any, fits: Fits) -> None:
@@ -79,7 +94,7 @@ class Remembered(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if key not in self.fits.models:
             self.fits.models[key] = clone(self.estimator).fit(X, y)
         self.fitted_ = self.fits.models[key]
-        self.classes_ = self.fitted_.classes_
+        self.classes_ = getattr(self.fitted_, "classes_", None)
         return self
 
     def predict(self, X: pd.DataFrame) -> Any:
@@ -87,3 +102,6 @@ class Remembered(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: pd.DataFrame) -> Any:
         return self.fitted_.predict_proba(X)
+
+    def __sklearn_tags__(self) -> Any:
+        return get_tags(self.estimator)  # a classifier or a regressor, as the model is

@@ -19,6 +19,9 @@ MEANS = ("test_error", "test_violation", "base_error", "base_violation")
 class Run:
     """One seed at one ε, measured on the test people.
 
+    For a notion of scores an error is a loss and a violation a distance (measures.py), and nobody
+    is selected.
+
     `seconds` holds the base model's fits for the first ε of a seed only; further ones reuse them.
     """
 
@@ -42,6 +45,8 @@ class Run:
     accounting: str = ""  # what ε means, where it is not the ledger's (ε, δ)
     dropped: int | None = None  # by the individual filter: people, and the first query without them
     first_drop: int | None = None
+    worst_loss: float = math.nan  # scores: of the worst-off group
+    base_worst_loss: float = math.nan
     stopped: str = ""  # why training ended: "rounds", "budget" or "callback"
 
     def to_json(self) -> dict[str, Any]:

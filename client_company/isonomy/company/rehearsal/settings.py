@@ -7,18 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from isonomy.common.agreements.notions import NOTIONS
+from isonomy.common.agreements.notions import NOTIONS, SCORE_NOTIONS
 from isonomy.common.base.errors import ConfigError
-from isonomy.company.rehearsal.base_models import BASES
+from isonomy.company.rehearsal.base_models import BASES, REGRESSORS
 from isonomy.company.rehearsal.strategies import (
     FILTERED,
     GRADIENT,
     RECORD_PRIVATE,
+    SCORE_TOLERANCE,
     STRATEGIES,
     TOLERANCE,
     check_notion,
 )
 
+_SCORED = tuple(dict.fromkeys((*BASES, *REGRESSORS)))
 LAST_SEED = 2**32 - 1  # scikit-learn takes no larger one
 
 
@@ -32,7 +34,7 @@ class Settings:
     epsilons: tuple[float, ...] = (1.0,)
     delta: float = 1e-5
     base: str = "gbdt"
-    tolerance: float | None = None  # None: TOLERANCE for tilt; gradient strategies run to the end
+    tolerance: float | None = None  # None: `default_tolerance`; gradient strategies run to the end
     seeds: int = 3
     first_seed: int = 0  # seeds first_seed … first_seed + seeds − 1
     encrypted: bool = False
@@ -43,8 +45,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         _one_of("strategy", self.strategy, STRATEGIES)
-        _one_of("notion", self.notion, NOTIONS)
-        _one_of("base model", self.base, BASES)
+        _one_of("notion", self.notion, (*NOTIONS, *SCORE_NOTIONS))
+        _one_of("base model", self.base, _SCORED if self.scores else BASES)
         check_notion(self.strategy, self.notion)
         if not self.epsilons:
             raise ConfigError("give at least one epsilon")
@@ -67,6 +69,8 @@ class Settings:
                 f"the first seed must be at least 0 and the last at most {LAST_SEED}; "
                 f"got {self.first_seed} and {self.seeds} seeds"
             )
+        if self.scores and self.keep_selection_rate:
+            raise ConfigError(f"{self.notion} is about scores, which select nobody")
         self._check_gradient_only()
 
     def _check_gradient_only(self) -> None:
@@ -90,10 +94,19 @@ class Settings:
         return range(self.first_seed, self.first_seed + self.seeds)
 
     @property
+    def scores(self) -> bool:
+        """Whether the model gives a score, not a decision."""
+        return self.notion in SCORE_NOTIONS
+
+    @property
+    def default_tolerance(self) -> float:
+        return SCORE_TOLERANCE if self.scores else TOLERANCE
+
+    @property
     def aim(self) -> float | None:
         """The violation aimed at; None: the strategy does not look at one."""
         if self.tolerance is None and self.strategy not in GRADIENT:
-            return TOLERANCE
+            return self.default_tolerance
         return self.tolerance
 
 

@@ -40,11 +40,11 @@ from isonomy.company.rehearsal.measures import (
     violation,
 )
 from isonomy.company.rehearsal.results import Result, Run, Simulation
+from isonomy.company.rehearsal.scores import score_figures
 from isonomy.company.rehearsal.settings import Settings
 from isonomy.company.rehearsal.strategies import (
     PURE,
     STRATEGIES,
-    TOLERANCE,
     Rehearsal,
     Trained,
     rehearsal_oracle,
@@ -140,7 +140,7 @@ def run_seed(
         as_in_papers="" if papers is None else papers.label,
         accounting=trained.accounting,
         stopped=trained.stopped,
-        **_measured(dataset, attribute, settings.notion, trained, test),
+        **_measured(dataset, attribute, settings, trained, test),
         **_drops(oracle),
     )
 
@@ -159,15 +159,19 @@ def _company_side(
     whose = dataset.person_of_row
     inside = np.isin(whose, training)
     features = dataset.features[inside].reset_index(drop=True)
+    target = _target(dataset, settings)
+    number = target is dataset.score
     return Rehearsal(
-        estimator=Remembered(base_model(settings.base, seed), fits),
+        estimator=Remembered(base_model(settings.base, seed, number=number), fits),
         features=features,
-        target=dataset.target[inside],
+        target=target[inside],
         ids=[dataset.ids[person] for person in whose[inside]],
         oracle=oracle,
         attribute=attribute,
         notion=settings.notion,
-        tolerance=TOLERANCE if settings.tolerance is None else settings.tolerance,
+        tolerance=(
+            settings.default_tolerance if settings.tolerance is None else settings.tolerance
+        ),
         stop_within=settings.tolerance,
         seed=seed,
         keep_selection_rate=settings.keep_selection_rate,
@@ -177,16 +181,23 @@ def _company_side(
     )
 
 
+def _target(dataset: Dataset, settings: Settings) -> NDArray[Any]:
+    """(rows,) what is learned: the label, or for scores the number that it was cut from, if any."""
+    return dataset.score if settings.scores and dataset.score is not None else dataset.target
+
+
 def _measured(
-    dataset: Dataset, attribute: str, notion: str, trained: Trained, test: Ints
+    dataset: Dataset, attribute: str, settings: Settings, trained: Trained, test: Ints
 ) -> dict[str, Any]:
     """Error, violation and shares on the test people, with attributes the company never had."""
-    whose = dataset.person_of_row
+    whose, notion = dataset.person_of_row, settings.notion
     inside = np.isin(whose, test)
     features = dataset.features[inside].reset_index(drop=True)
-    truth, groups = dataset.target[inside], dataset.codes(attribute)[inside]
+    truth, groups = _target(dataset, settings)[inside], dataset.codes(attribute)[inside]
     n_groups = len(dataset.labels(attribute))
     base = trained.base_decide(features)
+    if settings.scores:
+        return score_figures(truth, base, trained.decide(features), groups, whose[inside])
     by_group = trained.decide_by_group
     decisions = by_group(features, groups) if by_group else trained.decide(features)
     two = n_groups == 2

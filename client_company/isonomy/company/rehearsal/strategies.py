@@ -24,6 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from isonomy.common.agreements.notions import SCORE_NOTIONS
 from isonomy.common.agreements.plan import MILLION
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import ConfigError
@@ -46,10 +47,11 @@ if TYPE_CHECKING:
     from isonomy.company.gradient.run.paper_epsilon import PaperEpsilon
 
 TOLERANCE = 0.01  # the violation that tilt aims at if nobody says otherwise
+SCORE_TOLERANCE = 0.05  # the same for the distance of scores
 GRADIENT = ("pf_ld", "f_ld", "dp_fermi", "dp_sgda")
 RECORD_PRIVATE = ("pf_ld", "dp_fermi")
 FILTERED = (*RECORD_PRIVATE, "dp_sgda")
-Decide = Callable[[pd.DataFrame], NDArray[np.int64]]
+Decide = Callable[[pd.DataFrame], NDArray[Any]]  # decisions 0 or 1; for a notion of scores: scores
 DecideByGroup = Callable[[pd.DataFrame, NDArray[np.int64]], NDArray[np.int64]]
 
 
@@ -59,7 +61,7 @@ class Rehearsal:
 
     estimator: Any  # unfitted, with predict_proba
     features: pd.DataFrame  # (rows, columns), training people only
-    target: NDArray[np.int64]  # (rows,) 0 or 1
+    target: NDArray[Any]  # (rows,) 0 or 1; for a notion of scores it may be any number
     ids: Sequence[str]  # (rows,) whose row it is
     oracle: GroupOracle
     attribute: str
@@ -89,7 +91,7 @@ class Rehearsal:
 
 @dataclass(frozen=True)
 class Trained:
-    """Hard decisions of the result and of the base model; `returned` says which it is."""
+    """Decisions (or scores) of the result and of the base model; `returned` says which it is."""
 
     decide: Decide
     base_decide: Decide
@@ -126,6 +128,8 @@ def tilt(rehearsal: Rehearsal) -> Trained:
     from isonomy.company.fair.estimator import FairClassifier
 
     rehearsal.options_among()
+    if rehearsal.notion in SCORE_NOTIONS:
+        return _tilted_score(rehearsal)
     model = FairClassifier(
         rehearsal.estimator,
         notion=rehearsal.notion,
@@ -138,6 +142,24 @@ def tilt(rehearsal: Rehearsal) -> Trained:
     )
     model.fit(rehearsal.features, rehearsal.target, ids=rehearsal.ids)
     return Trained(decider(model), decider(model.base_estimator_), str(model.report_.returned))
+
+
+def _tilted_score(rehearsal: Rehearsal) -> Trained:
+    """The same for scores (docs/scores.md)."""
+    from isonomy.company.fair.scores.base import score_of
+    from isonomy.company.fair.scores.regressor import FairRegressor
+
+    model = FairRegressor(
+        rehearsal.estimator,
+        tolerance=rehearsal.tolerance,
+        oracle=rehearsal.oracle,
+        epsilon=rehearsal.oracle.budget.cap_epsilon,
+        attribute=rehearsal.attribute,
+        random_state=rehearsal.seed,
+    )
+    model.fit(rehearsal.features, rehearsal.target, ids=rehearsal.ids)
+    base = partial(score_of, model.base_estimator_)
+    return Trained(model.predict, base, model.report_.returned)
 
 
 def unconstrained(rehearsal: Rehearsal) -> Trained:
@@ -199,6 +221,8 @@ NOTIONS_OF: dict[str, tuple[str, ...]] = {  # strategies that are not listed che
 
 def check_notion(strategy: str, notion: str) -> None:
     """ConfigError for a notion that the strategy does not know, before anything is spent."""
+    if notion in SCORE_NOTIONS and strategy != "tilt":
+        raise ConfigError(f"{notion} is for tilt; got strategy {strategy!r}")
     notions = NOTIONS_OF.get(strategy)
     if notions is not None and notion not in notions:
         raise ConfigError(f"{strategy} is for {', '.join(notions)}; got notion {notion!r}")

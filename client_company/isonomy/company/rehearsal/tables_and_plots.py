@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -18,32 +19,68 @@ from isonomy.common.figures.panels import Level, Panel, Series
 from isonomy.common.figures.style import BLUE, GREEN, RED, SHADE
 from isonomy.company.rehearsal.results import Result, Simulation
 
-_COLUMNS = (
-    "ε", "error", "violation", "floor", "selected", "ε spent", "ε papers", "returned", "s",
-)  # fmt: skip
-_GAP = "gap between groups, %"
+
+@dataclass(frozen=True)
+class _Words:
+    """What figures are called, and the fourth column of the table."""
+
+    error: str
+    violation: str
+    column: str
+    field: str
+    caption: str
+    gap: str
+    accuracy: str
+    axis: str
+
+
+_DECISIONS = _Words(
+    "error",
+    "violation",
+    "selected",
+    "selection_rate",
+    "means on test people; floor: violation expected from sampling alone",
+    "gap between groups",
+    "an accuracy of",
+    "accuracy",
+)
+_SCORES = _Words(
+    "loss",
+    "distance",
+    "worst",
+    "worst_loss",
+    "means on test people; floor: distance expected from sampling alone\n"
+    "loss: squared error over the target's variance; worst: of the worst-off group",
+    "distance of the groups' scores",
+    "an explained variance of",
+    "explained variance",
+)
+
+
+def _words(result: Result) -> _Words:
+    return _SCORES if result.settings.scores else _DECISIONS
 
 
 def table(simulation: Simulation) -> Table:
     """Means over seeds, one line per ε, the base model first."""
     first = simulation.results[0]
-    settings = first.settings
+    settings, words = first.settings, _words(first)
     rows = Table(
         title=f"{first.dataset}, {first.attribute}: {settings.strategy} for "
         f"{settings.notion.replace('_', ' ')}{_aim(first)} on "
         f"{settings.base}, {_seeds(first)}, δ = {settings.delta:g}",
         collapse_padding=True,  # nine columns fit into 80
-        caption="means on test people; floor: violation expected from sampling alone"
-        + "".join(f"\n{note}" for note in _notes(simulation.results)),
+        caption=words.caption + "".join(f"\n{note}" for note in _notes(simulation.results)),
     )
-    for name in _COLUMNS:
+    figures = (words.error, words.violation, "floor", words.column)
+    for name in ("ε", *figures, "ε spent", "ε papers", "returned", "s"):
         rows.add_column(name, justify="left" if name == "returned" else "right")
     rows.add_row(
         "base",
         f"{first.average('base_error'):.4f}",
         f"{first.average('base_violation'):.4f}",
         "",
-        f"{first.average('base_selection_rate'):.3f}",
+        f"{first.average(f'base_{words.field}'):.3f}",
         *("", "", "", ""),
     )
     for result in simulation.results:
@@ -52,7 +89,7 @@ def table(simulation: Simulation) -> Table:
             f"{result.average('test_error'):.4f}",
             f"{result.average('test_violation'):.4f}",
             f"{result.noise_floor:.4f}",
-            f"{result.average('selection_rate'):.3f}",
+            f"{result.average(words.field):.3f}",
             f"{result.average('epsilon_spent'):.3f}",
             _papers(result),
             _returned(result),
@@ -154,9 +191,10 @@ def _verdict(simulation: Simulation) -> str:
     """What the largest ε brought, in words: rates of test people, which only a rehearsal knows."""
     best = max(simulation.results, key=lambda result: result.epsilon)
     gap, base = best.average("test_violation"), best.average("base_violation")
+    names = _words(best)
     words = (
-        f"At ε = {best.epsilon:g} the gap between groups on test people is {100 * gap:.1f} % "
-        f"(base model: {100 * base:.1f} %), with an accuracy of "
+        f"At ε = {best.epsilon:g} the {names.gap} on test people is {100 * gap:.1f} % "
+        f"(base model: {100 * base:.1f} %), with {names.accuracy} "
         f"{100 * (1 - best.average('test_error')):.1f} % "
         f"(base model: {100 * (1 - best.average('base_error')):.1f} %)."
     )
@@ -201,8 +239,10 @@ def _trade_off(simulation: Simulation) -> Panel:
             [f"ε = {result.epsilon:g}" for result in results],
         ),
     ]  # fmt: skip
+    words = _words(first)
     return Panel(
-        "Accuracy against the gap, test people", _GAP, "accuracy, %", series,
+        f"{words.axis.capitalize()} against the gap, test people",
+        f"{words.gap}, %", f"{words.axis}, %", series,
         x_from_zero=True, y_span=1.0, levels=_levels(simulation, "x"),
     )  # fmt: skip
 
@@ -232,6 +272,7 @@ def _sweep(simulation: Simulation) -> Panel:
         Series("base model, mean", RED, "diamond", line("base_violation"), line=True),
     ]
     return Panel(
-        "Gap against ε", "ε (log scale)", _GAP, series, x_log=True, y_from_zero=True,
+        "Gap against ε", "ε (log scale)", f"{_words(results[0]).gap}, %", series,
+        x_log=True, y_from_zero=True,
         levels=_levels(simulation, "y"), x_ticks=[result.epsilon for result in results],
     )  # fmt: skip

@@ -32,6 +32,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from isonomy.common.agreements.notions import SCORE_NOTIONS
 from isonomy.common.base.documents import parse_toml
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.people.cohort import INTERSECTION
@@ -114,6 +115,8 @@ class Cell:
 
     def settings(self) -> Settings:
         """As `isonomy simulate` takes them; raises ConfigError for what does not exist."""
+        if self.notion in SCORE_NOTIONS:
+            raise ConfigError(f"a benchmark compares decisions; {self.notion} is about scores")
         return Settings(
             attribute=self.attribute,
             strategy=self.strategy,
