@@ -136,7 +136,9 @@ def test_people_of_both_plans_are_refused(first: Any) -> None:
     assert oracle.budget.spent_units == 0
 
 
-@pytest.mark.parametrize("settings", [{"notion": "equalized_odds"}, {"releases": "same"}])
+@pytest.mark.parametrize(
+    "settings", [{"notion": "equalized_odds"}, {"releases": "same"}, {"earlier": "a folder"}]
+)
 def test_what_does_not_go_together_is_refused(first: Any, settings: dict[str, Any]) -> None:
     if "releases" in settings:
         settings = {"releases": first[0].releases_}
@@ -188,6 +190,12 @@ def test_a_loaded_model_and_another_tolerance_can_be_monitored(first: Any, tmp_p
     assert loaded.monitor(X) == model.monitor(X)
     loose = model.at(tolerance=0.3)
     assert loose.monitor(X).selection_rate[0] == loose.report_.selection_rate
+
+
+@pytest.mark.parametrize(("rows", "ids"), [(0, None), (0, []), (9, ["p1"])])
+def test_nobody_and_people_without_an_id_are_refused(first: Any, rows: int, ids: Any) -> None:
+    with pytest.raises(DataError, match="monitor compares at least one row"):
+        first[0].monitor(_people(9, 5)[0][:rows], ids=ids)
 
 
 def test_without_a_proxy_there_is_nothing_to_compare_with(first: Any) -> None:

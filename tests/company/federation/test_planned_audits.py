@@ -85,6 +85,9 @@ def test_a_missing_file_is_refused_before_anything_is_asked(tmp_path: Path) -> N
     run = audited_run(tmp_path, groups=1)
     with pytest.raises(ConfigError, match="cannot read the model"):
         audit(run.oracle, run.before, name="spring", model_file=tmp_path / "nothing.onnx")
+    (tmp_path / "empty.onnx").touch()
+    with pytest.raises(ConfigError, match=r"empty\.onnx is an empty file"):
+        audit(run.oracle, run.before, name="spring", model_file=tmp_path / "empty.onnx")
     assert run.ledger.records == 4  # open, key, people, reserve
 
 

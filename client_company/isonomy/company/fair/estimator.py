@@ -32,7 +32,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.figures.figure import Figure
 from isonomy.common.sums.channel import Needs
 from isonomy.common.sums.oracle import GroupOracle
@@ -218,6 +218,12 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
         events = events_of(self.notion, classes.by_number)
         tolerance = tolerances_of(self.notion, self.tolerance, classes.by_number, attributes)
         base = self._checked_base(labels)
+        for name in ("earlier", "releases"):
+            if not isinstance(getattr(self, name), Releases | None):
+                raise ConfigError(
+                    f"{name} takes a model's releases_, or what load_releases gives. Nothing was "
+                    "asked."
+                )
         whose = rows_of_people(oracle, ids, labels, self.earlier, self.releases)
         positions = whose.positions
         checks.warn_of_attributes(oracle, getattr(self, "feature_names_in_", ()))
@@ -415,6 +421,11 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
                 "proxy was learnt, or an earlier version fitted this model"
             )
         rows = _num_samples(X)
+        if not rows or (ids is not None and len(ids) != rows):
+            raise DataError(
+                f"monitor compares at least one row, with an id for each if there are ids; got "
+                f"{rows} rows" + ("" if ids is None else f" and {len(ids)} ids")
+            )
         whose = (
             np.arange(rows)
             if ids is None

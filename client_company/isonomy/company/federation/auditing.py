@@ -252,9 +252,13 @@ def file_sha256(path: str | Path | None) -> str:
         return ""
     try:
         with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            empty = not file.tell()
     except OSError as error:
         raise ConfigError(f"cannot read the model {path}: {error.strerror}") from None
+    if empty:
+        raise ConfigError(f"the model {path} is an empty file")
+    return digest
 
 
 def _share(oracle: GroupOracle, share: float | None) -> float:
