@@ -153,10 +153,11 @@ class Pads:
         np.add(signed, rows, out=signed)
         if self._triangular:
             cells = self._picked(cells, first)
-        pieces = [np.ascontiguousarray(cells, "<u4")]
+        pieces: list[Cells] = [cells.astype("<u4", copy=False)]
         if self._cell_bytes > NARROW_BYTES:
-            pieces = [cells.view("<u4")[:, ::2].copy(), cells.view("<u2")[:, 2::4].copy()]
-        views = tuple(piece.reshape(-1).view(np.uint8).data for piece in pieces)
+            pieces.append(cells.view("<u2")[:, 2::4])
+        whole = map(np.ascontiguousarray, pieces)
+        views = tuple(piece.reshape(-1).view(np.uint8).data for piece in whole)
         return views, pads.sum(axis=0, dtype=np.uint64)
 
     def gather(
