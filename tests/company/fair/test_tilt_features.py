@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -46,9 +47,10 @@ def test_each_column_is_coded_as_the_table_says() -> None:
     assert set(np.round(np.ptp(np.unique(coded[:, 1])), 9).reshape(-1)) == {1.0}
 
 
-def test_rows_are_bounded_for_everybody() -> None:
+@pytest.mark.parametrize("many", [False, True])
+def test_rows_are_bounded_for_everybody(many: bool) -> None:
     score = np.linspace(0, 1, 300)
-    phi = fit_features(table(), score, np.random.default_rng(0))
+    phi = fit_features(table(), score, np.random.default_rng(0), many=many)
     strange = table().assign(number=1e12, text="never seen", gap=np.inf)
     for X in (table(), strange):
         rows = phi.rows(X, score)
@@ -64,9 +66,19 @@ def test_without_bins_is_a_part_of_the_same_columns() -> None:
     np.testing.assert_array_equal(phi.without_bins().columns(full), part)
 
 
-def test_state_makes_the_same_map() -> None:
+def test_many_groups_have_columns_of_equal_variance_and_no_waves() -> None:
     score = np.linspace(0, 1, 300)
-    phi = fit_features(table(), score, np.random.default_rng(0))
+    phi = fit_features(table(), score, np.random.default_rng(0), many=True)
+    inner = replace(phi, limit=np.inf)._x_part(phi.coder.code(table()))
+    assert inner.shape[1] == 1 + phi.coder.width == phi.width - features.BINS
+    varied = inner[:, inner.std(axis=0) > 1e-9]
+    np.testing.assert_allclose(varied.std(axis=0), 1 / np.sqrt(varied.shape[1]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_state_makes_the_same_map(many: bool) -> None:
+    score = np.linspace(0, 1, 300)
+    phi = fit_features(table(), score, np.random.default_rng(0), many=many)
     arrays = Arrays()
     again = unpack(FeatureMap, json.loads(json.dumps(pack(phi, arrays))), arrays)
     np.testing.assert_array_equal(again.rows(table(), score), phi.rows(table(), score))

@@ -318,7 +318,8 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
         agreed = task.oracle.terms.feature_map
         if agreed is not None:
             return public_map(agreed, score)
-        return fit_features(task.X, score, _generator(self.random_state))
+        many = any(len(task.oracle.labels(attribute)) > 2 for attribute in task.attributes)
+        return fit_features(task.X, score, _generator(self.random_state), many=many)
 
     def _retrainer(self, X: Any, y: Any, problem: Problem) -> Any:
         from isonomy.company.fair.tilt.torch_twin import retrain

@@ -8,6 +8,9 @@ others in the noise; the constant is small because the counts are released anywa
 deviation d is divided by √d: halfway between columns as they are, where rare categories vanish, and
 unit variance, where they take over.
 
+With three groups and more (`many`) noise is larger, and small groups are told by rare categories.
+There columns have unit variance, and there are no waves: they would take more than they tell.
+
 The part that depends on x alone comes first, and its norm is clipped at the 75 % quantile. Clipping
 is part of φ (the same for people not seen), so it biases nothing; a lower bound on the norm means
 less noise for everybody. The bins of the base model's score follow: a release can serve another
@@ -109,8 +112,11 @@ class FeatureMap:
         return np.hstack([constant, linear, waves - self.fourier_centre])
 
 
-def fit_features(X: Any, score: Floats, rng: Draws) -> FeatureMap:
-    """All constants of φ from X and the (out-of-fold) score; `rng` draws the Fourier features."""
+def fit_features(X: Any, score: Floats, rng: Draws, *, many: bool = False) -> FeatureMap:
+    """All constants of φ from X and the (out-of-fold) score; `rng` draws the Fourier features.
+
+    many: the proxy must tell three groups or more apart.
+    """
     n = len(score)
     if n > MAX_FITTED:  # constants of so many rows are those of all
         chosen = np.unique(rng.integers(0, n, MAX_FITTED))
@@ -125,11 +131,13 @@ def fit_features(X: Any, score: Floats, rng: Draws) -> FeatureMap:
     coded = coder.code(columns)  # (n, l)
     width = coded.shape[1]
     bandwidth = BANDWIDTH * _typical_distance(coded, rng)
-    omega = rng.standard_normal((width, FOURIER)) / bandwidth
-    phase = rng.uniform(0.0, 2 * np.pi, FOURIER)
+    fourier = 0 if many else FOURIER
+    omega = rng.standard_normal((width, fourier)) / bandwidth
+    phase = rng.uniform(0.0, 2 * np.pi, fourier)
     waves = [_waves(coded[part], omega, phase).sum(axis=0) for part in _parts(n)]
     deviation = coded.std(axis=0)
-    stretch = 1 / np.sqrt(np.maximum(deviation, LEAST_DEVIATION))
+    least = np.maximum(deviation, LEAST_DEVIATION)
+    stretch = 1 / (least if many else np.sqrt(least))
     stretch /= float(np.linalg.norm(deviation * stretch)) or 1.0
     edges = np.unique(np.quantile(score, np.arange(1, BINS) / BINS))
     shares = np.bincount(np.searchsorted(edges, score), minlength=len(edges) + 1) / n
@@ -162,7 +170,7 @@ def _parts(n: int) -> list[slice]:
 
 def wave_height(features: int) -> float:
     """√(2/r): r such waves have mean square norm 1 together."""
-    return float(np.sqrt(2.0 / features))
+    return float(np.sqrt(2.0 / max(features, 1)))
 
 
 def _typical_distance(coded: Floats, rng: Draws) -> float:

@@ -123,11 +123,13 @@ def _phi(graph: Graph, features: FeatureMap, value: Table | Matrix, score: str) 
     linear = graph.op("Mul", centred, graph.constant(features.stretch))
     if features.basis.size:
         linear = graph.op("MatMul", linear, graph.constant(features.basis))
-    waves = graph.op("Cos", graph.affine(table, features.omega, features.phase))
-    waves = graph.op("Mul", waves, graph.constant(np.array(wave_height(len(features.phase)))))
-    waves = graph.op("Sub", waves, graph.constant(features.fourier_centre))
-    one = graph.affine(waves, np.zeros((len(features.phase), 1)), np.array([CONSTANT]))
-    inner = graph.concat([one, linear, waves])
+    one = graph.affine(table, np.zeros((len(features.centre), 1)), np.array([CONSTANT]))
+    parts = [one, linear]
+    if len(features.phase):
+        waves = graph.op("Cos", graph.affine(table, features.omega, features.phase))
+        waves = graph.op("Mul", waves, graph.constant(np.array(wave_height(len(features.phase)))))
+        parts.append(graph.op("Sub", waves, graph.constant(features.fourier_centre)))
+    inner = graph.concat(parts)
     norm = graph.op("Sqrt", graph.row_sum(graph.op("Mul", inner, inner)))
     factor = graph.op("Div", graph.constant(np.array(features.limit)), norm)
     inner = graph.op("Mul", inner, graph.op("Min", factor, graph.constant(np.array(1.0))))
