@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import joblib
 import numpy as np
@@ -18,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from isonomy.company import lending
 from isonomy.company.fair.inputs.base import fit_base
 from isonomy.company.fair.inputs.people import People
+from isonomy.company.rehearsal.results import Run, finite
 from isonomy.company.rehearsal.settings import Settings
 from isonomy.company.rehearsal.simulate import simulate
 
@@ -72,6 +74,11 @@ def test_out_of_fold_fits_give_the_same_bits(backend: str, base: object) -> None
 
 
 @pytest.mark.filterwarnings("ignore")
+def _figures(run: Run) -> dict[str, Any]:
+    """Without what a clock shows; a figure that does not apply is None, not NaN."""
+    return finite(vars(replace(run, seconds=0.0)))
+
+
 @BACKENDS
 def test_rehearsals_are_the_same_but_for_their_noise(backend: str) -> None:
     """`unconstrained` draws no noise, so its runs must agree to the last bit, in order."""
@@ -83,6 +90,4 @@ def test_rehearsals_are_the_same_but_for_their_noise(backend: str) -> None:
     assert seen == [0.5, 1.0] * 3
     expected = simulate(data, settings)
     for one, other in zip(runs.results, expected.results, strict=True):
-        assert [replace(run, seconds=0.0) for run in one.runs] == [
-            replace(run, seconds=0.0) for run in other.runs
-        ]
+        assert [_figures(run) for run in one.runs] == [_figures(run) for run in other.runs]
