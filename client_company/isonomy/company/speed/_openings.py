@@ -44,10 +44,10 @@ def kept_request(people: int, columns: int, folder: Path) -> Iterator[Callable[[
 
         def work() -> float:
             store.save(query.query_id, request)
-            found = FolderOpenings(folder / "openings").find(query.query_id)
-            if found is None:
+            kept = FolderOpenings(folder / "openings").find(query.query_id)
+            if kept is None:
                 raise AssertionError("a request that was kept is not there")
-            shown = world.company.show(query, found, demand)
+            shown = world.company.show(query, kept, demand)
             sealed = seal_opening(
                 demand.auditor, query.plan, query.query_id, shown, company.identity, encode(demand)
             )

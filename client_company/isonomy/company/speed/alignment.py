@@ -152,8 +152,8 @@ def _take_part(root: Path, name: str, first: int, people: int) -> _Part:
         common = align(session, checked_ids(ids), store)
         ended, cpu = time.time(), time.process_time() - spent
     peak = (status_mb("VmHWM") - resident) * 2**20
-    found = common if isinstance(common, int) else len(common)
-    return _Part(began, ended, cpu, peak, session.bytes, found)
+    people = common if isinstance(common, int) else len(common)
+    return _Part(began, ended, cpu, peak, session.bytes, people)
 
 
 def _openmined(people: int) -> dict[str, Any]:

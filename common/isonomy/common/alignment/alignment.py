@@ -129,8 +129,8 @@ class Aligner:
         keys = self._cohort.keys
         jobs = iter(lambda: tuple(islice(keys, BATCH)), ())
         blind_ids = partial(blind, self._secret, self._domain)
-        found = self._results("blinded", blind_ids, jobs, self._cohort.ids.text)
-        points = _points(self._shown("blinding our ids", found, len(self._cohort)))
+        batches = self._results("blinded", blind_ids, jobs, self._cohort.ids.text)
+        points = _points(self._shown("blinding our ids", batches, len(self._cohort)))
         self._order = np.argsort(points)
         return points[self._order].tobytes()
 
@@ -138,9 +138,9 @@ class Aligner:
         """The other side's points times the secret: in the order received, or sorted (dry run)."""
         size = BATCH * POINT_BYTES
         jobs = (points[start : start + size] for start in range(0, len(points), size))
-        found = self._results("doubled", partial(multiply, self._secret), jobs, points)
+        batches = self._results("doubled", partial(multiply, self._secret), jobs, points)
         total = len(points) // POINT_BYTES
-        doubled = self._shown("blinding the other side's ids", found, total)
+        doubled = self._shown("blinding the other side's ids", batches, total)
         # Of the products, not of what came: a product has one encoding.
         if len(np.unique(_points(doubled))) != total:
             raise ProtocolError("the other side sent one person twice")
@@ -175,10 +175,10 @@ class Aligner:
             raise ProtocolError("the other side returned one point for two people")
         return doubled, np.isin(doubled, _points(other_points))
 
-    def _shown(self, stage: str, found: Iterable[bytes], total: int) -> bytes:
+    def _shown(self, stage: str, batches: Iterable[bytes], total: int) -> bytes:
         parts, done = [], 0
         self._progress(stage, done, total)
-        for part in found:
+        for part in batches:
             parts.append(part)
             done += len(part) // POINT_BYTES
             self._progress(stage, done, total)

@@ -124,7 +124,7 @@ class _Talk:
                 raise ProtocolError("an empty frame in the middle of a list")
         raise AssertionError  # count() does not end
 
-    def compare(self, found: Cohort | int, save: Callable[[], object]) -> None:
+    def compare(self, common: Cohort | int, save: Callable[[], object]) -> None:
         """Both sides must hold the same people in the same order, before a plan is built on it.
 
         The company says its result first, and hears the regulator's only if it is the same. The
@@ -132,8 +132,8 @@ class _Talk:
         not have computed itself would let it guess at ids that it never named. Each side saves
         before it says that it agrees, so that nobody's result can be lost by the other's death.
         """
-        root = bytes(32) if isinstance(found, int) else found.root
-        result = _RESULT.pack(found if isinstance(found, int) else len(found), root)
+        root = bytes(32) if isinstance(common, int) else common.root
+        result = _RESULT.pack(common if isinstance(common, int) else len(common), root)
         if self.company:
             self.send(5, result)
         other_result = self.receive(6 if self.company else 5, 2)

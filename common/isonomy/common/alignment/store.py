@@ -69,12 +69,12 @@ class Alignments(ApprovalStore[AlignmentPlan]):
         """Where the people that an alignment found are stored."""
         return self.path(plan_hash, "people")
 
-    def save(self, plan_hash: bytes, found: Cohort | int) -> None:
+    def save(self, plan_hash: bytes, common: Cohort | int) -> None:
         """Store the common people, or how many they are; the file is for its owner only."""
-        if isinstance(found, int):
-            write_private(self.path(plan_hash, "count"), str(found).encode())
+        if isinstance(common, int):
+            write_private(self.path(plan_hash, "count"), str(common).encode())
         else:
-            write_people(self.people(plan_hash), found)
+            write_people(self.people(plan_hash), common)
 
     def finish(self, plan_hash: bytes) -> None:
         """Both sides have stored the result: destroy what would let this side run again."""

@@ -56,7 +56,7 @@ def shown_rows(
     an opening under it would look like a cheat's.
     """
     query, opening = decode(request.opening.query_frame, Query), request.opening
-    asked = slice(None) if query.positions is None else query.position_array(people)
+    positions = slice(None) if query.positions is None else query.position_array(people)
     number = query.people(people)
     slices = part_slices(number, query.columns, tagged=True)
     drawn: NDArray[np.int64] | slice = slice(None)
@@ -66,7 +66,7 @@ def shown_rows(
         slices = drawn_slices(drawn, number, query.columns)
         # With it, whoever knows most rows could try out the others against the commitment.
         nonce = bytes(NONCE_BYTES)
-    rows, sides = rows_of(opening.rows, drawn), sides_of(columns, asked, drawn)
+    rows, sides = rows_of(opening.rows, drawn), sides_of(columns, positions, drawn)
     message = PadMessage(query, shapes, rows, request.header.commitment, sides, slices, tagged=True)
     if demand is not None and message.cells_hash() != demand.cells_hash:
         raise ProtocolError(

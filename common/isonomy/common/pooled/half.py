@@ -430,8 +430,8 @@ class PooledHalf:
     ) -> Reply:
         """The answer that was given; `header_hash`: of the request that asks for it again."""
         reply, place = self._store.load(query_id), self._companies.index(company)
-        asked = (header_hash,) if header_hash else ()
-        if reply is None or (asked and reply.header_hashes[place : place + 1] != asked):
+        expected = (header_hash,) if header_hash else ()
+        if reply is None or (expected and reply.header_hashes[place : place + 1] != expected):
             raise ReplayRefused(f"query {query_id!r} was answered before, for another request")
         if self._custodian.answered_request(query_id) != reply.request_hash():
             raise VerificationError(

@@ -47,11 +47,11 @@ class Meeting:
         """Wait for the others; the answer to all of them."""
         query_id = prepared.query.query_id
         with self._changed:
-            asked = self._waiting.setdefault(query_id, {})
-            asked[place] = prepared
-            if len(asked) == len(self._shares):
+            questions = self._waiting.setdefault(query_id, {})
+            questions[place] = prepared
+            if len(questions) == len(self._shares):
                 del self._waiting[query_id]
-                self._outcomes[query_id] = self._answered([asked[p] for p in sorted(asked)])
+                self._outcomes[query_id] = self._answered([questions[p] for p in sorted(questions)])
                 self._changed.notify_all()
             self._changed.wait_for(lambda: query_id in self._outcomes or self._departed)
             outcome = self._outcomes.get(query_id)
@@ -72,26 +72,26 @@ class Meeting:
             self._departed.add(place)
             self._changed.notify_all()
 
-    def _answered(self, asked: Sequence[Prepared]) -> Released | IsonomyError:
+    def _answered(self, questions: Sequence[Prepared]) -> Released | IsonomyError:
         try:
-            query, _ = joint_query([each.query for each in asked], self._shares)
-            record = self._record(query.query_id, asked)
+            query, _ = joint_query([each.query for each in questions], self._shares)
+            record = self._record(query.query_id, questions)
         except IsonomyError as error:
             return error
         integers = np.frombuffer(record.answer, "<i8").astype(np.int64)
         receipt = Receipt(record.query_id, record.units, record.seq, record.hash)
-        total = np.sum([each.public_total for each in asked], axis=0)
-        return Released(integers.reshape(asked[0].shapes.sums, -1), total, receipt)
+        total = np.sum([each.public_total for each in questions], axis=0)
+        return Released(integers.reshape(questions[0].shapes.sums, -1), total, receipt)
 
-    def _record(self, query_id: str, asked: Sequence[Prepared]) -> DebitRecord:
+    def _record(self, query_id: str, questions: Sequence[Prepared]) -> DebitRecord:
         """The ledger's record of the answer; one that was given before is given again."""
-        query, parts = joint_query([each.query for each in asked], self._shares)
-        frames = [part for e in asked for part in (encode(e.query), row_bytes(e.rows))]
+        query, parts = joint_query([each.query for each in questions], self._shares)
+        frames = [part for e in questions for part in (encode(e.query), row_bytes(e.rows))]
         request_hash = hash_bytes("isonomy/local-joint-request/v1", *frames)
         authorised = self._custodian.authorise(query)
         record = self._custodian.stored(query_id, request_hash)
         if record is None:
-            places = zip(asked, parts, strict=True)
+            places = zip(questions, parts, strict=True)
             sums = [exact_sums(authorised, e.rows, part.start) for e, part in places]
             record = self._custodian.release(authorised, request_hash, np.sum(sums, axis=0))
         return record

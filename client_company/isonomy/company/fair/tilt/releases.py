@@ -282,8 +282,8 @@ def buy_counts_and_moments(
         for inside in by_label
     ]
     counted = [counts] if everybody is None else [everybody, counts]
-    asked = chain(counted, *moments)
-    receipts = [release.receipt for release in asked if release.receipt is not None]
+    releases = chain(counted, *moments)
+    receipts = [release.receipt for release in releases if release.receipt is not None]
     spent = sum(receipt.units for receipt in receipts[: len(counted)])
     spent += queries_each * max(receipt.units for receipt in receipts[len(counted) :])
     groups = counts.groups
