@@ -19,7 +19,7 @@ def test_an_exchange_counts_its_bytes() -> None:
 
 def test_pads_count_their_bytes() -> None:
     cost = measure_pads(300, 5, repeats=1)
-    assert 300 * 5 * 6 < cost.bytes_up < 300 * 5 * 6 + 400
+    assert 300 * 5 * 4 < cost.bytes_up < 300 * 5 * 4 + 400
     check = (256 + 1 + 256) * 16  # of the one frame: random bits, their hash, the hashes of columns
     assert 32 <= cost.transfer_bytes_per_person - check / 300 < 34
     assert cost.company_ms > 0

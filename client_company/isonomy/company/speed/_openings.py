@@ -44,10 +44,10 @@ def kept_request(people: int, columns: int, folder: Path) -> Iterator[Callable[[
 
         def work() -> float:
             store.save(query.query_id, request)
-            kept = FolderOpenings(folder / "openings").find(query.query_id)
-            if kept is None:
+            stored = FolderOpenings(folder / "openings").find(query.query_id)
+            if stored is None:
                 raise AssertionError("a request that was kept is not there")
-            shown = world.company.show(query, kept, demand)
+            shown = world.company.show(query, stored, demand)
             sealed = seal_opening(
                 demand.auditor, query.plan, query.query_id, shown, company.identity, encode(demand)
             )
