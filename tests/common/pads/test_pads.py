@@ -178,12 +178,12 @@ def test_an_answer_does_not_tell_by_its_size_where_a_masked_sum_lay(fed: Federat
     assert ((mask + shift < 0) | (mask + shift >= NARROW)).sum() > 3
 
 
-@pytest.mark.parametrize(("people", "narrow"), [(2048, True), (2049, False)])
+@pytest.mark.parametrize(("people", "narrow"), [(1024, True), (1025, False)])
 def test_cells_are_as_wide_as_the_sums_need(people: int, narrow: bool) -> None:
     """An open sum stays within a quarter of the modulus, and every sum with its noise in half."""
     query = partial(Query, "q", PLAN, "", "open", "groups", ("a",), 1, "gaussian", norm=1.0)
     assert (sum_modulus(shapes_of(query(noise=10_000), (2,), people)) == NARROW) == narrow
-    most = (NARROW // 2 - 2048 * 2**19) // 12  # of σ: its sampler's support is 12 σ
+    most = (NARROW // 2 - 1024 * 2**20) // 12  # of σ: its sampler's support is 12 σ
     for noise, fits in ((most - 1, narrow), (most + 1, False)):
         assert (sum_modulus(shapes_of(query(noise=noise), (2,), people)) == NARROW) == fits
 

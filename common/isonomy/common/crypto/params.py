@@ -138,10 +138,10 @@ BFV_8192_V1 = ParameterSet(
     primes=(1152921504606683137, 1152921504606748673, 1152921504606830593),
     key_bits=38,
     plain_bits=44,
-    row_bits=19,
+    row_bits=20,
     flood_bits=128,
     hiding_bits=67,
-    max_people=1 << 23,  # sums of all stay within t/4, as open ones must (readable_sums)
+    max_people=8_000_000,  # sums of all, with their noise, stay below t/2
     max_columns=1 << 16,
     # Each company's answer carries at most 2^12 (rounding against a ternary key) + 2^8 (flood)
     # of the 2^15 that decryption tolerates modulo q0.

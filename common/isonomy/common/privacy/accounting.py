@@ -10,7 +10,7 @@ add up (their Corollary 3.3), so one integer per person is a complete account.
 
 The last line is Balle & Wang 2018 ("Improving the Gaussian mechanism for differential privacy",
 Theorem 8) and Corollary 2.13 of Dong et al. Sensitivities and noise are integers in the fixed
-point of the blind group sum, where a row norm of 1 is 2^19; units are 10^-12 of μ².
+point of the blind group sum, where a row norm of 1 is 2^20; units are 10^-12 of μ².
 
 Formal guarantees (tests/common/privacy/test_accounting.py has one test of each name)
   units_round_up         a debit is never below the true μ², and above it by less than one unit

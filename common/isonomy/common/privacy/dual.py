@@ -6,7 +6,7 @@ Floats would make that depend on the machine; so everything here is Python integ
 rationals.
 
 Notation: attribute j has k_j groups, e runs over the notion's events (whom a rate is about), Q is
-the parameter set's row bound (2^19), and λ, v and s are integers in units of 2^-32.
+the parameter set's row bound (2^20), and λ, v and s are integers in units of 2^-32.
 
     counts        released N_ae for all groups but each attribute's last, in units of 1/Q people
                   (released in units of C/Q with the query's norm C, 1 unless somebody is in several
