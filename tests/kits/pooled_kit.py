@@ -121,10 +121,10 @@ def noise_by_query(custodian: Custodian) -> None:
     """The same noise for a question whenever it comes: companies ask alone in any order."""
     release = custodian.release
 
-    def named(authorised: Authorised, *rest: Any) -> Any:
+    def named(authorised: Authorised, *rest: Any, **more: Any) -> Any:
         number = authorised.query.query_id.split("-")[-1]
         custodian.source = CountedNoise(int(number))
-        return release(authorised, *rest)
+        return release(authorised, *rest, **more)
 
     custodian.release = named  # type: ignore[method-assign]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import tempfile
 from functools import partial
@@ -14,6 +15,7 @@ from federation import PLAN, Federation, federation, labels
 
 from isonomy.common.base.errors import (
     BudgetExceeded,
+    CapacityError,
     ConfigError,
     DataError,
     IsonomyError,
@@ -186,6 +188,19 @@ def test_cells_are_as_wide_as_the_sums_need(people: int, narrow: bool) -> None:
     most = (NARROW // 2 - 1024 * 2**20) // 12  # of σ: its sampler's support is 12 σ
     for noise, fits in ((most - 1, narrow), (most + 1, False)):
         assert (sum_modulus(shapes_of(query(noise=noise), (2,), people)) == NARROW) == fits
+
+
+def test_open_sums_stay_within_a_quarter_of_the_modulus() -> None:
+    """What lies beyond is reflected (`readable_sums`): a larger count would come out wrong."""
+    query = partial(Query, "q", PLAN, "", "open", "groups", ("a",), 1, "gaussian")
+    params = DEFAULT_PARAMETERS
+    most = params.max_open_people
+    assert most * params.row_bound <= params.plain_modulus // 4
+    shapes_of(query(norm=1.0, noise=10_000), (2,), most)
+    with pytest.raises(CapacityError, match="random sample"):
+        shapes_of(query(norm=1.0, noise=10_000), (2,), most + 1)
+    blind = dataclasses.replace(query(norm=1.0, noise=10_000), kind="blind")
+    shapes_of(blind, (2,), most + 1)
 
 
 def test_rows_that_are_not_triangular_are_refused_before_anything_is_sent(fed: Federation) -> None:

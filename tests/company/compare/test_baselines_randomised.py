@@ -67,7 +67,7 @@ def test_what_it_costs() -> None:
     assert units_of(1_000_000) == laplace_units(1, 1)
     found = largest_epsilon(10**12)
     assert units_of(found) <= 10**12 < units_of(found + 1)
-    with pytest.raises(ConfigError, match="no randomised response"):
+    with pytest.raises(ConfigError, match="too small for randomised response"):
         largest_epsilon(0)
 
 

@@ -94,7 +94,7 @@ class TestLinearProgram:
         )
 
     def test_only_noise(self) -> None:
-        with pytest.raises(DataError, match="nobody"):
+        with pytest.raises(DataError, match="no released count"):
             solve(np.full((2, 2, 2), -1.0), 0.0)
 
     @pytest.mark.parametrize("gamma", [-0.1, 1.5, float("nan")])

@@ -79,6 +79,11 @@ class ParameterSet:
         return 1 << self.row_bits
 
     @cached_property
+    def max_open_people(self) -> int:
+        """Of a query whose sums the regulator sees: these stay within t/4 (`readable_sums`)."""
+        return min(self.max_people, self.plain_modulus // 4 // self.row_bound)
+
+    @cached_property
     def coeff_bits(self) -> tuple[int, ...]:
         return (*(prime.bit_length() for prime in self.primes), self.key_bits)
 

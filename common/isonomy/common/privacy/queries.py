@@ -186,6 +186,11 @@ def shapes_of(query: Query, group_counts: tuple[int, ...], cohort_size: int) -> 
     """Capacity check first, then the layout; nothing is sent for a query that does not fit."""
     people = query.people(cohort_size)
     params, noise = PARAMETER_SETS[query.parameters], (query.mechanism, query.noise)
+    if query.kind == "open" and people > params.max_open_people:
+        raise CapacityError(
+            f"{people} people in one query whose sums the regulator sees; {params.name} carries "
+            f"{params.max_open_people}. Split the query into chunks, or ask about a random sample."
+        )
     return _shapes(params, query.shape, people, query.columns, noise, group_counts)
 
 
