@@ -20,7 +20,7 @@ behind and this one needs. Where a phase has a second party, both are in the pro
 | base model | a logistic model alone: its fit and its five out-of-fold fits, by scikit-learn |
 | fit | `FairClassifier` by tilt with that base model, all of these fits included |
 
-Phases that ask open queries about everybody (`OPEN_PHASES`) are left out for more people than one
+Phases that ask one open query about everybody (`OPEN_PHASES`) are left out for more people than one
 such query carries.
 """
 
@@ -297,7 +297,7 @@ def _nothing(_: object) -> None:
     return None
 
 
-OPEN_PHASES = ("counts", "audit", "fit")
+OPEN_PHASES = ("counts", "audit")
 PHASES: dict[str, Callable[[int, Path], Work]] = {
     "enrolment": _enrolment,
     "plan": _plan,
