@@ -29,6 +29,10 @@ def _people(n: int, seed: int, first: int = 0) -> tuple[pd.DataFrame, Any, list[
     return X, y, [f"p{first + i}" for i in range(n)], ["fm"[code] for code in sex]
 
 
+def _changed(X: pd.DataFrame, row: int) -> pd.DataFrame:
+    return X.assign(a=X["a"] + 0.01 * (np.arange(len(X)) == row))
+
+
 def _oracle(ids: list[str], sex: list[str], epsilon: float = 4.0) -> Any:
     return LocalOracle.rehearse(ids, {"sex": sex}, epsilon=epsilon, delta=1e-5)
 
@@ -109,6 +113,7 @@ def test_joined_releases_are_kept_and_used_again(first: Any, tmp_path: Path) -> 
     [
         (lambda X, y, ids: (X, y, ids[1:] + ids[:1]), DataError, "same order"),
         (lambda X, y, ids: (X, 1 - y, ids), DataError, "same order"),
+        (lambda X, y, ids: (_changed(X, 7), y, ids), DataError, "other features"),
         (lambda X, y, ids: (X, y, None), DataError, "one id per row"),
         (lambda X, y, ids: (X[:N], y[:N], ids[:N]), DataError, "then those of new people"),
         (lambda X, y, ids: (X, y, [*ids[:-1], "stranger"]), DataError, "not in the agreed cohort"),

@@ -108,6 +108,16 @@ def test_several_classes_are_refused_until_one_is_named(run: Audited) -> None:
     assert named.selected == "granted"
 
 
+@pytest.mark.parametrize("gap", [np.nan, None])
+def test_rows_without_a_decision_or_label_are_refused_by_number(run: Audited, gap: Any) -> None:
+    decisions = run.before.astype(object)
+    decisions[:3] = gap
+    with pytest.raises(DataError, match="3 rows have no decision"):
+        audit(run.oracle, decisions, run.before, share=0.1)
+    with pytest.raises(DataError, match="3 rows have no label"):
+        audit(run.oracle, run.before, decisions, share=0.1)
+
+
 def test_people_with_several_rows_count_once() -> None:
     ids = [f"p{i}" for i in range(600)]
     oracle = LocalOracle.rehearse(ids, {"sex": ["f", "m"] * 300}, epsilon=50.0, delta=1e-6)

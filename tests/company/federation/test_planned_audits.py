@@ -37,6 +37,14 @@ def test_exactly_the_planned_audits_fit_with_equal_noise(tmp_path: Path) -> None
     np.testing.assert_array_equal(again.counts.counts, quarters[7].counts.counts)
 
 
+def test_one_audit_more_is_refused_as_such_also_when_the_budget_is_used_up(tmp_path: Path) -> None:
+    run = audited_run(tmp_path, groups=1, audits=2, strategy="audit")
+    for name in ("first", "second"):
+        audit(run.oracle, run.before, name=name)
+    with pytest.raises(BudgetExceeded, match="all 2 audits of this plan are done"):
+        audit(run.oracle, run.before, name="third")
+
+
 def test_an_audit_may_not_cost_more_than_planned(tmp_path: Path) -> None:
     run = audited_run(tmp_path, groups=1, audits=4)
     with pytest.raises(BudgetExceeded, match="costs more than the plan keeps"):

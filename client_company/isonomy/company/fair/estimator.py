@@ -56,7 +56,7 @@ from isonomy.company.fair.tilt.fit_report import (
     report_of_exactly_fair,
 )
 from isonomy.company.fair.tilt.model import TiltedModel
-from isonomy.company.fair.tilt.newcomers import rows_of_people
+from isonomy.company.fair.tilt.newcomers import check_features, rows_of_people
 from isonomy.company.fair.tilt.notions import Event, centred, events_of, tolerances_of
 from isonomy.company.fair.tilt.releases import AUDITS, Prices, Releases
 from isonomy.company.fair.tilt.rule import Tilt, base_margins, decide
@@ -236,6 +236,8 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
             self.releases is not None and self.releases.strata > 1
         )
         strata = labels if by_label else np.zeros(rows, dtype=np.int64)
+        if self.earlier is not None:
+            check_features(self.earlier, X, positions, strata, oracle.params.row_bound)
         people = People.of(positions, strata)
         terms: Prices | Releases
         if self.releases is not None:

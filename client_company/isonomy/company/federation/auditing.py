@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from isonomy.common.base.errors import BudgetExceeded, ConfigError, DataError, ReplayRefused
@@ -282,13 +283,21 @@ def _rows(
     labels = None if target is None else np.asarray(target)
     if labels is not None and labels.shape != decided.shape:
         raise DataError(f"{len(decided)} decisions, but labels of shape {labels.shape}")
-    values = set(np.unique(decided).tolist())
-    values |= set() if labels is None else set(np.unique(labels).tolist())
+    values = _values(decided, "decision") | (set() if labels is None else _values(labels, "label"))
     selected = favourable(sorted(values, key=str), pos_label)
     d = (decided == selected).astype(np.int64)
     if labels is None:
         return "d", np.eye(2)[d], str(selected)
     return "yd", np.eye(4)[2 * (labels == selected).astype(np.int64) + d], str(selected)
+
+
+def _values(column: NDArray[Any], what: str) -> set[Any]:
+    """The distinct decisions or labels; DataError for gaps, which no class stands for."""
+    if missing := int(pd.isna(column).sum()):
+        raise DataError(
+            f"{missing} rows have no {what} (NaN or None); leave them out. Nothing was asked."
+        )
+    return set(np.unique(column).tolist())
 
 
 def _average(people: int, labels: Sequence[str]) -> float:

@@ -268,6 +268,8 @@ class GroupOracle:
         before = self._audits.get(prepared.query.query_id)
         if before is not None and _same(before[0], prepared):
             return before[1]
+        if audit is not None:  # else the budget's end would be the reason, not the plan's audits
+            self.terms.audits.kept_beside(prepared.shapes.units, len(self._audits), audit=True)
         admitted = self.accounts.admit(prepared)
         if admitted is not None and not admitted.all():
             prepared = prepare(question.without(~admitted), self.terms, number, stretch)

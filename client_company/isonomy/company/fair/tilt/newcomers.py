@@ -8,19 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing
 
 from isonomy.common.base.errors import DataError
 from isonomy.common.people.cohort import id_key, normalise_id
+from isonomy.common.privacy.quantise import quantise
 from isonomy.common.sums.oracle import GroupOracle
 from isonomy.company.fair.inputs.checks import positions_of
+from isonomy.company.fair.inputs.feature_rows import FeatureRows
 from isonomy.company.fair.inputs.people import People
 from isonomy.company.fair.tilt.releases import Releases, fingerprint
 from isonomy.company.fair.tilt.strategy import Newcomers
 
 Ints = NDArray[np.int64]
+
+SAME_SUM = 1e-4  # a hundred units: on another machine a few numbers may round otherwise
 
 
 @dataclass(frozen=True)
@@ -82,3 +88,29 @@ def rows_of_people(
     new = positions_of(oracle, ids[n:], rows - n)
     positions = np.concatenate([len(oracle.cohort) + before, new])
     return Rows(positions, slice(n, None), fingerprint(persons, y))
+
+
+def check_features(
+    earlier: Releases, X: Any, positions: Ints, strata: Ints, row_bound: int
+) -> None:
+    """Refuse a table whose first rows have other features than the earlier releases are sums of.
+
+    The groups of a moment add up to Σφ over all rows, without noise, because the last group is the
+    public total less the others. So the sum of the integers that were sent is made again. Changes
+    that cancel in it are not noticed.
+    """
+    n = len(earlier.score)
+    features, groups = earlier.features.without_bins(), earlier.blocks[0]
+    people = People.of(positions[:n], strata[:n])
+    rows = FeatureRows(features, _safe_indexing(X, np.arange(n)), None, people)
+    for stratum, moments in enumerate(earlier.moments):
+        inside = np.flatnonzero(people.stratum == stratum)
+        total = np.zeros(features.width)
+        for _, part in rows.parts(inside):
+            total += quantise(part, 1.0, row_bound).rows.sum(axis=0, dtype=np.int64)
+        before = features.columns(moments)[groups].sum(axis=0)
+        if (np.abs(total / row_bound - before) > SAME_SUM).any():
+            raise DataError(
+                f"the first {n:,} rows have other features than in the earlier fit; give them as "
+                "they were then. Nothing was asked."
+            )
