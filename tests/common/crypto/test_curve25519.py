@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -76,3 +79,11 @@ def test_openssl_multiplies_alike() -> None:
         for point in ristretto.split_points(points)
     ]
     assert multiply(secret, points) == b"".join(expected)
+
+
+def test_libsodium_leaves_no_file_behind(tmp_path: Path) -> None:
+    """rbcl unpacks it anew in every process: megabytes of a folder for good, at each start."""
+    program = "from isonomy.common.crypto import ristretto; ristretto.random_scalar()"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,6 @@ def rbcl() -> Any:
     """Return the package, loaded when it is first needed: most of Isonomy does without."""
     try:
         import rbcl as package
-        import rbcl._sodium as loaded
     except ImportError:
         raise ConfigError(
             "aligning records needs the package rbcl; install the role's extra again"
@@ -25,9 +25,10 @@ def rbcl() -> Any:
             f"libsodium could not be loaded from the temporary folder ({error.strerror or error}); "
             "let TMPDIR name a folder that may hold programs"
         ) from None
-    # rbcl leaves its unpacked library behind at every start; mapped, it needs no file.
-    with suppress(OSError, AttributeError):
-        Path(loaded.lib_path).unlink()
+    # rbcl leaves its unpacked library behind at every start; mapped, it needs no file. The module
+    # is taken by its name, because the attribute `rbcl._sodium` is the library itself.
+    with suppress(OSError):
+        Path(sys.modules["rbcl._sodium"].lib_path).unlink()
     return package
 
 
