@@ -17,6 +17,7 @@ install: $(STAMP) ## make .venv with every role and the development tools (PYTHO
 # finds one (PIP_FIND_LINKS=folder); else PyPI's, with CUDA; or none (TORCH=no), and tests that need it
 # are skipped.
 $(STAMP): pyproject.toml constraints.txt
+	@echo "Installing into $(VENV): some minutes, without a word; 2.5 GB with PyTorch."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python .ci/requirements $(if $(filter no,$(TORCH)),--plain) dev > $(VENV)/requirements.txt
 	$(PIP) --require-hashes -r $(VENV)/requirements.txt \

@@ -50,6 +50,13 @@ def test_counts_and_the_first_lines() -> None:
     assert "(line 2, 6, 7)" in summary.describe()
 
 
+def test_ids_that_a_spreadsheet_damaged_are_counted_by_line() -> None:
+    summary = IdSummary.of(["100000", "1.0E+05", "#N/A", "Null", "nano", "1E5"])
+    assert summary.damaged == Lines(3, (2, 3, 4))
+    assert "damaged" in summary.describe()
+    assert "damaged" not in IdSummary.of(["100000"]).describe()
+
+
 def test_only_a_few_lines_and_patterns_are_named() -> None:
     summary = IdSummary.of(["one", *["one"] * 50, *("9" * n for n in range(1, 21))])
     assert summary.repeated == Lines(50, (2, 3, 4))

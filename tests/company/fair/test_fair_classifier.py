@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,12 @@ def test_a_fair_base_model_is_returned_unchanged() -> None:
         clf.predict_proba(X_new), clf.base_estimator_.predict_proba(X_new)
     )
     assert "unchanged" in str(clf.report_)
+    within, priced = "can tell from the tolerance", "o tilt was worth its error"
+    for deviations, said, unsaid in ((1, within, priced), (5, priced, within), (3, priced, "†")):
+        text = str(_beyond(clf.report_, deviations))
+        assert said in text
+        assert unsaid not in text
+    assert within in text  # between two and 4.5 either may have been the reason
 
 
 def test_epsilon_uses_only_that_part_of_the_plan() -> None:
@@ -315,6 +322,14 @@ def test_fit_changes_no_parameter(fitted: Any) -> None:
     assert clf.estimator.__dict__.get("coef_") is None
     assert clf.epsilon is None
     assert clf.releases is None
+
+
+def _beyond(report: Any, deviations: float) -> Any:
+    """The same report, with a gap that is so many deviations beyond the tolerance."""
+    (attribute,) = report.by_attribute
+    gap = attribute.before
+    gap = replace(gap, value=attribute.tolerance + deviations * gap.deviation)
+    return replace(report, by_attribute=(replace(attribute, before=gap),))
 
 
 # --- Bad input: clear, early, free ---------------------------------------------------------------

@@ -100,7 +100,7 @@ def doctor(
     fields = {"healthy": bad == 0, "findings": [asdict(finding) for finding in findings]}
     emit(fields, "\n".join(lines))
     if bad:
-        raise ProblemsFound(f"{bad} finding(s) must be fixed; see the lines marked FIX")
+        raise ProblemsFound(f"fix what the lines marked FIX say ({bad})")
 
 
 def _hashes(home: Home) -> list[bytes]:

@@ -54,7 +54,7 @@ def _openings(home: Home) -> Iterator[Finding]:
     late = [plan for plan in home.approvals.hashes() if _is_late(home, plan, today)]
     if late:
         text = f"rows of {len(late)} plans are kept after their inspection deadline"
-        yield Finding("openings", "warn", text, "isonomy-company tidy --home HOME")
+        yield Finding("openings", "warn", text, f"isonomy-company tidy --home {home.folder}")
 
 
 def _is_late(home: Home, plan_hash: bytes, today: date) -> bool:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from isonomy.common.agreements.plan import Plan
-from isonomy.common.base.errors import InspectionFailed
+from isonomy.common.base.errors import ConfigError, InspectionFailed
 from isonomy.common.base.output import emit
 from isonomy.common.base.private_files import write_private
 from isonomy.common.inspection.verdict import InspectionFolder, Verdict
@@ -83,6 +83,8 @@ def inspect(
     """
     from isonomy.common.inspection.audit import audit  # here: `verify` needs no encryption
 
+    if what.endswith(".opening") and not Path(what).is_file():
+        raise ConfigError(f"there is no opening {what}; `inspect` of the run lists those that wait")
     if not Path(what).is_file():
         _show_run(RegulatorConfig.load(home), what, query)
         return

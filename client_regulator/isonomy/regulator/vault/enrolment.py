@@ -106,9 +106,11 @@ def declared_groups(
             sources.append(extended if policy.get(name) == extended else enrolled[name])
         if not sources:
             raise ConfigError(
-                f"the groups of {name!r} are not declared; write them into [groups] of "
-                f"regulator.toml, or add --groups {name}=LABEL,LABEL. They are not read off the "
-                "data, because whether a rare group has anybody in it is itself private"
+                f"{name!r} is not declared; declared are: {', '.join(policy) or 'none'}. A column "
+                "must have the name of its attribute: rename it in the file. For a new attribute "
+                f"write its groups into [groups] of regulator.toml, or add --groups {name}=LABEL,"
+                "LABEL. They are not read off the data, because whether a rare group has anybody "
+                "in it is itself private"
             )
         if any(labels != sources[0] for labels in sources):
             raise ConfigError(

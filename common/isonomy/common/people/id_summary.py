@@ -30,6 +30,9 @@ SHOWN_LINES = 3
 MAX_PATTERN = 48  # characters of a pattern that are shown
 _BATCH = 1 << 14
 _LEADING_ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
+_DAMAGED = re.compile(
+    r"\d(?:[.,]\d+)?e\+\d+|#(?:n/a|null!|ref!|value!|num!|name\?|div/0!)|null|nan|none", re.I
+)
 _BOTH = re.compile(r"[9a]*(?:9a|a9)[9a]*")
 
 
@@ -58,6 +61,7 @@ class IdSummary:
     empty: Lines
     unprintable: Lines
     repeated: Lines  # name somebody who stands further up
+    damaged: Lines  # as a spreadsheet spoils ids: 1.0E+05, #N/A, NULL
     alike: Lines  # other people, whose ids differ in leading zeros and punctuation only
     patterns: dict[str, int] = field(default_factory=dict)  # the most common ones
     other_patterns: int = 0  # people with further ones
@@ -65,7 +69,7 @@ class IdSummary:
     @classmethod
     def of(cls, ids: Iterable[object]) -> IdSummary:
         """Read a list once, line by line; of each line only hashes are kept."""
-        empty = unprintable = Lines()
+        empty = unprintable = damaged = Lines()
         numbers, keys, loose = list[NDArray[np.int64]](), list[Digests](), list[Digests]()
         patterns, line = Counter[str](), 0
         for batch in _batches(ids):
@@ -78,6 +82,8 @@ class IdSummary:
                 elif not _is_id(text):
                     unprintable = unprintable.plus(line)
                 else:
+                    if _DAMAGED.fullmatch(text.strip()):
+                        damaged = damaged.plus(line)
                     places.append(line)
                     texts.append(id_key(text))
             numbers.append(np.array(places, np.int64))
@@ -95,6 +101,7 @@ class IdSummary:
             empty,
             unprintable,
             _lines(lines_of[repeats]),
+            damaged,
             _lines(lines_of[alike]),
             common,
             patterns.total() - sum(common.values()),
@@ -111,6 +118,11 @@ class IdSummary:
         text += [f"  {what}: {lines}" for what, lines in faults.items() if lines.count]
         if len(text) > 1:
             text.append("  An alignment refuses the list while it has such lines.")
+        if self.damaged.count:
+            text.append(
+                "  ids that a spreadsheet or a program has damaged, by their look (1.0E+05, #N/A, "
+                f"NULL): {self.damaged}"
+            )
         if self.alike.count:
             text.append(
                 "  ids that equal another one but for leading zeros, spaces or punctuation: "

@@ -13,10 +13,11 @@ from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.sums.oracle import Budget
 from isonomy.company.fair.tilt.analysis import Gap, Problem, View
 from isonomy.company.fair.tilt.rule import Tilt, base_margins, decide
-from isonomy.company.fair.tilt.strategy import Outcome
+from isonomy.company.fair.tilt.strategy import DEVIATIONS, PRICE, Outcome
 
 Floats = NDArray[np.float64]
 
+CLEARLY = 4.5  # deviations: more than `View.fair` allows, however many gaps are looked at
 EXTREME = 0.02  # a warning is written when fewer are selected, or fewer are not
 FELL = 0.8  # a note is written when the share of positives falls below this part of what it was
 
@@ -178,15 +179,18 @@ class Report:
     def _what_was_done(self) -> str:
         """One sentence: the base model unchanged, or the tilt and what it brought."""
         if self.returned == "base":
-            why = "That is within what the budget can tell from the tolerance, or no tilt was "
-            why += (
-                f"worth its error: the base model is returned unchanged (error {self.error:.2%})."
-            )
+            unchanged = f"he base model is returned unchanged (error {self.error:.2%})."
             if self.interval is None:
-                why = f"The base model is returned unchanged (error {self.error:.2%}). This does "
-                why += "not say that it is fair."
-            return why
-        shrunk = ", shrunk because the full tilt cost too much error" if self.shrunk else ""
+                return f"T{unchanged} This does not say that it is fair."
+            within = "That is within what the budget can tell from the tolerance"
+            priced = f"o tilt was worth its error (at most {PRICE:g} per point of violation)"
+            beyond = [_deviations_beyond(each) for each in self.by_attribute]
+            if max(beyond) <= DEVIATIONS:
+                return f"{within}: t{unchanged}"
+            if self.confidence is None and min(beyond) > CLEARLY:
+                return f"N{priced}: t{unchanged}"
+            return f"{within}, or n{priced}: t{unchanged}"
+        shrunk = " (shrunk because the full tilt cost too much error)" if self.shrunk else ""
         largest = max(abs(value) for row in self.tilt for value in row)
         how = f"a tilt of λ = {largest:.3g}{shrunk}"
         if self.retrained:
@@ -217,6 +221,12 @@ def _beyond(gap: Gap | None, each: AttributeReport) -> float:
     return -1.0 if gap is None else gap.value - each.tolerance
 
 
+def _deviations_beyond(each: AttributeReport) -> float:
+    """By how many deviations of its estimate a gap is beyond the tolerance."""
+    gap = each.before
+    return 0.0 if gap is None else (gap.value - each.tolerance) / max(gap.deviation, 1e-300)
+
+
 def _listed(labels: Sequence[str]) -> str:
     more = f" and {len(labels) - 5} more groups" if len(labels) > 6 else ""
     return ", ".join(labels[:5] if more else labels) + more
@@ -244,6 +254,13 @@ class Point(Measures):
 
     tolerance: float
     returned: str
+
+    def __repr__(self) -> str:  # a list of them is read in a session
+        violation = "not measured" if self.violation is None else f"{self.violation:.4f}"
+        return (
+            f"Point(tolerance={self.tolerance:g}, error={self.error:.4f}, violation={violation}, "
+            f"returned={self.returned!r})"
+        )
 
 
 def measure(view: View, tilt: Tilt) -> Measures:

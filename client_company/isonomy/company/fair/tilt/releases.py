@@ -85,6 +85,10 @@ class Releases:
     # (groups, strata) people of all lenders, where the moments are sums over all of them
     pooled_counts: Floats | None = None
 
+    def __repr__(self) -> str:  # the arrays would fill pages
+        about = f"{len(self.score):,} rows, by {', '.join(self.attributes)}"
+        return f"<Releases about {about}: {len(self.queries)} answers>"
+
     @property
     def blocks(self) -> tuple[slice, ...]:
         """The groups of each attribute."""
