@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -82,7 +83,8 @@ def test_few_shot_is_rehearsed_and_adapted(tmp_path: Path) -> None:
     fewer = {"--epsilon 2,8 --seeds 3": f"--epsilon 8 {short}", "--save": f"{short} --save"}
     with Walk(tmp_path, fewer) as walk:
         walk.page("few-shot.md")
-    assert walk.count == 5
+    assert walk.count == 6
+    assert json.loads((tmp_path / "settings.json").read_text())["method"] == "pf_ld"
     assert (tmp_path / "results" / "table.md").exists()
     assert len(walk.names["classifier"].predict(walk.names["colours"][:7])) == 7
 

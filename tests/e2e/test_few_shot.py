@@ -1,15 +1,16 @@
-"""A few-shot run on scikit-learn's digits, as docs/few-shot-federation.md has it: every command.
+"""A few-shot run on scikit-learn's digits: every command of docs/few-shot-federation.md.
 
 The relay, the regulator's daemon and the company's command are processes of their own, with TLS
-between them; the slow test adds Flower's (server, nodes, ServerApp, ClientApps). Only the
-daemon's noise is a test's: counted, so that the run with both sides in one process must end with
-the same θ, bit for bit.
+between them; the slow test adds Flower's (server, nodes, ServerApp, ClientApps), which the page's
+`isonomy-server run` needs: here a relay takes its place. Only the daemon's noise is a test's:
+counted, so that the run with both sides in one process must end with the same θ, bit for bit.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import shutil
 import sys
 import time
@@ -22,7 +23,7 @@ import numpy as np
 import pytest
 import torch
 from few_shot_kit import save_pool
-from report_kit import OFFICER
+from page_kit import DOCS, Step, Walk, blocks
 from round_noise import PerRound
 from server_kit import certify, make_server, run, start_node
 
@@ -44,17 +45,18 @@ from isonomy.company.few_shot.model import FewShotModel
 from isonomy.regulator.cli import app as regulator_app
 
 PARTIES = ("company", "regulator")
+STEPS = [step for block in blocks(DOCS / "few-shot-federation.md") for step in block.steps()]
+TASKS, PLAN, AGREED, APPROVED, DAEMON_STEP, RUN, SERVER, *REPORT = STEPS
 DAEMON = """
 import sys
-sys.path[:0] = sys.argv[2].split(":")
+sys.path[:0] = sys.argv[1].split(":")
 import torch
 torch.set_num_threads(1)
 from isonomy.regulator.serving import _few_shot as few_shot
 from isonomy.regulator.cli import app
-from few_shot_kit import save_pool
 from round_noise import PerRound
 few_shot.learner = lambda plan, tasks: PerRound(plan.settings, tasks.pool)
-sys.argv[1:] = ["serve", "--home", sys.argv[1]]
+del sys.argv[1]
 app()
 """
 COMPANY = """
@@ -68,12 +70,12 @@ TESTS = str(Path(__file__).parents[1] / "kits")
 
 
 class Town:
-    """The folders of the three parties below one root, and their processes."""
+    """The folders of the three parties below one root, which is the current folder."""
 
     def __init__(
-        self, root: Path, processes: Processes, pools: Pools, rounds: int = ROUNDS
+        self, walk: Walk, processes: Processes, pools: Pools, rounds: int = ROUNDS
     ) -> None:
-        self.rounds = rounds
+        self.walk, self.rounds, root = walk, rounds, walk.folder
         self.root, self.processes, self.pools = root, processes, pools
         self.config = str(root / "server" / "server.toml")
         self.home, self.company = str(root / "regulator"), str(root / "company")
@@ -99,17 +101,8 @@ class Town:
         np.savez(root / "tasks.npz", **arrays, positive=pool.positive, ids=ids)
         save_pool(self.pools.company, root / "company.npz")
         (root / "settings.json").write_text(json.dumps({**SETTINGS, "rounds": self.rounds}))
-        plan = str(root / "few-shot.json")
-        run(regulator_app, "tasks", "add", "digits", str(root / "tasks.npz"), "--home", self.home)
-        run(
-            company_app,
-            *("few-shot-plan", "--regulator", str(root / "regulator" / "keys" / "card.json")),
-            *("--relay", "localhost", "--tasks", "digits", "--samples", str(len(pool))),
-            *("--settings", str(root / "settings.json"), "-o", plan, "--home", self.company),
-            *("--about", "purpose=Digits for all"),
-        )
-        run(company_app, "approve", plan, "--home", self.company, "--yes")
-        run(regulator_app, "approve", plan, "--home", self.home, "--yes")
+        for step in (TASKS, PLAN, AGREED, APPROVED):
+            self.walk.enter(step)
 
     def through_flower(self) -> dict[str, Any]:
         """Server, nodes, ServerApp and ClientApps; what the company prints at its end."""
@@ -120,8 +113,7 @@ class Town:
             start_node(processes, self.root, name)
         processes.until(lambda: server.says('"ready"'), "the server", 90.0)
         processes.until(lambda: daemon.says('"ready"'), "the regulator", 90.0)
-        command = ["isonomy-server", "run", self.public, "-c", self.config]
-        session = processes.start("run", command)
+        session = processes.start("run", shlex.split(SERVER.command))
         printed = self.end_of(script)
         processes.finish(session, 90.0)
         return printed
@@ -157,13 +149,12 @@ class Town:
         return self.start_daemon("daemon"), self.start_company("company")
 
     def start_daemon(self, name: str) -> Running:
-        return self.python(name, DAEMON, self.home, TESTS)
+        _, *words = arguments(DAEMON_STEP)
+        return self.python(name, DAEMON, TESTS, *words)
 
     def start_company(self, name: str) -> Running:
-        root = self.root
-        command = ["few-shot", "run", str(root / "few-shot.json"), "--home", self.company]
-        files = ["--tasks", str(root / "company.npz"), "-o", str(root / "model"), "--json"]
-        return self.python(name, COMPANY, *command, *files)
+        _, *words = arguments(RUN)
+        return self.python(name, COMPANY, *words, "--json")
 
     def kill(self, running: Running) -> None:
         """No last word: kill −9."""
@@ -188,10 +179,15 @@ class Town:
         return self.processes.start(name, [Path(sys.executable).name, "-c", text, *arguments])
 
 
+def arguments(step: Step) -> list[str]:
+    """The words of a command that the page runs in the background."""
+    return shlex.split(step.command.removesuffix("&"))
+
+
 @pytest.fixture
 def town(tmp_path: Path) -> Iterator[Town]:
-    with Processes(tmp_path / "logs") as processes:
-        prepared = Town(tmp_path, processes, digits_pools(0))
+    with Processes(tmp_path / "logs") as processes, Walk(tmp_path) as walk:
+        prepared = Town(walk, processes, digits_pools(0))
         prepared.prepare()
         yield prepared
 
@@ -215,8 +211,8 @@ def test_the_same_model_as_with_both_sides_in_one_process(town: Town) -> None:
 @pytest.mark.slow
 def test_the_same_although_everybody_is_killed(tmp_path: Path) -> None:
     """kill −9 of company, regulator and relay in turn, each in the middle of the rounds."""
-    with Processes(tmp_path / "logs") as processes:
-        town = Town(tmp_path, processes, digits_pools(0), rounds=60)
+    with Processes(tmp_path / "logs") as processes, Walk(tmp_path) as walk:
+        town = Town(walk, processes, digits_pools(0), rounds=60)
         town.prepare()
         tickets, before = tmp_path / "tickets", tmp_path / "before"
         relay = town.start_relay("relay")
@@ -279,17 +275,14 @@ def check(town: Town, printed: dict[str, Any]) -> None:
 
 
 def check_report(town: Town) -> None:
-    """The officer's and the company's commands, as docs/few-shot-federation.md has them."""
-    root, out = town.root, str(town.root / "report")
-    statement, plan = str(root / "model" / "statement.json"), str(root / "few-shot.json")
-    words = [word for name, text in OFFICER for word in (f"--{name}", text)]
-    home = ("--home", town.home, "--statement", statement)
-    run(regulator_app, "report", plan, "-o", out, *home, *words)
-    run(company_app, "countersign", out, "--home", town.company, "--yes")
-    keys = ("--card", str(root / "regulator" / "keys" / "card.json"), "--plan", plan)
+    """Report, countersignature and verification, as the page has them."""
+    root = town.root
+    for step in REPORT:
+        town.walk.enter(step)
     ledger = str(root / "regulator" / "ledger.jsonl")
-    run(regulator_app, "verify", out, *keys, "--ledger", ledger)
-    report = FewShotReport.load(Path(out) / "report.json")
+    keys = ("--card", str(root / "regulator" / "keys" / "card.json"), "--plan", "few-shot.json")
+    run(regulator_app, "verify", "report", *keys, "--ledger", ledger)
+    report = FewShotReport.load(root / "report" / "report.json")
     assert report.training.rounds == town.rounds
     assert report.company is not None
     weights = (root / "model" / "model.safetensors").read_bytes()

@@ -39,9 +39,6 @@ NOT_RUN = {  # a line of a page: why no test types it
     "isonomy bench scale --slow": "a measurement of hours",
     'pip install "$(ls isonomy-*.whl)[': "three machines: .ci/release does it in three folders",
 }
-IN_ITS_OWN_WORDS = {  # a page for several machines, whose commands a test types with other names
-    "few-shot-federation.md": "e2e/test_few_shot.py",
-}
 COMMAND = re.compile(r"^(?: {4}|```\n)(?:\$ |isonomy|make |pip |docker |python )", re.M)
 
 
@@ -64,9 +61,8 @@ def test_a_guide_is_read_by_its_tests(page: str) -> None:
         assert page in text or page == "examples/README.md", f"{name} does not read {page}"
 
 
-@pytest.mark.parametrize("page", sorted(RUN_BY.keys() - IN_ITS_OWN_WORDS))
+@pytest.mark.parametrize("page", RUN_BY)
 def test_a_command_stands_where_a_test_finds_it(page: str) -> None:
-    """In a block of kind console or python, but for the exceptions."""
     text = (DOCS / page).read_text()
     for found in COMMAND.finditer(text):
         line = text[found.start() :].split("\n", 2)[found[0].startswith("`")]

@@ -125,9 +125,10 @@ class Walk:
             return
         for step in block.steps():
             self.count += 1
-            self._command(step)
+            self.enter(step)
 
-    def _command(self, step: Step) -> None:
+    def enter(self, step: Step) -> None:
+        """Run one command; what it prints must be what the page shows."""
         command = self._local(step.command)
         if command == "wait":
             self._wait()
