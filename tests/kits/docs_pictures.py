@@ -11,6 +11,7 @@ from pathlib import Path
 
 from isonomy.common.figures.shapes import attribute, line, text
 from isonomy.common.figures.style import BLUE, DARK, FONT, GREY, INK, PAPER, RED, SHADE, SOFT
+from isonomy.common.privacy.shown import right_guess
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 WIDTH, SHOWN = 480, 640  # letters are large enough on a telephone, and not huge on a desk
@@ -138,7 +139,7 @@ def privacy() -> str:
             f'<rect x="{left}" y="{y + 4}" width="{50 * scale}" height="22" fill="{SHADE}"/>',
             f'<rect x="{left + 50 * scale}" y="{y + 4}" width="{(sure - 50) * scale:.1f}" '
             f'height="22" fill="{RED}"/>',
-            text(left + sure * scale + 8, y + 20, f"{sure:.0f} %", weight="bold"),
+            text(left + sure * scale + 8, y + 20, right_guess(epsilon), weight="bold"),
         ]
     bottom = top + 40 * 5
     middle = left + 50 * scale
@@ -150,7 +151,7 @@ def privacy() -> str:
         text(16, bottom + 62, "except with chance δ. Bars: e^ε / (1 + e^ε).",
              size=12.5, colour=SOFT),
     ]  # fmt: skip
-    return picture(bottom + 76, "With ε = 1, 73 per cent instead of 50", *shapes)
+    return picture(bottom + 76, "With ε = 1, 74 per cent instead of 50", *shapes)
 
 
 PICTURES = {"overview.svg": overview, "query.svg": query, "privacy.svg": privacy}

@@ -191,3 +191,16 @@ def test_intervals_cover_93_percent_for_small_groups(people: int, epsilon: float
     for rate in RATES:
         for share in (0.05, 0.5, 1.0):
             check_small(people, rate, SIGMA[epsilon] / share**0.5, 2000, 0.93)
+
+
+def test_the_number_without_a_value_is_covered_however_small_it_is() -> None:
+    rng, draws, sigma, hits = np.random.default_rng(7), 2_000, 20.0, 0
+    truth = np.array([[300.0, 200.0], [150.0, 120.0], [8.0, 4.0]])  # 12 did not say
+    for _ in range(draws):
+        released = truth[:2] + rng.normal(0, sigma, (2, 2))
+        counts = np.vstack([released, truth.sum(axis=0) - released.sum(axis=0)])
+        groups = {"sex": ("female", "male", "not stated")}
+        size = NoisedCounts("sex", groups, "d", counts, sigma).without_value()["sex"]
+        hits += size.low <= 12 <= size.high
+        assert 0 <= size.low <= size.value <= size.high
+    assert 0.935 < hits / draws < 0.965

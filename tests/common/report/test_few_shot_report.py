@@ -218,7 +218,8 @@ def test_two_are_compared_and_all_are_listed_beside_reports_of_audits(
     told = compare(first, second)
     (table,) = told["tables"]
     assert table["title"] == "Measured tasks"
-    assert {line["change"] for line in table["rates"]} == {"within the error"}
+    assert {line["change"] for line in table["rates"]} == {"the same measurement"}
+    assert "Both reports show the same measurement" in told["cautions"][0]
     assert {"what": "rounds", "values": ["3 of 4", "3 of 4"]} in told["terms"]
     assert "Measured tasks, by few-shot group" in render_diff(told).decode()
     other = compare(first, third)

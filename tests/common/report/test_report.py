@@ -491,3 +491,6 @@ def test_verify_needs_no_encryption_no_network_and_no_roles(
     )
     assert bad.returncode == 40
     assert "(2) FAILED" in bad.stderr
+    for number in (4, 7):  # nobody signed what they compare with
+        (line,) = [one for one in bad.stderr.splitlines() if one.startswith(f"({number})")]
+        assert "not checked, because (2) failed" in line

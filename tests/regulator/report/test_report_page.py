@@ -97,8 +97,9 @@ def test_what_was_not_given_is_listed_and_not_signed_as_a_statement(report: Repo
         last.model_copy(update={"whose": "trained on"}),
     )
     page = render(report.model_copy(update={"plan": plan, "audits": audits})).decode()
-    assert "Audit “before”: about people whom the model was not trained on." in page
-    assert "Audit “after”: about people whom the model was trained on. They are no sample" in page
+    word = "by the company&#39;s word, about people whom the model was"
+    assert f"Audit “before”: {word} not trained on." in page
+    assert f"Audit “after”: {word} trained on. They are no sample" in page
     assert "“Selected” means: the decision 1 (by the plan: loan granted)." in page
     assert "given whether" not in page
     assert HOSTILE not in page
@@ -180,7 +181,7 @@ def test_scores_have_rates_of_their_own_and_decide_no_verdict(tmp_path: Path) ->
     assert re.search("Sex, audit “ranks”</h3>.*scoring rate", page, re.S)
     assert "the selection rates of “ranks”: shares of people above the median score" in page
     assert "the decision 1 in “hired”; a score above the median in “ranks”" in page
-    assert "Audit “ranks”: decisions that people really got." in page
+    assert "Audit “ranks”: by the company&#39;s word, decisions that people really got." in page
     alone = render(report.model_copy(update={"audits": report.audits[:1]})).decode()
     assert "no audit of this run is about scores" in alone
 

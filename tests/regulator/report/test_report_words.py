@@ -152,4 +152,30 @@ def test_people_who_stated_nothing_are_counted_and_left_out_of_ratios(empty: Rep
     after = audited("after", shown)
     assert words.four_fifths(empty, after)[-1] == "not stated: left out of comparisons."
     page = render(empty.model_copy(update={"audits": (after,)})).decode()
-    assert re.search("not stated</td><td[^>]*>64</td><td[^>]*>left out of the calculation", page)
+    row = "not stated</td><td[^>]*><span>64</span></td><td[^>]*>left out of the calculation"
+    assert re.search(row, page)
+
+
+def test_the_number_without_a_value_is_given_whether_or_not_its_group_is_shown(
+    empty: ReportFile,
+) -> None:
+    plan = empty.plan.model_copy(update={"groups": {"sex": ("female", "male", "not stated")}})
+    report = empty.model_copy(update={"plan": plan})
+    assert words.unknown_words(report)[0].startswith("sex: not known: no audit of this run")
+    after = audited("after", table({"demographic_parity": (M, 0, M)}, [FAIR, FAIR]))
+    after = after.model_copy(
+        update={"without_value": {"sex": (12_400_000, 0, 60_000_000)}, "people": 1200}
+    )
+    report = report.model_copy(update={"audits": (after,)})
+    assert words.unknown_words(report) == [
+        "sex: about 12 (0 to 60) of 1,200 people in audit “after”: noised counts, with 95 % "
+        "intervals."
+    ]
+
+
+def test_the_first_lines_say_what_only_the_company_can_know(empty: ReportFile) -> None:
+    shown = table({"demographic_parity": (M, 0, M)}, [FAIR, FAIR])
+    lines = words.headline(empty, [audited("after", shown)])
+    assert lines[-1].endswith("is the word of company.")
+    for whose, text in words.WHOSE_WORDS.items():
+        assert text.startswith("by the company's word, ") == bool(whose)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from isonomy.common.privacy.shown import at_most
 from isonomy.common.report.few_shot import FewShotReport
 from isonomy.common.report.schema import ShownTable
 from isonomy.regulator.report import _words as words
@@ -33,8 +34,8 @@ def terms(report: FewShotReport) -> dict[str, str]:
         "the regulator's tasks": f"{plan.pool}: {plan.samples:,} samples",
         "a task": f"{run.ways} classes, {run.shots} examples and {run.queries} queries of each",
         "guaranteed ε, left out": f"{epsilon:g} at δ = {plan.delta}",
-        "lost ε at most, left out": f"{training.lost_epsilon / 1e6:.4g}",
-        "lost ε at most, exchanged": f"{training.replaced_epsilon / 1e6:.4g}",
+        "lost ε at most, left out": at_most(training.lost_epsilon / 1e6),
+        "lost ε at most, exchanged": at_most(training.replaced_epsilon / 1e6),
         **plan.words.lines(),
     }
 
@@ -49,6 +50,11 @@ def cautions(one: FewShotReport, two: FewShotReport) -> list[str]:
     forms = [(s.ways, s.shots, s.queries) for s in (one.plan.settings, two.plan.settings)]
     if forms[0] != forms[1]:
         lines.append("The tasks do not have the same form: their accuracy does not compare.")
+    if one.measured is not None and (one.plan.hash, one.measured) == (two.plan.hash, two.measured):
+        lines.append(
+            "Both reports show the same measurement. It confirms nothing, and there is nothing to "
+            "compare."
+        )
     if one.measured is None or two.measured is None:
         lines.append("Not both runs were measured: no rate can be compared.")
     return lines

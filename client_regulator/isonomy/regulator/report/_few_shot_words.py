@@ -7,6 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from isonomy.common.agreements.few_shot_plan import REPLACED, FewShotPlan
+from isonomy.common.privacy.shown import at_most, right_guess
 from isonomy.common.report.build import rounded_epsilon
 from isonomy.common.report.few_shot import FewShotReport, exchanged_units
 from isonomy.common.report.schema import Limits
@@ -15,7 +16,6 @@ from isonomy.regulator.report._words import (
     RATE_WORDS,
     UNMEASURED,
     gap_words,
-    right_guess,
 )
 
 _METHODS = {
@@ -174,4 +174,4 @@ def _losses(report: FewShotReport) -> list[tuple[str, str, str]]:
 
 
 def _epsilon(millionths: int) -> str:
-    return f"{millionths / 1e6:.4g}"
+    return at_most(millionths / 1e6)

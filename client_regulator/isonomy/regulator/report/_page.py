@@ -14,6 +14,7 @@ from markupsafe import Markup
 from isonomy.common.agreements.notions import NOTIONS
 from isonomy.common.keys.party import fingerprint
 from isonomy.common.privacy.declarations import SCORED
+from isonomy.common.privacy.shown import share_up
 from isonomy.common.report.audit_cells import CELL_NAMES, MEASURES
 from isonomy.common.report.few_shot import AnyReport, FewShotReport
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
@@ -64,6 +65,7 @@ def _run_page(report: ReportFile, added: dict[str, Any]) -> bytes:
         law144_words=words.law144_words(report, usable),
         unknowns=words.unknown_words(report),
         meaning=words.privacy_meaning(report),
+        spent_share=share_up(report.privacy.spent_units, report.plan.cap_units),
         inspections=words.inspection_words(report),
         rate_words=words.RATE_WORDS,
         **added,
@@ -159,6 +161,7 @@ def _law144(audit: ReportedAudit) -> list[dict[str, Any]]:
                 {
                     "label": group.label,
                     "people": group.counts and sum(group.counts),
+                    "size": audit.without_value.get(table.attribute),
                     "selected": group.counts and sum(group.counts[cell] for cell in selected),
                     "rate": rate,
                     "ratio": ratio,

@@ -13,6 +13,7 @@ import jinja2
 from markupsafe import Markup
 
 from isonomy.common.people.cohort import without_value
+from isonomy.common.privacy.shown import at_most
 from isonomy.common.report.schema import Limits, ReportFile, ShownTable
 from isonomy.regulator.report import _words as words
 
@@ -33,9 +34,11 @@ def page_of(template: str, **fields: Any) -> bytes:
         day=words.day,
         attribute=words.attribute_words,
         notion=words.notion_name,
+        at_most=at_most,
         isolated=words.isolated,
         limits=_limits,
         people=_people,
+        size=_size,
         verdict=_verdict,
     )
     environment.tests["without_value"] = without_value
@@ -76,6 +79,12 @@ def _verdict(word: str) -> Markup:
     """Return a verdict for a cell; its colour says nothing that the word does not."""
     colour = {"met": " met", "not met": " unmet"}.get(word, "")
     return Markup('<b class="ci{}">{}</b>').format(colour, word)
+
+
+def _size(limits: Limits) -> Markup:
+    """Return a number of people with its interval, for a cell of a table."""
+    value, low, high = map(_people, limits)
+    return Markup(f'{value} <span class="ci">{low}–{high}</span>')  # noqa: S704  (numbers)
 
 
 def _people(count: int | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Literal
 from isonomy.common.agreements.about import NOT_GIVEN
 from isonomy.common.people.cohort import takes_missing, without_value
 from isonomy.common.privacy.declarations import SCORED, Whose
+from isonomy.common.privacy.shown import right_guess
 from isonomy.common.report.audit_cells import NOTION_RATES, notions_of
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
 
@@ -49,10 +49,10 @@ CARRIER_WORDS = {
 _OTHERS = "other people's rates may differ, and accuracy is likely to be lower."
 WHOSE_WORDS: dict[Whose, str] = {
     "": "it was not given whether the model was trained on these people. If it was, " + _OTHERS,
-    "trained on": "about people whom the model was trained on. They are no sample of those whom it "
-    "will meet: " + _OTHERS,
-    "held out": "about people whom the model was not trained on.",
-    "live": "decisions that people really got.",
+    "trained on": "by the company's word, about people whom the model was trained on. They are no "
+    "sample of those whom it will meet: " + _OTHERS,
+    "held out": "by the company's word, about people whom the model was not trained on.",
+    "live": "by the company's word, decisions that people really got.",
 }
 
 _NO_FILE = "it was not given which file decided."
@@ -124,7 +124,17 @@ def headline(report: ReportFile, usable: Sequence[ReportedAudit]) -> list[str]:
             f"Four-fifths screen at {report.settings.four_fifths / 1e6:.2f}, audit “{last.name}”: "
             f"{word}. {why}".rstrip()
         )
-    return [*sentences, *_worse(usable), *_intersection(last, notion, report)]
+    return [*sentences, *_worse(usable), *_intersection(last, notion, report), _word_of(report)]
+
+
+def _word_of(report: ReportFile) -> str:
+    """Return what of the result only the companies can know."""
+    names = [card.name for card in report.plan.companies]
+    whose = names[0] if len(names) == 1 else "the companies"
+    return (
+        "The groups are the regulator's records. Which decisions and labels were audited is the "
+        f"word of {whose}."
+    )
 
 
 def company_words(report: ReportFile) -> list[str]:
@@ -441,7 +451,7 @@ def unknown_words(report: ReportFile) -> list[str]:
         elif not takes_missing(labels):
             words = "none. The regulator enrolled nobody without a value."
         elif without_value(labels[-1]):
-            words = f"the rows “{labels[-1]}” of audits by {name} that could measure them."
+            words = _without_value(report, name)
         else:
             words = (
                 f"not released; they are counted in “{labels[-1]}”. An exact number would disclose "
@@ -449,6 +459,19 @@ def unknown_words(report: ReportFile) -> list[str]:
             )
         sentences.append(f"{name}: {words}")
     return sentences
+
+
+def _without_value(report: ReportFile, name: str) -> str:
+    """Return how many people have no value by each audit of an attribute, or that none tells."""
+    parts = [
+        f"about {value:,} ({low:,} to {high:,}) of {audit.people:,} people in audit “{audit.name}”"
+        for audit in report.audits
+        if name in audit.without_value
+        for value, low, high in [[round(part / 1e6) for part in audit.without_value[name]]]
+    ]
+    if not parts:
+        return "not known: no audit of this run that could be evaluated is by this attribute."
+    return f"{'; '.join(parts)}: noised counts, with 95 % intervals."
 
 
 def privacy_meaning(report: ReportFile) -> str:
@@ -460,11 +483,6 @@ def privacy_meaning(report: ReportFile) -> str:
         f"that guess is right with a chance of at most {sure} instead of 50 % "
         f"(except for a failure of probability about {report.plan.delta})."
     )
-
-
-def right_guess(epsilon: float) -> str:
-    """Return the most that the chance of guessing one of two values rises to, from a half."""
-    return f"{100 / (1 + math.exp(-min(epsilon, 50.0))):.0f} %"
 
 
 def inspection_words(report: ReportFile) -> str:

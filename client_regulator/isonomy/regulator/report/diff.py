@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.privacy.shown import at_most
 from isonomy.common.report.few_shot import FewShotReport
 from isonomy.common.report.schema import Limits, ReportedAudit, ReportFile, ShownTable
 from isonomy.regulator.report import _few_shot_lines as few_shot
@@ -18,6 +19,7 @@ from isonomy.regulator.report import _words as words
 from isonomy.regulator.report._template import page_of
 from isonomy.regulator.report.collection import VerifiedReport, check_same_company
 
+SAME = "the same measurement"
 Pair = tuple[ReportedAudit, ReportedAudit]
 
 
@@ -60,7 +62,8 @@ def _of_audits(one: ReportFile, two: ReportFile) -> dict[str, Any]:
 def _of_measurements(one: FewShotReport, two: FewShotReport) -> dict[str, Any]:
     """Return the same of two few-shot reports."""
     first, second = few_shot.table_of(one), few_shot.table_of(two)
-    tables = [_table("Measured tasks", first, second)] if first and second else []
+    same = (one.plan.hash, one.measured) == (two.plan.hash, two.measured)
+    tables = [_table("Measured tasks", first, second, same=same)] if first and second else []
     return {
         "cautions": few_shot.cautions(one, two),
         "terms": _side_by_side(few_shot.terms(one), few_shot.terms(two)),
@@ -129,7 +132,7 @@ def _terms(report: ReportFile) -> dict[str, str]:
         **groups,
         "strategy": plan.strategy,
         "guaranteed ε": f"{plan.epsilon_millionths / 1e6:g} at δ = {plan.delta}",
-        "spent ε": f"{privacy.spent_epsilon / 1e6:.4g}",
+        "spent ε": at_most(privacy.spent_epsilon / 1e6),
         "answers": str(privacy.answers),
         "inspections": f"{inspections.demanded} drawn, {inspections.failed} failed",
         **plan.words.lines(),
@@ -144,6 +147,11 @@ def _cautions(one: ReportFile, two: ReportFile, pairs: list[Pair]) -> list[str]:
     if one.plan.cohort_root != two.plan.cohort_root:
         lines.append("The two plans are about different people.")
     for a, b in pairs:
+        if _is_same(a, b):
+            lines.append(
+                f"Audit “{b.name}” is the same one in both reports: one answer, shown twice. The "
+                "second confirms nothing, and there is nothing to compare."
+            )
         if a.whose != b.whose:
             lines.append(
                 f"Audits “{a.name}” and “{b.name}” are not both about people whom the model was "
@@ -177,16 +185,20 @@ def _tables(pair: Pair) -> Iterator[dict[str, Any]]:
     for table in pair[1].tables:
         if table.attribute in before:
             names = dict.fromkeys(audit.name for audit in pair)
-            yield _table(f"Audit {' → '.join(names)}", before[table.attribute], table)
+            title = f"Audit {' → '.join(names)}"
+            yield _table(title, before[table.attribute], table, same=_is_same(*pair))
 
 
-def _table(title: str, one: ShownTable, two: ShownTable) -> dict[str, Any]:
-    return {
-        "title": title,
-        "attribute": two.attribute,
-        "differences": list(_differences(one, two)),
-        "rates": list(_rates(one, two)),
-    }
+def _is_same(one: ReportedAudit, two: ReportedAudit) -> bool:
+    """Return whether both are one answer of the regulator: its query's id names the plan."""
+    return (one.query_id, one.request_hash) == (two.query_id, two.request_hash)
+
+
+def _table(title: str, one: ShownTable, two: ShownTable, *, same: bool) -> dict[str, Any]:
+    lines = {"differences": list(_differences(one, two)), "rates": list(_rates(one, two))}
+    for line in (*lines["differences"], *lines["rates"]) if same else ():
+        line["change"] = SAME
+    return {"title": title, "attribute": two.attribute, **lines}
 
 
 def _differences(a: ShownTable, b: ShownTable) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.privacy.shown import at_most
 from isonomy.common.report.build import rounded_epsilon
 from isonomy.common.report.few_shot import AnyReport, FewShotReport, exchanged_units
 from isonomy.common.report.schema import ReportedAudit, ReportFile
@@ -139,7 +140,7 @@ def _budget(lines: Sequence[dict[str, Any]]) -> str:
 
 def _bar(line: dict[str, Any]) -> tuple[str, float, str]:
     spent, cap = line["spent_epsilon"] / 1e6, line["epsilon"] / 1e6
-    return _day(line), spent / cap, f"{spent:.3g} of {cap:g}"
+    return _day(line), spent / cap, f"{at_most(spent, 3)} of {cap:g}"
 
 
 def _day(line: dict[str, Any]) -> str:

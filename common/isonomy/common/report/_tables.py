@@ -21,6 +21,7 @@ from isonomy.common.report.audit_intervals import NoisedRate, rate_interval
 from isonomy.common.report.audit_unknowns import declaration_of, released_attribute
 from isonomy.common.report.schema import (
     Group,
+    Limits,
     ReportedAudit,
     ReportSettings,
     ShownTable,
@@ -51,13 +52,15 @@ def audit_of(
         return None
     totals = tuple(1000 * total for total in declaration.totals)  # thousandths to millionths
     totals = totals or tuple(stated_totals.get(debit.query_id, ()))
-    problem, tables = "", list[ShownTable]()
+    problem, tables, without_value = "", list[ShownTable](), dict[str, Limits | None]()
     try:
         problem = _problem(debit, declaration, groups)
         if not problem:
             noised = _counts(debit, declaration, groups, row_bound, totals)
             problem = _contradiction(noised, totals, int(event["people"]))
-            tables = [] if problem else _tables(noised, settings)
+            if not problem:
+                tables = _tables(noised, settings)
+                without_value = {n: limits_of(size) for n, size in noised.without_value().items()}
     except ConfigError as error:
         problem = str(error)
     return ReportedAudit(
@@ -75,6 +78,7 @@ def audit_of(
         noise=int(event["noise"]),
         people=int(event["people"]),
         totals=totals,
+        without_value={name: limits for name, limits in without_value.items() if limits},
         problem=problem,
         tables=tuple(tables),
     )

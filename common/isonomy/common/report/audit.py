@@ -14,6 +14,7 @@ nobody should take a withheld number for a secret one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -32,11 +33,13 @@ from isonomy.common.people.cohort import (
 )
 from isonomy.common.report._audit_rates import Findings, GroupCounts, findings_of
 from isonomy.common.report.audit_cells import Cells
+from isonomy.common.report.audit_intervals import Estimate
 
 SMALLEST_GROUP = 50  # where neither policy nor caller says otherwise
 MAX_TABLES = 15  # four attributes and all their intersections
 MAX_SHOWN_GROUPS = 128  # beyond that a table tells nobody anything, and takes minutes to compare
 MILLION = 1_000_000
+QUANTILE = 1.959964  # 95 % of a normal distribution lie within so many deviations
 
 Floats = NDArray[np.float64]
 
@@ -96,6 +99,28 @@ class NoisedCounts:
         sizes = range(1, len(names) + 1)
         crossings = [crossed for size in sizes for crossed in combinations(names, size)]
         return [self._table(INTERSECTION.join(crossed), smallest_group) for crossed in crossings]
+
+    def without_value(self) -> dict[str, Estimate]:
+        """How many people have no value, by attribute that has a group for them alone.
+
+        Whatever its size: a number that was shown only if it came out large would be too large.
+        The interval holds the noise; nothing is said about other people than these.
+        """
+        return {
+            name: self._size(group)
+            for name in split_expression(self.expression, self.groups)
+            for group in self._sets(name)
+            if without_value(group.label)
+        }
+
+    def _size(self, group: ShownGroup) -> Estimate:
+        """A group's size; each of its cells has noise of its own."""
+        released, cells = self.counts.shape
+        scale = float(noise_covariance([group.members], released)[0, 0])
+        reach = QUANTILE * self.sigma * math.sqrt(cells * scale)
+        size, everybody = self._people(group), float(self.counts.sum())
+        parts = (min(max(part, 0.0), everybody) for part in (size, size - reach, size + reach))
+        return Estimate(*parts)
 
     def _table(self, attribute: str, smallest_group: float) -> AuditTable:
         """Return one table; its small groups are pooled, or withheld if the pool is small too."""

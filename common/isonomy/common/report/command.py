@@ -22,6 +22,7 @@ from isonomy.common.report.verify import Check, ReportPaths, SignerUnknown, Veri
 
 SCHEMA = "isonomy-regulator/verify"  # also as `isonomy-verify`
 _MARKS = {"ok": "[green]ok[/]", "failed": "[bold red]FAILED[/]", "not given": "[dim]–[/]"}
+_MISSING, _KEY_CHECKS = "[bold red]MISSING[/]", (7, 8)  # one of the two says whose key it is
 
 app = CommandLine(help="Verify a report that a regulator signed.")
 
@@ -72,8 +73,11 @@ def verify(
 
 def _show(outcomes: list[Check]) -> None:
     console = Console(stderr=True, soft_wrap=True)
+    keyless = all(check.state != "ok" for check in outcomes if check.number in _KEY_CHECKS)
     for check in outcomes:
-        console.print(f"({check.number}) {_MARKS[check.state]:<8} ", end="", highlight=False)
+        missing = keyless and check.number == _KEY_CHECKS[0] and check.state == "not given"
+        mark = _MISSING if missing else _MARKS[check.state]
+        console.print(f"({check.number}) {mark:<8} ", end="", highlight=False)
         detail = f": {check.detail}" if check.detail else ""
         console.print(f"{check.what}{detail}", markup=False, highlight=False)
 

@@ -129,6 +129,7 @@ class ReportedAudit(_Part):
     noise: Whole  # deviation of a count, in units of 1/row_bound people
     people: Whole  # not millionths
     totals: tuple[Whole, ...]  # people per cell over all groups: the company's word
+    without_value: Mapping[str, Limits] = {}  # people, by attribute with a group for them
     problem: str
     tables: tuple[ShownTable, ...]
 
