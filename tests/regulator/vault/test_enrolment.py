@@ -48,6 +48,20 @@ def test_people_are_enrolled_and_gaps_are_groups_of_their_own(regulator: Regulat
     assert table.codes["sex"].tolist() == [0, 1, MISSING, UNKNOWN]
 
 
+def test_ids_that_a_spreadsheet_damaged_are_named_by_their_lines(regulator: Regulator) -> None:
+    good = enroll(regulator, "id,sex\n001,female\n3e7,male\n#17b,male\n")
+    assert "damaged" not in good.stderr  # ids may well look so
+    lines = ["1,female", "1.0E+05,female", "#N/A,male", "NULL,male", "002,male", "4711,male"]
+    done = enroll(regulator, "\n".join(["id,sex", *lines]), "--update", "--json")
+    assert done.json["damaged"] == {"written": ["line 3", "line 4", "line 5"], "zeros": ["line 2"]}
+    assert "spreadsheet, such as 1.0E+05, #N/A or NULL: 3 (line 3, line 4, line 5)" in done.stderr
+    assert "but for leading zeros, and count as other people: 1 (line 2)" in done.stderr
+    checked = regulator.run("check-ids")
+    assert "has damaged, by their look (1.0E+05, #N/A, NULL): 3\n" in checked.stdout
+    for text in (done.stderr, checked.stdout):
+        assert "4711" not in text
+
+
 @pytest.mark.parametrize(
     ("declared", "labels", "released"),
     [
@@ -109,7 +123,7 @@ def test_a_group_for_gaps_is_added_later_by_the_policy(tmp_path: Path) -> None:
     assert enroll(regulator, "id,sex\nem,\n", "--update").code == 0
     assert regulator.vault.read().groups == GAPS
     regulator.approve(regulator.plan_file(groups=GAPS))
-    assert regulator.run("approve", regulator.plan_file(name="old"), "--yes").code == 10
+    assert regulator.run("approve", regulator.plan_file(name="old"), "--yes").code == 51
 
 
 def test_group_sizes_are_shown_on_request_only(regulator: Regulator) -> None:

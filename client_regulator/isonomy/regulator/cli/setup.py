@@ -218,7 +218,9 @@ def check_ids(home: Home = Path(), unlock_file: UnlockFile = None) -> None:
     """
     enrolled = open_vault(RegulatorConfig.load(home), unlock_file).read()
     summary = IdSummary.of(enrolled.ids)
-    summary = replace(summary, alike=Lines(summary.alike.count))  # a vault has no lines to look up
+    # A vault has no lines to look up.
+    alike, damaged = Lines(summary.alike.count), Lines(summary.damaged.count)
+    summary = replace(summary, alike=alike, damaged=damaged)
     emit(asdict(summary), summary.describe())
 
 
@@ -239,6 +241,8 @@ def _enroll(
 
         done = enroll_people(config, vault, order, on_row=on_row)
     counts, table = done.counts, done.table
+    for warning in counts.damaged.describe():
+        say(f"Look at {order.file}: {warning}.")
     if done.old_values_served:
         say("The running daemon keeps the old values for open plans until it is started again.")
     if not wants_json() and (show_sizes or sys.stderr.isatty()):

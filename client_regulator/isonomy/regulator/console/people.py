@@ -96,6 +96,8 @@ def enroll(call: Call) -> Response:
     text = texts["enrolled"].format(
         added=counts.added, replaced=counts.replaced, unchanged=counts.unchanged, all=counts.people
     )
+    for warning in counts.damaged.describe():
+        call.session.notes.append(("warn", f"{warning}."))
     return call.go("/people", text + (" " + texts["served"] if done.old_values_served else ""))
 
 
@@ -164,6 +166,7 @@ def _preview(config: RegulatorConfig, upload: Upload) -> dict[str, Any]:
         "cohort": settings.get("cohort", [DEFAULT_COHORT])[0],
         "mode": settings.get("mode", ["new"])[0],
         "undeclared": [name for name in attributes if name not in config.groups],
+        "can_go_on": bool(spellings) and set(attributes) <= set(config.groups),
     }  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from isonomy.common.people.cohort import (
     with_not_stated,
     written_as,
 )
+from isonomy.common.people.id_summary import looks_damaged
 from isonomy.regulator.config.config import check_groups
 from isonomy.regulator.config.faults import AlreadyEnrolled
 from isonomy.regulator.vault.tables import MAX_SHOWN, Problems, Row
@@ -48,6 +49,27 @@ class Order:
 
 
 @dataclass(frozen=True)
+class Damaged:
+    """Lines with new ids that a spreadsheet seems to have damaged; never the ids."""
+
+    written: tuple[str, ...] = ()  # as a number, an error or an empty cell of a spreadsheet
+    zeros: tuple[str, ...] = ()  # without the leading zeros that an id of somebody else has
+
+    def describe(self) -> list[str]:
+        """Return the warnings, in words."""
+        return [
+            f"new ids that {why}: {len(where)} ({', '.join(where[:MAX_SHOWN])}"
+            f"{', …' if len(where) > MAX_SHOWN else ''}). Save ids as text; no company finds "
+            "somebody by a damaged id"
+            for where, why in (
+                (self.written, "look damaged by a spreadsheet, such as 1.0E+05, #N/A or NULL"),
+                (self.zeros, "equal another one but for leading zeros, and count as other people"),
+            )
+            if where
+        ]
+
+
+@dataclass(frozen=True)
 class Enrolled:
     """How many people were enrolled, without any attribute."""
 
@@ -55,6 +77,7 @@ class Enrolled:
     unchanged: int
     replaced: int
     people: int
+    damaged: Damaged = Damaged()
 
 
 @dataclass
@@ -62,8 +85,24 @@ class _Read:
     """A file's people, checked."""
 
     ids: list[str]
+    keys: list[str]  # as ids are compared
     where: list[str]
     codes: dict[str, list[int]]
+
+
+def _damaged(table: VaultTable, read: _Read, fresh: NDArray[np.bool_]) -> Damaged:
+    """Return which new ids a spreadsheet seems to have damaged."""
+    new = list(compress(zip(read.keys, read.where, strict=False), fresh))
+    keys = chain(map(id_key, filter(_is_padded, table.ids)), filter(_is_padded, read.keys))
+    stripped = {key.lstrip("0") for key in keys}
+    return Damaged(
+        tuple(where for key, where in new if looks_damaged(key)),
+        tuple(where for key, where in new if key in stripped),
+    )
+
+
+def _is_padded(key: str) -> bool:
+    return key.startswith("0")
 
 
 def enrol(
@@ -105,8 +144,9 @@ def declared_groups(
             extended = with_not_stated(enrolled[name])
             sources.append(extended if policy.get(name) == extended else enrolled[name])
         if not sources:
+            known = ", ".join(dict.fromkeys([*policy, *enrolled])) or "none"
             raise ConfigError(
-                f"{name!r} is not declared; declared are: {', '.join(policy) or 'none'}. A column "
+                f"{name!r} is not declared; declared are: {known}. A column "
                 "must have the name of its attribute: rename it in the file. For a new attribute "
                 f"write its groups into [groups] of regulator.toml, or add --groups {name}=LABEL,"
                 "LABEL. They are not read off the data, because whether a rare group has anybody "
@@ -144,7 +184,7 @@ def _check_order(table: VaultTable, order: Order) -> None:
 def _read(order: Order, rows: Iterable[Row], problems: Problems) -> _Read:
     """Return a file's people and codes; what is wrong with a line goes to `problems`."""
     coders = [_Coder(name, labels, order.unknown_values) for name, labels in order.groups.items()]
-    read = _Read([], [], {name: [] for name in order.groups})
+    read = _Read([], [], [], {name: [] for name in order.groups})
     places: dict[str, str] = {}
     columns = list(read.codes.values())
     for row in rows:
@@ -171,6 +211,7 @@ def _read(order: Order, rows: Iterable[Row], problems: Problems) -> _Read:
             column.append(UNKNOWN if code is None else code)
         read.ids.append(person)
         read.where.append(row.where)
+    read.keys = list(places)
     return read
 
 
@@ -229,5 +270,6 @@ def _merge(
     cohorts = np.full(len(ids), names.index(order.cohort), np.uint16)
     cohorts[:old] = table.cohorts
     added, replaced = int(fresh.sum()), int(changed.sum())
-    counts = Enrolled(added, len(at) - added - replaced, replaced, len(ids))
+    damaged = _damaged(table, read, fresh)
+    counts = Enrolled(added, len(at) - added - replaced, replaced, len(ids), damaged)
     return VaultTable(ids, names, cohorts, groups, codes), counts

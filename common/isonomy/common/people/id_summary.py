@@ -82,10 +82,10 @@ class IdSummary:
                 elif not _is_id(text):
                     unprintable = unprintable.plus(line)
                 else:
-                    if _DAMAGED.fullmatch(text.strip()):
-                        damaged = damaged.plus(line)
                     places.append(line)
                     texts.append(id_key(text))
+                    if looks_damaged(texts[-1]):
+                        damaged = damaged.plus(line)
             numbers.append(np.array(places, np.int64))
             keys.append(id_digests(texts))
             loose.append(id_digests(map(_loose, texts)))
@@ -137,6 +137,11 @@ class IdSummary:
             if number
         ]
         return "\n".join(text)
+
+
+def looks_damaged(key: str) -> bool:
+    """Return whether an id, as it is compared, is what a spreadsheet makes of a number or a gap."""
+    return bool(_DAMAGED.fullmatch(key))
 
 
 @lru_cache(1 << 10)
