@@ -79,6 +79,7 @@ class World:
                 "groups": dict(table_of(cohort).groups),
                 "auditor": auditor.card().x25519,
                 "auditor_signing": auditor.card().ed25519,
+                "auditor_name": auditor.name if outside else "",
                 "inspection_millionths": rate,
                 "inspection_waits": waits,
                 "inspection_deadline": "2100-01-01",

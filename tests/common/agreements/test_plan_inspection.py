@@ -11,14 +11,18 @@ from session_kit import plan_fields, share_fields, split
 from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.keys.party import PartyKeys
+from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.people.cohort import Cohort
 
 COMPANY = PartyKeys.generate("acme", "company")
 REGULATOR = PartyKeys.generate("bureau", "regulator")
 AUDITOR = PartyKeys.generate("watch", "auditor").card()
 PEOPLE = Cohort.of(["ann", "bo", "cy", "di"])
-OUTSIDE = {"auditor": AUDITOR.x25519, "auditor_signing": AUDITOR.ed25519}
+OUTSIDE = {
+    "auditor": AUDITOR.x25519,
+    "auditor_signing": AUDITOR.ed25519,
+    "auditor_name": AUDITOR.name,
+}
 OWN = {"auditor": REGULATOR.card().x25519}
 
 
@@ -40,7 +44,9 @@ def plan(**changes: Any) -> Plan:
         ({"auditor": "nobody"}, "public key"),
         ({**OUTSIDE, "auditor_signing": "AB" * 32}, "public key"),
         ({"inspection_millionths": 1}, "need an auditor"),
-        ({"auditor": AUDITOR.x25519, "inspection_millionths": 1}, "signing key"),
+        ({"auditor": AUDITOR.x25519}, "signing key"),
+        ({**OUTSIDE, "auditor_name": ""}, "needs a name"),
+        ({**OUTSIDE, "auditor_name": "Watch"}, "auditor_name"),
         ({**OWN, "inspection_millionths": 1_000_001}, "inspection_millionths"),
     ],
 )
@@ -53,10 +59,13 @@ def test_nobody_audits_themselves_or_without_keys(changes: dict[str, Any], reaso
     ("changes", "said"),
     [
         ({}, ["no inspections agreed: false input would go unnoticed"]),
-        (OUTSIDE, ["inspected while it runs", "opens that query later", AUDITOR.x25519[:16]]),
+        (OUTSIDE, ["inspected while it runs", "opens that query later", fingerprint(AUDITOR)]),
         (OWN, ["inspected while it runs", "opens that query later", "bureau itself", "rows"]),
         ({**OWN, "inspection_millionths": 50_000}, ["5 %", "bureau itself", "rows", "before they"]),
-        ({**OUTSIDE, "inspection_millionths": 1_000_000}, ["100 %", AUDITOR.x25519[:16], "before"]),
+        (
+            {**OUTSIDE, "inspection_millionths": 1_000_000},
+            ["100 %", fingerprint(AUDITOR), "before"],
+        ),
         (
             {**OUTSIDE, "inspection_millionths": 10_000, "inspection_waits": False},
             ["1 %", "checked after"],
@@ -73,7 +82,7 @@ def test_nobody_audits_themselves_or_without_keys(changes: dict[str, Any], reaso
         ),
         (
             {**OUTSIDE, "carrier": "pads", "inspection_millionths": 1, "inspection_waits": False},
-            ["0.0001 %", AUDITOR.x25519[:16], "checked after it"],
+            ["0.0001 %", fingerprint(AUDITOR), "checked after it"],
         ),
     ],
 )

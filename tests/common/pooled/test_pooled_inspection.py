@@ -304,7 +304,8 @@ def test_a_company_that_died_after_the_demand_comes_back_and_opens(tmp_path: Pat
 
 def test_an_auditor_elsewhere_gets_every_part_and_its_verdicts_count(tmp_path: Path) -> None:
     auditor = PartyKeys.generate("auditor", "auditor")
-    keys = {"auditor": auditor.card().x25519, "auditor_signing": auditor.card().ed25519}
+    card = auditor.card()
+    keys = {"auditor": card.x25519, "auditor_signing": card.ed25519, "auditor_name": card.name}
     stores = {name: MemoryOpenings(columns=True) for name in NAMES}
 
     def ask(oracle: GroupOracle, share: slice) -> list[Release]:

@@ -49,6 +49,20 @@ def test_a_rejection_is_kept_and_listed_after_an_approval(
     assert "J. Doe" in regulator.run("ledger").stdout
 
 
+def test_a_second_rejection_and_a_closed_plan_change_nothing(regulator: Regulator) -> None:
+    plan = regulator.plan_file()
+    regulator.approve(plan)
+    assert "withdraws the approval, for good" in regulator.run("reject", plan, "--yes").stderr
+    before = regulator.config.ledger_path.read_bytes()
+    again = regulator.run("reject", plan, "--yes", "--json")
+    assert (again.code, again.json["changed"]) == (0, False)
+    closed = regulator.run("approve", plan, "--yes")
+    assert closed.code == 51
+    assert "it was closed, for good" in closed.stderr
+    assert "Compare these fingerprints" not in closed.stderr  # a refusal comes first, and alone
+    assert regulator.config.ledger_path.read_bytes() == before
+
+
 def test_approving_twice_changes_nothing_and_says_so(regulator: Regulator) -> None:
     plan = regulator.plan_file()
     assert regulator.run("approve", plan, "--yes", "--json").json["changed"] is True
@@ -67,7 +81,7 @@ def test_a_plan_whose_every_question_would_be_refused(regulator: Regulator) -> N
         "takes none": {"record_privacy": True},
         "it was valid until 2020-01-01": {"about": {"valid_until": "2020-01-01"}},
         "inspections ended on 2020-01-01": {
-            **{"auditor": "ab" * 32, "auditor_signing": "cd" * 32},
+            **{"auditor": "ab" * 32, "auditor_signing": "cd" * 32, "auditor_name": "watch"},
             **{"inspection_millionths": 1000, "inspection_deadline": "2020-01-01"},
         },
     }
@@ -157,7 +171,7 @@ def test_the_approval_screen_says_what_the_plan_means(regulator: Regulator) -> N
     first, second = regulator.plan_file(name="a"), regulator.plan_file(name="b", epsilon="1")
     regulator.approve(first)
     screen = regulator.run("approve", second, "--yes")
-    assert "73 % instead of 50 %" in screen.stderr
+    assert "74 % instead of 50 %" in screen.stderr
     found = re.search(
         r"takes ([\d.]+) %; ([\d.]+) % are set.*?; ([\d.]+) % are left", screen.stderr
     )

@@ -54,7 +54,7 @@ class TestInbox:
     def test_a_plan_is_shown_in_plain_words_and_approved(self, browser: Browser) -> None:
         page = put(browser, browser.regulator.plan_file())
         text = browser.get(page).text
-        for words in ("62 %", "instead of 50 %", "Your policy allows", "acme signed exactly"):
+        for words in ("63 %", "instead of 50 %", "Your policy allows", "acme signed exactly"):
             assert words in text
         (plan,) = waiting_plans(browser.regulator.config)
         assert plan.hash.hex() in text
@@ -63,6 +63,27 @@ class TestInbox:
         (entry,) = ledger_state(browser.regulator.config.ledger_path).plans()
         assert (entry.plan, entry.is_open) == (plan.hash, True)
         assert not list(browser.regulator.config.inbox_folder.glob("*"))
+
+    def test_what_is_approved_already_waits_no_more(self, browser: Browser) -> None:
+        regulator = browser.regulator
+        plan = regulator.plan_file()
+        put(browser, plan)
+        regulator.approve(plan)  # by the command line
+        assert not waiting_plans(regulator.config)
+        before = regulator.config.ledger_path.read_bytes()
+        page = put(browser, plan)
+        assert page.startswith("/live/")
+        text = browser.get(page).text
+        assert "test was approved before, by " in text
+        assert "Withdraw the approval" in text
+        assert not list(regulator.config.inbox_folder.glob("*"))
+        assert regulator.config.ledger_path.read_bytes() == before
+        regulator.run("reject", plan, "--yes")
+        text = browser.get(put(browser, plan)).text
+        assert "it was closed, for good" in text
+        assert "This plan was rejected" in text
+        assert "/approve" not in text
+        assert "/reject" not in text
 
     def test_every_key_and_the_hash_must_be_ticked(self, browser: Browser) -> None:
         page = put(browser, browser.regulator.plan_file())

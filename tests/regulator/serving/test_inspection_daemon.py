@@ -26,6 +26,7 @@ from isonomy.company.cli.company import app as company_app
 from isonomy.company.federation.home import Home
 from isonomy.company.federation.joining import join
 from isonomy.regulator.config.config import RegulatorConfig
+from isonomy.regulator.plans.approval import fingerprints
 from isonomy.regulator.serving.daemon import Daemon
 from isonomy.regulator.vault.member_key import make_member_key
 from isonomy.server.relay.relay import RelayServer
@@ -89,6 +90,7 @@ def scene(tmp_path: Path, request: pytest.FixtureRequest):
     own = {
         "auditor": made.json["auditor"],
         "auditor_signing": made.json["auditor_signing"],
+        "auditor_name": "auditor",
         "inspection_millionths": MILLION,
         "inspection_deadline": "2100-01-01",
     }
@@ -220,17 +222,22 @@ def test_openings_go_after_the_deadline(scene: Scene) -> None:
 
 
 def test_plans_name_their_auditor_by_card(tmp_path: Path) -> None:
-    from isonomy.company.cli.inspection import auditor_keys
+    from isonomy.company.cli.inspection import auditor_fields
 
-    run_regulator("auditor-key", tmp_path / "auditor")
+    made = run_regulator("auditor-key", tmp_path / "auditor", "--name", "watch", "--json").json
     card = Card.load(tmp_path / "auditor" / "card.json")
-    regulator = Federation.create(tmp_path / "f").plan.regulator
-    assert auditor_keys(str(tmp_path / "auditor/card.json"), regulator) == (
-        card.x25519,
-        card.ed25519,
-    )
-    assert auditor_keys("regulator", regulator) == (regulator.x25519, regulator.ed25519)
-    assert auditor_keys("", regulator) == ("", "")
-    assert auditor_keys("ab" * 32, regulator) == ("ab" * 32, "")
+    plan = Federation.create(tmp_path / "f").plan
+    regulator = plan.regulator
+    fields = auditor_fields(str(tmp_path / "auditor/card.json"), regulator)
+    inspected = Plan.of({**plan.model_dump(mode="json"), **fields})
+    assert inspected.auditor_card == card
+    assert fingerprints(inspected)["the auditor watch"] == made["fingerprint"]  # as it was printed
+    assert made["fingerprint"] in inspected.describe()
+    own = {"auditor": regulator.x25519, "auditor_signing": regulator.ed25519}
+    assert auditor_fields("regulator", regulator) == own
+    assert auditor_fields("", regulator) == {}
+    for missing in ("auditor_name", "auditor_signing"):
+        with pytest.raises(ConfigError, match="needs a name and a signing key"):
+            Plan.of({**inspected.model_dump(mode="json"), missing: ""})
     with pytest.raises(ConfigError, match="card of a regulator"):
-        auditor_keys(str(tmp_path / "f/regulator/keys/card.json"), regulator)
+        auditor_fields(str(tmp_path / "f/regulator/keys/card.json"), regulator)

@@ -48,7 +48,7 @@ def alignment(
     count_only: Annotated[
         bool, typer.Option("--count-only", help="A dry run: how many would match, and not who.")
     ] = False,
-    name: Annotated[str, typer.Option(help="A title for people.")] = "alignment",
+    name: Annotated[str, typer.Option(help="A title for people. Default: the file's name.")] = "",
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("alignment.json"),
     home: HomeFolder = HOME,
     about: AboutOption = None,
@@ -61,7 +61,7 @@ def alignment(
     """
     plan = AlignmentPlan.of(
         {
-            "name": name,
+            "name": name or output.stem,
             "companies": [Home(home).keys().card()],
             "regulator": Card.load(regulator),
             "relay_name": relay,

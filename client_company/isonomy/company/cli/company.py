@@ -27,7 +27,7 @@ from isonomy.common.node.command import node, node_request
 from isonomy.company.cli import audits, operating
 from isonomy.company.cli.align import align, alignment, check_ids
 from isonomy.company.cli.few_shot_plan import few_shot_plan
-from isonomy.company.cli.inspection import auditor_keys, head, open_query, tidy
+from isonomy.company.cli.inspection import auditor_fields, head, open_query, tidy
 from isonomy.company.cli.options import (
     HOME,
     AboutOption,
@@ -168,7 +168,7 @@ def plan(
     tolerance: Annotated[
         str, typer.Option(help="Largest difference between groups that is accepted.")
     ] = "0.01",
-    name: Annotated[str, typer.Option(help="A title for people.")] = "plan",
+    name: Annotated[str, typer.Option(help="A title for people. Default: the file's name.")] = "",
     other: Annotated[
         list[str] | None,
         typer.Option(help="CARD.json=IDS.txt of a further company, whose ids this one then knows."),
@@ -237,14 +237,14 @@ def plan(
     for entry in other or []:
         card, _, ids = entry.partition("=")
         companies.append((Card.load(Path(card)), read_people(Path(ids))))
-    auditor, auditor_signing = auditor_keys(auditor, regulator_card)
+    inspector = auditor_fields(auditor, regulator_card)
     groups = dict(_attribute(text) for text in attribute)
     if carrier == "auto":
         link = (megabits, "as you say") if megabits is not None else measured_link(Home(home).runs)
         carrier, reason = choose_carrier(companies, groups, strategy, auditor, *link)
         say(reason)
     agreement, cohort = make_plan(
-        name=name,
+        name=name or output.stem,
         companies=companies,
         regulator=regulator_card,
         relay_name=relay,
@@ -254,8 +254,7 @@ def plan(
         tolerance=tolerance,
         epsilon=epsilon,
         delta=delta,
-        auditor=auditor,
-        auditor_signing=auditor_signing,
+        **inspector,
         inspection_rate=inspection_rate,
         inspection_waits=not answer_first,
         deadline=deadline or None,

@@ -29,7 +29,7 @@ def few_shot_plan(
     settings: Annotated[
         Path, typer.Option(help="JSON with settings that differ from the defaults.")
     ],
-    name: Annotated[str, typer.Option(help="A title for people.")] = "few-shot run",
+    name: Annotated[str, typer.Option(help="A title for people. Default: the file's name.")] = "",
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("few-shot.json"),
     home: HomeFolder = HOME,
     about: AboutOption = None,
@@ -49,7 +49,7 @@ def few_shot_plan(
     run_settings = read_settings(settings)
     plan = FewShotPlan.of(
         {
-            "name": name,
+            "name": name or output.stem,
             "companies": [Home(home).keys().card()],
             "regulator": Card.load(regulator),
             "relay_name": relay,

@@ -30,8 +30,6 @@ from isonomy.common.wire.messages import ANSWER_DOMAIN, Answer, decode
 from isonomy.company.cli.options import HOME, HomeFolder
 from isonomy.company.federation.home import Home
 
-_HEX_KEY = 64
-
 
 def open_query(
     plan: Annotated[Path, typer.Argument(help="The plan under which the query was asked.")],
@@ -90,16 +88,17 @@ def tidy(home: HomeFolder = HOME) -> None:
     )
 
 
-def auditor_keys(text: str, regulator: Card) -> tuple[str, str]:
-    """(sealing, signing) key of: nobody, the regulator, the owner of a card, or a bare key."""
+def auditor_fields(text: str, regulator: Card) -> dict[str, str]:
+    """What a plan says of its auditor: nobody, the regulator, or the owner of a card."""
+    if not text:
+        return {}
     if text == "regulator":
-        return regulator.x25519, regulator.ed25519
-    if not text or (len(text) == _HEX_KEY and not Path(text).exists()):
-        return text, ""
+        return {"auditor": regulator.x25519, "auditor_signing": regulator.ed25519}
     card = Card.load(Path(text))
     if card.role != "auditor":
         raise ConfigError(f"{text} is the card of a {card.role}, not of an auditor")
-    return card.x25519, card.ed25519
+    keys = {"auditor": card.x25519, "auditor_signing": card.ed25519}
+    return {**keys, "auditor_name": card.name}
 
 
 def _query_id(plan: Plan, text: str) -> str:

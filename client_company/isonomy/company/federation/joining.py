@@ -97,7 +97,7 @@ class Attendee:
         if not opened:
             raise self._failure or PartyTimeout(
                 f"no ticket came within {wait_s:g} s. Is the Flower node up, does it know this "
-                "socket, and was the run started (`isonomy-server run`)?"
+                "socket, and was the run started (`isonomy-server run`, or `relay` by hand)?"
             )
         if self._session is None:
             raise self._failure or SessionClosed("the session was closed on this side")

@@ -16,6 +16,7 @@ from isonomy.common.base.errors import ConfigError, LedgerTampered
 from isonomy.common.base.output import emit, say
 from isonomy.common.ledger.ledger import write_shared
 from isonomy.common.ledger.reading import ledger_bar
+from isonomy.common.privacy.shown import at_most
 from isonomy.regulator.cli.output import Home, UnlockFile, Yes, open_vault
 from isonomy.regulator.config.acts import remember
 from isonomy.regulator.config.config import RegulatorConfig
@@ -118,8 +119,8 @@ def _for_people(fields: dict[str, Any]) -> str:
     lines = [
         f"Verified: {fields['records']} records, chain intact, {fields['answers']} answers, "
         f"budgets of {fields['people']:,} {fields['subjects']}; head {fields['head'][:16]}…",
-        f"Most that one of them has spent: ε = {fields['epsilon_most_spent']:.4g} of "
-        f"{fields['epsilon_cap']:.4g} (δ = {fields['delta']:g})",
+        f"Most that one of them has spent: ε = {at_most(fields['epsilon_most_spent'])} of "
+        f"{at_most(fields['epsilon_cap'])} (δ = {fields['delta']:g})",
     ]
     for entry in fields.get("entries", ()):
         who = " ".join([", ".join(entry.get("who", ())), entry.get("plan", "")[:8]]).strip()

@@ -154,7 +154,10 @@ def auditor_key(
         "auditor": card.x25519,
         "auditor_signing": card.ed25519,
     }
-    text = f"Card: {fields['card']}\nFingerprint, to compare by telephone: {fields['fingerprint']}"
+    text = (
+        f"Card: {fields['card']}\nFingerprint, to compare by telephone: {fields['fingerprint']}\n"
+        f'For a policy that demands this auditor, in regulator.toml: auditor = "{card.x25519}"'
+    )
     emit(fields, text)
 
 

@@ -20,6 +20,7 @@ from isonomy.regulator.plans import plan_files
 from isonomy.regulator.plans.approval import describe, share_of_total
 from isonomy.regulator.plans.sign_off import KEY_LOCK, open_officer_key
 from isonomy.regulator.serving import approving, deciding
+from isonomy.regulator.serving.status import moment
 from isonomy.regulator.vault.unlock import read_secret
 
 
@@ -58,8 +59,9 @@ def approve(
         return
     vault = cache(lambda: open_vault(config, unlock_file))  # asks for the passphrase once
     proposal = deciding.lay_open(config, plan, people, vault)
+    signed = deciding.signatures_of(config, proposal)  # a refusal comes first, and alone
     say(describe(config, loaded, proposal.spent_units))
-    for name in deciding.signatures_of(config, proposal):  # what is not signed ends here
+    for name in signed:
         say(f"  {name} signed exactly this {loaded.word}.")
     confirm(f"Approve this {loaded.word} as {officer}?", yes=yes)
     key = (
@@ -82,8 +84,9 @@ def approve(
         subjects = "samples" if isinstance(loaded, FewShotPlan) else "people"
         fields |= budget
         text += (
-            f"\n{budget['share_of_total']:g} % of the whole budget (ε = {budget['epsilon']:g}) is "
-            f"set aside for each of {budget[subjects]:,} {subjects}"
+            f"\nε = {budget['epsilon']:g}, which is {budget['share_of_total']:g} % of the whole "
+            f"budget (ε = {budget['epsilon_total']:g}), is set aside for each of "
+            f"{budget[subjects]:,} {subjects}"
             f"{', for good' if isinstance(loaded, FewShotPlan) else ''}."
         )
     if proposal.cohort is not None:
@@ -121,9 +124,17 @@ def reject(
     """
     config = RegulatorConfig.load(home)
     loaded = plan_files.named_agreement(config, plan)
+    fields: dict[str, object] = {"rejected": loaded.hash.hex(), "kind": loaded.word}
+    earlier = approving.standing_rejection(config, loaded)
+    if earlier is not None:
+        when, officer = moment(earlier["time"]), earlier["officer"]
+        text = f"This {loaded.word} was rejected {when} by {officer}; nothing was changed."
+        emit({**fields, "changed": False}, text)
+        return
     say(loaded.describe())
+    if approving.is_in_force(config, loaded):
+        say(f"This {loaded.word} was approved. Rejecting it withdraws the approval, for good.")
     confirm(f"Reject this {loaded.word}?", yes=yes)
     record = approving.reject(config, loaded, reason)
-    fields = {"rejected": loaded.hash.hex(), "kind": loaded.word, "record": record}
     text = f"Rejected {loaded.hash.hex()}.\nThe signed record for the company: {record}"
-    emit(fields, text)
+    emit({**fields, "changed": True, "record": record}, text)

@@ -11,6 +11,7 @@ import typer
 from isonomy.common.base.command_line import MetricsPort
 from isonomy.common.base.output import emit
 from isonomy.common.ledger.reading import ledger_bar
+from isonomy.common.privacy.shown import at_least, at_most
 from isonomy.regulator.cli.output import Home, UnlockFile, open_vault
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.serving.status import moment, read_status
@@ -72,20 +73,24 @@ def _for_people(status: Mapping[str, Any]) -> str:
     else:
         lines.append(f"  daemon       process {daemon['pid']}, since {moment(daemon['since'])}")
         lines += [
-            f"  session      plan {session['plan'][:12]}…, {session['answered']} answers so far"
+            f"  session      plan {session['plan'][:12]}…, {session['answered']} answers in this "
+            f"session{'' if session['connected'] else ', waits for the server'}"
             for session in daemon["sessions"]
         ]
     lines.append(
-        f"  budget       ε = {status['epsilon_cap']:g} per person at δ = {status['delta']}; the "
-        f"one with least left has ε = {status['epsilon_left']:.4g}"
+        f"  budget       ε = {at_most(status['epsilon_cap'])} per person at δ = "
+        f"{status['delta']}; the one with least left has {status['share_left']:g} % of it "
+        f"(ε = {at_least(status['epsilon_left'])})"
     )
     for plan in status["plans"]:
         state = "open" if plan["is_open"] else "closed"
+        title = ": ".join(text for text in (plan["name"], plan["purpose"]) if text)
         lines.append(
             f"  plan {plan['hash'][:12]}…  {state}, "
-            f"{', '.join(plan['companies']) or 'unknown company'}: {plan['people']:,} "
-            f"{plan['subjects']}, {plan['answers']} answers, ε = {plan['epsilon_spent']:.4g} spent "
-            f"of {plan['epsilon_reserved']:.4g}"
+            f"{', '.join(plan['companies']) or 'unknown company'}{f' ({title})' * bool(title)}: "
+            f"{plan['people']:,} {plan['subjects']}, {plan['answers']} answers, "
+            f"{plan['share_spent']:g} % of its budget spent (ε = {at_most(plan['epsilon_spent'])} "
+            f"of {at_most(plan['epsilon_reserved'])})"
         )
     lines += [
         f"  plan {record['plan'][:12]}…  waits for another officer; approved by "

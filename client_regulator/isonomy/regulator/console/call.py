@@ -193,9 +193,13 @@ def _call(request: Request, *, idle: bool = False) -> Call | Response:
     if idle:  # a part of a page: the whole page has to show the lock
         return Response(status_code=401, headers={"HX-Refresh": "true"})
     if session is None:
-        html = render("out.html.j2", stale=False)
-        return Response(html, 401, media_type="text/html")
+        return outside()
     return locked(console, session)
+
+
+def outside(*, stale: bool = False, why: str = "") -> Response:
+    """Return the page for who is not in: how to get an address; `why` a session has just ended."""
+    return Response(render("out.html.j2", stale=stale, why=why), 401, media_type="text/html")
 
 
 def locked(console: Console, session: Session, error: str = "") -> Response:
@@ -241,7 +245,7 @@ def _act(call: Call, view: View, back: View, *, proof: bool) -> Response:
         actor = prove(call.console, call.session, call.form)
         if isinstance(actor, str):
             if call.session.ended:
-                return refusal(401, actor)
+                return outside(why=actor)
             call.error = actor
             return _guarded(call, back)
         call._actor = actor

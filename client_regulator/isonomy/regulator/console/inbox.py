@@ -13,17 +13,17 @@ from isonomy.common.agreements.agreement import Agreement
 from isonomy.common.agreements.approvals import company_signatures
 from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import MILLION, Plan
+from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.figures import style
-from isonomy.common.keys.party import fingerprint
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.console.call import Call, act, page
 from isonomy.regulator.console.render import TEXTS, budget_bar
 from isonomy.regulator.plans.approval import (
     BudgetShares,
     budget_shares,
+    fingerprints,
     guessing_chances,
-    obstacles,
 )
 from isonomy.regulator.plans.inbox import (
     inbox_path,
@@ -32,7 +32,7 @@ from isonomy.regulator.plans.inbox import (
     waiting_plans,
 )
 from isonomy.regulator.plans.plan_files import known_terms, rejections
-from isonomy.regulator.plans.sign_off import incomplete
+from isonomy.regulator.plans.sign_off import check_sign_off, incomplete
 from isonomy.regulator.serving import approving, deciding
 from isonomy.regulator.serving.deciding import Proposal
 
@@ -63,8 +63,15 @@ def _name(config: RegulatorConfig, record: dict[str, Any]) -> str:
 
 def receive(call: Call) -> Response:
     """Take in what a company sent."""
-    plan = put_into_inbox(call.config, call.form.files)
-    return call.go(f"/inbox/{plan.hash.hex()}")
+    config, texts = call.config, TEXTS["inbox"]
+    plan = put_into_inbox(config, call.form.files)
+    name = plan.hash.hex()
+    if not approving.is_in_force(config, plan):
+        return call.go(f"/inbox/{name}")
+    take_out_of_inbox(config, name)
+    officers = texts["and"].join(each.name for each in check_sign_off(config, plan).officers)
+    page = "/live" if isinstance(plan, AlignmentPlan) else f"/live/{name}"
+    return call.go(page, texts["approved_before"].format(name=plan.name, officers=officers), "warn")
 
 
 def plan_page(call: Call) -> Response:
@@ -84,14 +91,13 @@ def plan_page(call: Call) -> Response:
 def approve(call: Call) -> Response:
     """Approve a plan; every box must be ticked."""
     config, name, form, texts = call.config, call.named("plan"), call.form, TEXTS["inbox"]
+    _load(config, name)
     proposal = deciding.lay_open(config, inbox_path(config, name), None, call.actor.open_vault)
-    ticked = {*form.all("compared")}
-    if {"hash", *(fingerprint(card) for card in proposal.plan.companies)} - ticked:
+    if {"hash", *fingerprints(proposal.plan).values()} - {*form.all("compared")}:
         raise ConfigError(texts["tick_all"])
     decision = deciding.approve(config, proposal, call.actor.key, call.actor.open_vault)
     if decision.waiting:
         return call.go(f"/inbox/{name}", texts["half"].format(officer=call.actor.name))
-    take_out_of_inbox(config, name)
     by = texts["and"].join(decision.officers)
     return call.go("/live", texts["approved"].format(name=proposal.plan.name, officers=by))
 
@@ -103,7 +109,6 @@ def reject(call: Call) -> Response:
     if not call.form["reason"].strip():
         raise ConfigError(TEXTS["inbox"]["no_reason"])
     record = approving.reject(config, plan, call.form["reason"].strip())
-    take_out_of_inbox(config, name)
     return call.go("/inbox", TEXTS["inbox"]["rejected"].format(name=plan.name, record=record))
 
 
@@ -127,9 +132,10 @@ def _facts(config: RegulatorConfig, proposal: Proposal) -> dict[str, Any]:
         "plan": plan,
         "hash": plan.hash.hex(),
         "is_run": isinstance(plan, Plan),
-        "broken": obstacles(config, plan) + _above_budget(config, proposal),
+        "broken": deciding.obstacles(config, proposal),
+        "rejected": approving.standing_rejection(config, plan),
         "signed": signed,
-        "fingerprints": {card.name: fingerprint(card) for card in plan.companies},
+        "fingerprints": fingerprints(plan),
         "shares": shares,
         "bar": _bar(shares) if shares else "",
         "chances": guessing_chances(config, plan) if shares else None,  # type: ignore[arg-type]
@@ -140,15 +146,6 @@ def _facts(config: RegulatorConfig, proposal: Proposal) -> dict[str, Any]:
         "approved_by": [each.name for one in first for each in one.officers],
         "quorum": quorum,
     }
-
-
-def _above_budget(config: RegulatorConfig, proposal: Proposal) -> list[str]:
-    """Return that a plan wants more than there is, as approving it would say at the end."""
-    plan = proposal.plan
-    if not isinstance(plan, Plan | FewShotPlan):
-        return []
-    over = proposal.spent_units + plan.held_units > config.ledger.cap_units
-    return [TEXTS["inbox"]["above"]] if over else []
 
 
 def _bar(shares: BudgetShares) -> Any:

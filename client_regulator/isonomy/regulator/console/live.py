@@ -150,7 +150,7 @@ def _fields(call: Call) -> dict[str, Any]:
         answers = [entry for entry in story["entries"] if entry["type"] == "debit"]
         account = next((one for one in story["plans"] if one["hash"] == name), None)
     for answer in answers:
-        answer["noise_words"] = noise_words(answer["event"]).removeprefix("noise ")
+        answer["noise_words"] = noise_words(answer["event"])
     answered = {answer.get("query") for answer in answers}
     events = list(reversed((session or {}).get("events", [])))
     return {

@@ -19,6 +19,7 @@ from markupsafe import Markup
 from isonomy.common.figures import style
 from isonomy.common.figures.panels import Drawing
 from isonomy.common.figures.shapes import box, text
+from isonomy.common.privacy.shown import at_least, at_most
 from isonomy.regulator.serving.status import moment
 
 _ROOM = files("isonomy.regulator.console")
@@ -37,7 +38,9 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8")),
     )
     environment.globals["t"] = TEXTS
-    environment.filters.update(fill=_fill, moment=moment, short=_short)
+    environment.filters.update(
+        fill=_fill, moment=moment, short=_short, at_most=at_most, at_least=at_least
+    )
     return environment
 
 

@@ -62,8 +62,10 @@ def reports_of(config: RegulatorConfig, company: str = "") -> list[dict[str, Any
             continue
         companies = [card.name for card in report.plan.companies]
         if not company or company in companies:
-            about = {"plan": report.plan.name, "companies": companies, "created": report.created}
-            rows.append({"name": name, "fault": "", **about, "by": report.written_by})
+            plan = report.plan
+            about = {"plan": plan.name, "hash": plan.hash.hex(), "purpose": plan.words.purpose}
+            row = {"name": name, "fault": "", **about, "companies": companies}
+            rows.append({**row, "created": report.created, "by": report.written_by})
     return rows
 
 

@@ -41,6 +41,7 @@ from isonomy.regulator.console.call import (
     act,
     has_token,
     locked,
+    outside,
     prove,
     refusal,
 )
@@ -135,7 +136,7 @@ def _login(request: Request) -> Response:
     if cookie is None:
         if console.access.session(request.cookies.get(COOKIE, "")) is not None:
             return RedirectResponse("/", 303)  # who is in already, or a page that was loaded twice
-        return Response(render("out.html.j2", stale=True), 401, media_type="text/html")
+        return outside(stale=True)
     # A page and no redirect: a strict cookie is not sent along a redirect that began elsewhere.
     response = Response(render("in.html.j2"), media_type="text/html")
     response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", path="/")
@@ -146,7 +147,7 @@ async def _unlock(request: Request) -> Response:
     console: Console = request.app.state.console
     session = console.access.session(request.cookies.get(COOKIE, ""))
     if session is None:
-        return Response(render("out.html.j2", stale=False), 401, media_type="text/html")
+        return outside()
     try:
         form = await read_form(request, None)
     except (DataError, TooLarge):
@@ -162,7 +163,7 @@ def _unlocked(console: Console, session: Session, form: Form) -> Response:
     except ConfigError as error:  # an officer who is none
         actor = str(error)
     if isinstance(actor, str):
-        return refusal(401, actor) if session.ended else locked(console, session, actor)
+        return outside(why=actor) if session.ended else locked(console, session, actor)
     console.access.unlock(session)
     return RedirectResponse("/", 303)
 

@@ -6,7 +6,6 @@ budget aside. The ledger enforces its own cap after both.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,8 +19,10 @@ from isonomy.common.keys.party import fingerprint
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.privacy.accounting import epsilon_of, units_for
+from isonomy.common.privacy.shown import at_most, right_guess, share_up
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.policy import Policy
+from isonomy.regulator.plans.plan_files import was_closed
 from isonomy.regulator.vault.attributes import rows_of
 from isonomy.regulator.vault.vault import VaultTable
 
@@ -44,19 +45,21 @@ def refusals(config: RegulatorConfig, plan: Agreement) -> list[str]:
 
 def check_policy(config: RegulatorConfig, plan: Agreement) -> None:
     """Raise PolicyRefused with every rule that a plan or an alignment breaks."""
-    _refuse(refusals(config, plan))
+    refuse(refusals(config, plan))
 
 
 def check_approvable(config: RegulatorConfig, plan: Agreement) -> None:
     """Raise PolicyRefused as `check_policy` does, and for a plan that could get no answer."""
-    _refuse(obstacles(config, plan))
+    refuse(obstacles(config, plan))
 
 
 def obstacles(config: RegulatorConfig, plan: Agreement) -> list[str]:
     """Return every rule that a plan breaks, and why it could get no answer, in words."""
     broken = refusals(config, plan)
     if isinstance(plan, Plan):
-        broken += _futile(config.policy, plan)
+        broken += _futile(config, plan)
+    if isinstance(plan, Plan | FewShotPlan) and was_closed(config, plan):
+        broken.append("it was closed, for good. Ask the company for a new plan")
     return broken
 
 
@@ -78,7 +81,7 @@ def check_plan(
             inside = vault.in_cohort(name)[rows]
             some = [member for member, is_in in zip(members, inside, strict=True) if is_in]
             broken += _above_total(config, ledger, plan, some, f"cohort {name!r}", limit.epsilon)
-    _refuse(broken)
+    refuse(broken)
 
 
 def check_few_shot(
@@ -88,7 +91,7 @@ def check_few_shot(
     broken = refusals(config, plan)
     if not _has_budget(ledger, plan):
         broken += _above_total(config, ledger, plan, members, "its samples", config.ledger.epsilon)
-    _refuse(broken)
+    refuse(broken)
 
 
 def check_cohorts(config: RegulatorConfig, vault: VaultTable) -> None:
@@ -120,12 +123,21 @@ def describe(config: RegulatorConfig, plan: Agreement, spent_units: int = 0) -> 
     if isinstance(plan, Plan | FewShotPlan):
         lines += [_shares(config, plan, spent_units), _meaning(config, plan)]
     lines.append("Compare these fingerprints, and the hash, by telephone before you approve:")
-    return "\n".join([*lines, *(f"  {card.name}: {fingerprint(card)}" for card in plan.companies)])
+    return "\n".join([*lines, *(f"  {who}: {key}" for who, key in fingerprints(plan).items())])
+
+
+def fingerprints(plan: Agreement) -> dict[str, str]:
+    """Return what an officer compares by telephone: the keys of the companies and the auditor."""
+    keys = {card.name: fingerprint(card) for card in plan.companies}
+    auditor = plan.auditor_card if isinstance(plan, Plan) else None
+    if auditor is not None:
+        keys[f"the auditor {auditor.name}"] = fingerprint(auditor)
+    return keys
 
 
 def share_of_total(config: RegulatorConfig, plan: Plan | FewShotPlan) -> float:
     """Return what a plan sets aside, as a percentage of everybody's total budget."""
-    return round(100 * plan.held_units / config.ledger.cap_units, 1)
+    return share_up(plan.held_units, config.ledger.cap_units)
 
 
 @dataclass(frozen=True)
@@ -141,20 +153,14 @@ def budget_shares(
     config: RegulatorConfig, plan: Plan | FewShotPlan, spent_units: int
 ) -> BudgetShares:
     """Return the budget before and after a plan, in shares that add up."""
-    before, share = (
-        round(100 * spent_units / config.ledger.cap_units, 1),
-        share_of_total(config, plan),
-    )
+    before = share_up(spent_units, config.ledger.cap_units)
+    share = share_of_total(config, plan)
     return BudgetShares(before, share, round(100 - before - share, 1))
 
 
 def guessing_chances(config: RegulatorConfig, plan: Plan | FewShotPlan) -> tuple[str, str]:
     """Return what ε means for one person, e^ε / (1 + e^ε): for this plan and for the total."""
-    plan_chance, total_chance = (
-        f"{100 / (1 + math.exp(-min(epsilon, 50.0))):.0f} %"
-        for epsilon in (_epsilon(plan), float(config.ledger.epsilon))
-    )
-    return plan_chance, total_chance
+    return right_guess(_epsilon(plan)), right_guess(float(config.ledger.epsilon))
 
 
 def _shares(config: RegulatorConfig, plan: Plan | FewShotPlan, spent_units: int) -> str:
@@ -193,7 +199,7 @@ def _budget_refusals(config: RegulatorConfig, plan: Plan | FewShotPlan, strategy
         broken.append(f"δ = {plan.delta} is above the policy's {delta}")
     limit = policy.epsilon_per_run
     if limit is not None and plan.held_units > units_for(float(limit), float(delta)):
-        broken.append(f"ε = {_epsilon(plan):.3g} is above the {limit} of one run")
+        broken.append(f"ε = {at_most(_epsilon(plan), 3)} is above the {limit} of one run")
     return broken
 
 
@@ -211,9 +217,15 @@ def _plan_refusals(policy: Policy, plan: Plan) -> list[str]:
     return broken
 
 
-def _futile(policy: Policy, plan: Plan) -> list[str]:
+def _futile(config: RegulatorConfig, plan: Plan) -> list[str]:
     """Return why every question of a plan would be refused, though the policy allows the plan."""
-    reasons = []
+    policy = config.policy
+    reasons = [
+        f"it asks for {name!r} with the groups {', '.join(labels)}; this regulator declares "
+        f"{', '.join(config.groups[name])}"
+        for name, labels in plan.groups.items()
+        if config.groups.get(name, labels) != tuple(labels)
+    ]
     if plan.auditor and plan.inspections_over(datetime.now(UTC).date()):
         reasons.append(
             f"its inspections ended on {plan.inspection_deadline}, and with them its answers"
@@ -252,16 +264,24 @@ def _above_total(
     whom: str,
     total: str,
 ) -> list[str]:
-    delta, units = float(config.ledger.delta), ledger.held_units(members)
-    if not members or units + plan.held_units <= units_for(float(total), delta):
+    return beyond(config, plan, ledger.held_units(members), whom, total) if members else []
+
+
+def beyond(
+    config: RegulatorConfig, plan: Plan | FewShotPlan, units: int, whom: str, total: str
+) -> list[str]:
+    """Return that a plan goes beyond a total, on top of the units that somebody has set aside."""
+    delta = float(config.ledger.delta)
+    if units + plan.held_units <= units_for(float(total), delta):
         return []
     return [
-        f"ε = {_epsilon(plan):.3g} on top of the {epsilon_of(units, delta):.3g} that somebody of "
-        f"{whom} has already set aside is above the total of {total}"
+        f"ε = {at_most(_epsilon(plan), 3)} on top of the {at_most(epsilon_of(units, delta), 3)} "
+        f"that somebody of {whom} has already set aside is above the total of {total}"
     ]
 
 
-def _refuse(broken: Sequence[str]) -> None:
+def refuse(broken: Sequence[str]) -> None:
+    """Raise PolicyRefused if a plan breaks any rule."""
     if broken:
         raise PolicyRefused(
             f"regulator.toml or the plan's own terms do not allow this plan: {'; '.join(broken)}"

@@ -4,7 +4,8 @@
 
 The three files are those that a company hands over, under the plan's hash, so that one and the same
 plan lies here once. Whatever is decided, the files are destroyed: an approved plan has its own
-place, and the list of people is nobody's business after a rejection.
+place, and the list of people is nobody's business after a rejection. So nothing waits here that is
+approved already, whether the console or the command line approved it.
 """
 
 from __future__ import annotations

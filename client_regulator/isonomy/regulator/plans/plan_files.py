@@ -21,7 +21,7 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.ledger.ledger import read_ledger
-from isonomy.common.ledger.state import LedgerState
+from isonomy.common.ledger.state import LedgerState, PlanSummary
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.vault.member_key import member_key
@@ -121,7 +121,18 @@ def most_spent(config: RegulatorConfig, cohort: Cohort) -> int:
     return ledger_state(config.ledger_path).held_units(members)
 
 
-def was_closed(config: RegulatorConfig, plan: Plan) -> bool:
-    """Return whether the plan had a budget and gave it back. It cannot get it again."""
+def was_closed(config: RegulatorConfig, plan: Agreement) -> bool:
+    """Return whether the plan had a budget and was ended. It cannot get it again."""
+    entry = _entry(config, plan)
+    return entry is not None and not entry.is_open
+
+
+def units_set_aside(config: RegulatorConfig, plan: Agreement) -> int:
+    """Return what is set aside for an open plan now, for each of its people or samples."""
+    entry = _entry(config, plan)
+    return entry.units if entry is not None and entry.is_open else 0
+
+
+def _entry(config: RegulatorConfig, plan: Agreement) -> PlanSummary | None:
     plans = ledger_state(config.ledger_path).plans()
-    return any(entry.plan == plan.hash and not entry.is_open for entry in plans)
+    return next((entry for entry in plans if entry.plan == plan.hash), None)

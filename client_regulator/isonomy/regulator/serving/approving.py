@@ -18,7 +18,7 @@ from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.alignment.alignment import AlignmentPlan
 from isonomy.common.base.canonical import canonical_json
-from isonomy.common.base.errors import ConfigError, DataError, IsonomyError
+from isonomy.common.base.errors import DataError, IsonomyError
 from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.keys.identity import Identity
 from isonomy.common.keys.party import PartyKeys
@@ -26,12 +26,13 @@ from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.officers import acting_officer
 from isonomy.regulator.plans.approval import check_approvable
+from isonomy.regulator.plans.inbox import take_out_of_inbox
 from isonomy.regulator.plans.plan_files import (
     few_shot_approvals,
     keys_folder,
-    ledger_state,
     rejection_path,
-    was_closed,
+    rejections,
+    units_set_aside,
 )
 from isonomy.regulator.plans.sign_off import SignOff, check_sign_off, sign_off_path, store
 from isonomy.regulator.serving.aligning import alignments
@@ -55,11 +56,6 @@ def approve(
     `record` says who signed for it. A run plan needs its `cohort`. An alignment costs no budget.
     """
     check_approvable(config, plan)
-    if isinstance(plan, Plan) and was_closed(config, plan):
-        raise ConfigError(
-            "this plan was closed, and a closed plan cannot be opened again. "
-            "Ask the company for a new plan"
-        )
     is_repeated = _is_approved(config, plan)
     keys = PartyKeys.load(config.keys_folder)
     if isinstance(plan, AlignmentPlan):
@@ -80,6 +76,7 @@ def approve(
         if earlier is not None:
             write_private(path, earlier)
         raise
+    take_out_of_inbox(config, plan.hash.hex())
 
 
 def is_in_force(config: RegulatorConfig, plan: Agreement) -> bool:
@@ -95,8 +92,15 @@ def is_in_force(config: RegulatorConfig, plan: Agreement) -> bool:
                 Approvals(config.plans_folder).require(plan.hash)
     except IsonomyError:
         return False
-    plans = ledger_state(config.ledger_path).plans()
-    return any(entry.plan == plan.hash and entry.is_open for entry in plans)
+    return units_set_aside(config, plan) > 0
+
+
+def standing_rejection(config: RegulatorConfig, plan: Agreement) -> dict[str, Any] | None:
+    """Return the last refusal of a plan that nobody has approved since: nothing is to do."""
+    if sign_off_path(config, plan.hash).exists() or units_set_aside(config, plan):
+        return None
+    records = [one for one in rejections(config) if one["plan"] == plan.hash.hex()]
+    return records[-1] if records else None
 
 
 def withdraw(config: RegulatorConfig, plan: Agreement) -> None:
@@ -133,6 +137,7 @@ def reject(config: RegulatorConfig, plan: Agreement, reason: str) -> Path:
     write_private(path, signed)
     digest = hashlib.sha256(signed).hexdigest()
     note(config, "rejection", {"plan": plan.hash.hex(), "record_sha256": digest})
+    take_out_of_inbox(config, plan.hash.hex())
     return path
 
 

@@ -18,8 +18,7 @@ from isonomy.common.agreements.plan import Plan
 from isonomy.common.keys.identity import Identity
 from isonomy.common.people.cohort import Cohort
 from isonomy.regulator.config.config import RegulatorConfig
-from isonomy.regulator.plans import plan_files
-from isonomy.regulator.plans.approval import check_approvable
+from isonomy.regulator.plans import approval, plan_files
 from isonomy.regulator.plans.sign_off import missing_officers, sign_off, store
 from isonomy.regulator.serving import approving
 from isonomy.regulator.serving.aligning import people_of
@@ -34,7 +33,7 @@ class Proposal:
     plan: Agreement
     file: Path
     cohort: Cohort | None
-    spent_units: int  # the most that one of its people or samples has set aside or spent
+    spent_units: int  # the most that one of its people or samples lost or holds for other plans
 
 
 @dataclass(frozen=True)
@@ -57,9 +56,19 @@ def lay_open(
     return Proposal(plan, file, cohort, _most_spent(config, plan, cohort, open_vault))
 
 
+def obstacles(config: RegulatorConfig, proposal: Proposal) -> list[str]:
+    """Return why a plan cannot be approved, in words, as far as that can be told beforehand."""
+    plan, broken = proposal.plan, approval.obstacles(config, proposal.plan)
+    if isinstance(plan, Plan | FewShotPlan):
+        whom = "its samples" if isinstance(plan, FewShotPlan) else "its people"
+        total = config.ledger.epsilon
+        broken += approval.beyond(config, plan, proposal.spent_units, whom, total)
+    return broken
+
+
 def signatures_of(config: RegulatorConfig, proposal: Proposal) -> dict[str, str]:
-    """Return the companies' signatures; raises unless the policy allows the plan and all signed."""
-    check_approvable(config, proposal.plan)
+    """Return the companies' signatures; raises unless the plan can be approved and all signed."""
+    approval.refuse(obstacles(config, proposal))
     return company_signatures(proposal.plan, proposal.file)
 
 
@@ -91,12 +100,13 @@ def _most_spent(
     cohort: Cohort | None,
     open_vault: Callable[[], Vault] | None,
 ) -> int:
-    """Return the most units that one of a plan's people or samples has set aside or spent."""
+    """Return the most units that one of a plan's people or samples lost, or holds for others."""
+    units = 0
     if isinstance(plan, Plan) and cohort is not None:
         check_people(plan, cohort, config.name)
         check_promises(plan)
-        return plan_files.most_spent(config, cohort)
+        units = plan_files.most_spent(config, cohort)
     if isinstance(plan, FewShotPlan) and config.ledger_path.exists():
         reply = ask(config, {"type": "held", "tasks": plan.pool}, open_vault)
-        return int(str(reply["units"]))
-    return 0
+        units = int(str(reply["units"]))
+    return units - plan_files.units_set_aside(config, plan)  # everybody in it holds that, too

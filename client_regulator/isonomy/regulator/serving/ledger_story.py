@@ -19,9 +19,11 @@ from isonomy.common.ledger.records import SCHEMA
 from isonomy.common.ledger.state import LedgerState
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.privacy.declarations import Declaration, Unknowns
+from isonomy.common.privacy.shown import at_least, at_most, share_left, share_up
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.serving.status import moment, plan_status
 
+_LAPLACE_95 = 2.996  # ln 20 scales: 95 % of Laplace noise lies within
 _NOTES = {
     "approval": "plan approved",
     "rejection": "plan rejected",
@@ -84,7 +86,10 @@ def read_story(
         units = {one.plan: one.units for one in summary.plans()}
         for one, shown in zip(entries, fields["entries"], strict=True):
             if one.kind == "debit" and one.plan is not None:
-                shown["share"] = round(100 * one.units / max(units[one.plan], 1), 2)
+                whole = units[one.plan]
+                shown["share"] = round(100 * one.units / max(whole, 1), 2)
+                shown["share_spent"] = share_up(one.spent_units, whole)
+                shown["share_left"] = share_left(one.spent_units, whole)
     return fields
 
 
@@ -144,7 +149,8 @@ def entry_words(entry: dict[str, Any]) -> str:
     if entry["type"] == "open":
         return "ledger opened"
     if entry["type"] == "reserve":
-        return f"set ε = {entry['epsilon']:.4g} aside for {entry['people']:,} {entry['subjects']}"
+        whom = f"{entry['people']:,} {entry['subjects']}"
+        return f"set ε = {at_most(entry['epsilon'])} aside for {whom}"
     if entry["type"] == "close":
         left = "all of its budget counts as spent" if event["in_full"] else "unused budget returned"
         return f"{left} (plan closed){_by(event)}"
@@ -158,18 +164,21 @@ def entry_words(entry: dict[str, Any]) -> str:
     if event.get("kind") == MEASURE:
         return (
             f"{entry['purpose']}, model measured after {event['round']} rounds: "
-            f"{event['people']:,} samples; each loses at most ε = {entry['epsilon']:.4g}"
+            f"{event['people']:,} samples; each loses at most ε = {at_most(entry['epsilon'])}"
         )
     if event.get("kind") == "few_shot":
         most = entry["epsilon_spent"]  # set aside in full: individual accounts end there
         return (
             f"{entry['purpose']}, round {event['round']}: {entry['people']:,} samples; each loses "
-            f"at most ε = {min(entry['epsilon'], most):.4g} in it, {most:.4g} in all rounds"
+            f"at most ε = {at_most(min(entry['epsilon'], most))} in it, {at_most(most)} in all "
+            "rounds"
         )
     return (
-        f"{entry['purpose'] or entry['query']}: {noise_words(event)}, {entry['people']:,} people "
-        f"asked about, ε = {entry['epsilon']:.4g}; spent {entry['epsilon_spent']:.4g}, left "
-        f"{entry['epsilon_left']:.4g}{_by(event)}"
+        f"{entry['purpose'] or entry['query']}: noise of {noise_words(event)}, "
+        f"{entry['people']:,} people asked about, ε = {at_most(entry['epsilon'])} "
+        f"({entry['share']:g} % of the plan); then spent ε = {at_most(entry['epsilon_spent'])} "
+        f"({entry['share_spent']:g} %), left ε = {at_least(entry['epsilon_left'])} "
+        f"({entry['share_left']:g} %){_by(event)}"
     )
 
 
@@ -187,7 +196,10 @@ def _details(event: Mapping[str, Any]) -> str:
 def noise_words(event: Mapping[str, Any]) -> str:
     """Return the noise of an answer in people: in the most that one of them adds to a sum."""
     size = int(event.get("noise", 0)) / DEFAULT_PARAMETERS.row_bound
-    return f"noise ± {size:.3g} {'people' if event.get('norm') == '1.0' else 'whole rows'}"
+    unit = "people" if event.get("norm") == "1.0" else "whole rows"
+    if event.get("mechanism") == "laplace":
+        return f"{size:.3g} {unit} (scale; ± {_LAPLACE_95 * size:.3g} in 95 % of cases)"
+    return f"{size:.3g} {unit} (one standard deviation; ± {1.96 * size:.3g} in 95 % of cases)"
 
 
 def head_bytes(text: str) -> bytes:

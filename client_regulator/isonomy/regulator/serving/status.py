@@ -13,6 +13,7 @@ from isonomy.common.agreements.few_shot_plan import FewShotPlan
 from isonomy.common.ledger.ledger import verify_ledger
 from isonomy.common.ledger.state import PlanSummary
 from isonomy.common.privacy.accounting import epsilon_of
+from isonomy.common.privacy.shown import share_left, share_up
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.plans.plan_files import known_terms, rejections
 from isonomy.regulator.plans.sign_off import incomplete
@@ -35,6 +36,7 @@ def read_status(config: RegulatorConfig) -> dict[str, Any]:
         "aligned": ledger.distinct_people(running) if ledger else 0,
         "epsilon_cap": epsilon_of(cap, delta),
         "epsilon_left": epsilon_of(unspent, delta) if unspent > 0 else 0.0,
+        "share_left": share_left(cap - unspent, cap),
         "delta": config.ledger.delta,
         "daemon": daemon_status(config),
         "plans": plans,
@@ -60,6 +62,7 @@ def plan_status(config: RegulatorConfig | None, entry: PlanSummary, delta: float
     return {
         "hash": entry.plan.hex(),
         "name": terms.name if terms else "",
+        "purpose": terms.words.purpose if terms else "",
         "companies": [card.name for card in terms.companies] if terms else [],
         "people": entry.people,
         "subjects": _subjects(terms),
@@ -67,7 +70,7 @@ def plan_status(config: RegulatorConfig | None, entry: PlanSummary, delta: float
         "is_open": entry.is_open,
         "epsilon_reserved": epsilon_of(entry.units, delta),
         "epsilon_spent": epsilon_of(entry.spent_units, delta),
-        "share_spent": round(100 * entry.spent_units / max(entry.units, 1), 1),  # these add up
+        "share_spent": share_up(entry.spent_units, entry.units),  # these add up, ε does not
     }
 
 

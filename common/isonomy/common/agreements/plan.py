@@ -25,7 +25,7 @@ from isonomy.common.agreements.notions import NOTIONS, REHEARSAL_NOTIONS, SCORE_
 from isonomy.common.base.canonical import MAX_INTEGER
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.crypto.params import parameter_set
-from isonomy.common.keys.party import Hex32
+from isonomy.common.keys.party import Card, Hex32, PartyName, fingerprint
 from isonomy.common.people.cohort import labels_fault
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.privacy.declarations import Declaration
@@ -68,6 +68,7 @@ class Plan(Agreement):
         "carrier": "homomorphic",
         "feature_map": None,
         "audits": 0,
+        "auditor_name": "",
     }
 
     schema_version: Literal[1] = SCHEMA
@@ -82,6 +83,7 @@ class Plan(Agreement):
     delta: Word
     auditor: Key = ""  # X25519: openings are sealed to it
     auditor_signing: Key = ""  # Ed25519: verdicts are signed with it, if the auditor is no party
+    auditor_name: PartyName | Literal[""] = ""  # as on its card, if it is no party
     inspection_millionths: Millionths = 0
     inspection_waits: bool = True  # does an inspected query get no answer before its verdict?
     inspection_deadline: Word
@@ -184,11 +186,11 @@ class Plan(Agreement):
             raise ValueError("a company of the plan cannot be its auditor")
         if self.inspection_millionths and not self.auditor:
             raise ValueError("inspections need an auditor: openings go to the auditor's key only")
-        outside = bool(self.inspection_millionths) and not self.regulator_audits
-        if outside and not self.auditor_signing:
+        outside = bool(self.auditor) and not self.regulator_audits
+        if outside and not (self.auditor_signing and self.auditor_name):
             raise ValueError(
-                "an auditor who is no party needs a signing key too (auditor_signing), because its "
-                "verdicts are signed"
+                "an auditor who is no party needs a name and a signing key too (auditor_name, "
+                "auditor_signing): its verdicts are signed, and owners compare its fingerprint"
             )
         return self
 
@@ -212,6 +214,14 @@ class Plan(Agreement):
     def regulator_audits(self) -> bool:
         """Do openings go to the regulator itself? Then it sees the rows of inspected queries."""
         return self.auditor == self.regulator.x25519
+
+    @property
+    def auditor_card(self) -> Card | None:
+        """The card of an auditor who is no party of the plan."""
+        if not self.auditor or self.regulator_audits:
+            return None
+        keys = {"ed25519": self.auditor_signing, "x25519": self.auditor}
+        return Card(name=self.auditor_name, role="auditor", **keys)
 
     @property
     def declaration(self) -> Declaration:
@@ -267,10 +277,11 @@ class Plan(Agreement):
         """Return what is inspected, and by whom, for the owner who approves the plan."""
         if not self.auditor:
             return "no inspections agreed: false input would go unnoticed"
+        card = self.auditor_card
         who = (
-            f"{self.regulator.name} itself, which then sees those people's rows"
-            if self.regulator_audits
-            else f"the auditor with key {self.auditor[:16]}…"
+            f"the auditor {card.name} with fingerprint {fingerprint(card)}"
+            if card
+            else f"{self.regulator.name} itself, which then sees those people's rows"
         )
         if not self.inspection_millionths:
             return (
