@@ -109,4 +109,5 @@ def _most_spent(
     if isinstance(plan, FewShotPlan) and config.ledger_path.exists():
         reply = ask(config, {"type": "held", "tasks": plan.pool}, open_vault)
         units = int(str(reply["units"]))
-    return units - plan_files.units_set_aside(config, plan)  # everybody in it holds that, too
+    # Everybody in the plan holds what is set aside for it, if it was approved before.
+    return max(units - plan_files.units_set_aside(config, plan), 0)
