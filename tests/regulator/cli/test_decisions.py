@@ -178,7 +178,7 @@ def test_the_approval_screen_says_what_the_plan_means(regulator: Regulator) -> N
     assert found is not None
     shares = [float(text) for text in found.groups()]
     assert sum(shares) == pytest.approx(100)
-    assert f"{shares[0]:g} % of the whole budget (ε = 1)" in screen.stdout
+    assert f"ε = 1, which is {shares[0]:g} % of the whole budget (ε = 2)" in screen.stdout
 
 
 def test_values_are_translated_and_workbooks_are_named(tmp_path: Path) -> None:
