@@ -83,8 +83,7 @@ class PadMessage:
             place = 0 if self._query.shape == "weighted" else number
             for some in self._slices:
                 zeros, _ = self._sides(self._pads, number, some)
-                pads = self._pads.words(zeros, 0, some.start)
-                self.mask[place] += pads.sum(axis=0, dtype=np.uint64)
+                self.mask[place] += self._pads.column_sums(zeros, some.start)
         return self.mask
 
 

@@ -79,7 +79,9 @@ class Pads:
         self._cell_bytes = NARROW_BYTES if narrow else CELL_BYTES
         self._per_block: int = KEY_BYTES // self._word.itemsize
         self._blocks = -(-columns // self._per_block)
-        self._numbers = np.arange(self._blocks, dtype=np.uint64)
+        # Of each block: 0 and its number, which the two words of a key are xored with.
+        self._numbers = np.zeros((self._blocks, 2), np.uint64)
+        self._numbers[:, 1] = np.arange(self._blocks)
         # Arrays of this size are given back to the system and fetched again at each step, unless
         # they are kept: a quarter of the time.
         step = max(1, PART_CELLS // columns)
@@ -119,10 +121,14 @@ class Pads:
         outputs ^= inputs
         return outputs
 
+    def column_sums(self, keys: Keys, first: int = 0) -> Words:
+        """(columns,) Σ F(k_i) from row keys; of triangular rows modulo 2^32."""
+        return self._summed(self.words(keys, 0, first), len(keys), first)
+
     def words(self, keys: Keys, place: int = 0, first: int = 0) -> Cells:
         """(n, columns) pads from row keys; overwritten by the next call for `place`.
 
-        Of triangular rows: 0 where there are no cells.
+        Of triangular rows (cells,), as cells travel: block by block.
         """
         if self._triangular:
             _, person, number = self._present(len(keys), first)
@@ -131,11 +137,12 @@ class Pads:
             np.bitwise_xor(keys[:, 1][person], number, out=inputs[:, 1])
         else:
             inputs = self._inputs[: len(keys)]
-            inputs[:, :, 0] = keys[:, None, 0]
-            np.bitwise_xor(keys[:, None, 1], self._numbers, out=inputs[:, :, 1])
+            inputs.view(_BLOCK)[:, :, 0] = np.ascontiguousarray(keys).view(_BLOCK)
+            flat = inputs.reshape(len(keys), -1)
+            flat ^= self._numbers.reshape(-1)
         words = self._permuted(inputs, self._outputs[place]).view(self._word)
         if self._triangular:
-            return self._spread(words, len(keys), first)
+            return words.reshape(-1)
         return words.reshape(len(keys), -1)[:, : self._columns]
 
     def hide(
@@ -150,15 +157,15 @@ class Pads:
         np.subtract(pads, cells, out=cells)
         # Two's complement: adding a negative number is adding its residue.
         signed = cells.view(np.dtype(f"i{self._word.itemsize}"))
-        np.add(signed, rows, out=signed)
+        np.add(signed, self._picked(rows, first) if self._triangular else rows, out=signed)
         if self._triangular:
-            cells = self._picked(cells, first)
+            self._clear_rest(cells, len(zeros), first)
         pieces: list[Cells] = [cells.astype("<u4", copy=False)]
         if self._cell_bytes > NARROW_BYTES:
             pieces.append(cells.view("<u2")[:, 2::4])
         whole = map(np.ascontiguousarray, pieces)
         views = tuple(piece.reshape(-1).view(np.uint8).data for piece in whole)
-        return views, pads.sum(axis=0, dtype=np.uint64)
+        return views, self._summed(pads, len(zeros), first)
 
     def gather(
         self, keys: Keys, members: NDArray[np.bool_], body: bytes | memoryview, first: int = 0
@@ -166,11 +173,17 @@ class Pads:
         """(columns,) Σ F(k_i) + Σ_{a_i = 1} c_i modulo 2^w, from the cells of some people.
 
         Every cell is read and multiplied, with 0 or 1: how long it takes tells nothing about who
-        is a member. In floats, which is exact: fewer than 2^17 people, and 32 bits each.
+        is a member. Whole rows in floats, which is exact: fewer than 2^17 people, and 32 bits each.
+        Of triangular rows modulo 2^32, in the form in which they travel.
         """
         planes, _ = self.planes(body, len(keys), first)
+        if self._triangular:
+            (cells,), pads = planes, self.words(keys, 0, first)
+            inside = members.astype(np.uint32)[self._present(len(keys), first)[1]]
+            pads += (cells.reshape(-1, self._per_block) * inside[:, None]).reshape(-1)
+            return self._summed(pads, len(keys), first)
         weights = members.astype(np.float64)
-        sums: Words = self.words(keys, 0, first).sum(axis=0, dtype=np.uint64)
+        sums = self.column_sums(keys, first)
         for number, plane in enumerate(planes):
             part = (weights @ plane.astype(np.float64)).astype(np.uint64)
             sums += part << np.uint64(8 * NARROW_BYTES * number)
@@ -181,8 +194,8 @@ class Pads:
     ) -> tuple[list[Cells], Keys]:
         """The lower 32 bits of all cells of a part, their upper 16 if they are wide, and the tags.
 
-        (people, columns) each, and (2, people, 2): tags of the row keys k0, then k1; without tags
-        (2, 0, 2).
+        (people, columns) each, of triangular rows (cells,); and (2, people, 2): tags of the row
+        keys k0, then k1; without tags (2, 0, 2).
         """
         size, tags = self.body_bytes(slice(first, first + people)), people * tagged
         if len(body) != size + tags * TAG_BYTES:
@@ -192,9 +205,7 @@ class Pads:
         planes: list[Cells] = [raw[:cut].view("<u4")]
         if cut < size:
             planes.append(raw[cut:size].view("<u2"))
-        if self._triangular:
-            planes = [self._spread(plane, people, first) for plane in planes]
-        else:
+        if not self._triangular:
             planes = [plane.reshape(people, self._columns) for plane in planes]
         return planes, raw[size:].view("<u8").reshape(2, tags, 2)
 
@@ -203,19 +214,30 @@ class Pads:
     def _present(self, people: int, first: int) -> _Present:
         return _below_diagonal(people, first, self._blocks, self._per_block)
 
-    def _spread(self, cells: Cells, people: int, first: int) -> Cells:
-        """(people, columns) from the blocks that there are; 0 elsewhere."""
+    def _summed(self, cells: Cells, people: int, first: int) -> Words:
+        """(columns,) sums of cells over people; of triangular rows modulo 2^32."""
+        sums: Words
+        if not self._triangular:
+            sums = cells.sum(axis=0, dtype=np.uint64)
+            return sums
         whole = np.zeros((people, self._blocks * self._per_block), cells.dtype)
         blocks = self._present(people, first)[0]
-        whole.reshape(-1).view(_BLOCK)[blocks] = cells.reshape(-1).view(_BLOCK)
-        return whole[:, : self._columns]
+        whole.reshape(-1).view(_BLOCK)[blocks] = cells.view(_BLOCK)
+        sums = whole.sum(axis=0, dtype=np.uint32)[: self._columns].astype(np.uint64)
+        return sums
 
-    def _picked(self, cells: Cells, first: int) -> Cells:
+    def _picked(self, rows: NDArray[np.int32], first: int) -> NDArray[np.int32]:
         """(cells,) what is sent of (people, columns)."""
-        whole = np.zeros((len(cells), self._blocks * self._per_block), cells.dtype)
-        whole[:, : self._columns] = cells
-        blocks = self._present(len(cells), first)[0]
-        return whole.reshape(-1).view(_BLOCK)[blocks].view(cells.dtype)
+        rest = self._blocks * self._per_block - self._columns
+        whole = np.pad(rows, ((0, 0), (0, rest))) if rest else np.ascontiguousarray(rows)
+        blocks = self._present(len(rows), first)[0]
+        return whole.reshape(-1).view(_BLOCK)[blocks].view(np.int32)
+
+    def _clear_rest(self, cells: Cells, people: int, first: int) -> None:
+        """Zeros behind the last column, where a block goes on."""
+        if rest := self._blocks * self._per_block - self._columns:
+            last = self._present(people, first)[2] == self._blocks - 1
+            cells.reshape(-1, self._per_block)[last, -rest:] = 0
 
 
 # Four cells of 32 bits as one item, which is moved and never computed with: 8 times faster than
