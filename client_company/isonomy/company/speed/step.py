@@ -142,9 +142,7 @@ def measure_row(
             "pf_ld_pads": _step(sample, model, PFLD(), pads, batch, rounds),
         }
         times = _in_turns(steps, turns, {"pf_ld_encrypted": encrypted_turns})
-        for oracle, least in ((local, turns), (encrypted, encrypted_turns), (pads, turns)):
-            if oracle.position[0] < least:  # λ = 0 asks nothing: then there was nothing to measure
-                raise DataError("the constraint was met already, so PF-LD steps asked nothing")
+        _check_asked((local, turns), (encrypted, encrypted_turns), (pads, turns))
     quick = {f"{name}_ms": float(np.quantile(turn, QUICK)) for name, turn in times.items()}
     return {
         "layers": layers,
@@ -171,12 +169,19 @@ def measure_processes(layers: int, batch: int, *, turns: int = TURNS) -> dict[st
                 for name, oracle in (("local", local), ("pads", remote))
             }
             times = _in_turns(steps, turns, {}, clock=time.perf_counter)
+            _check_asked((local, turns), (remote, turns))
     local_ms, pads_ms = (float(np.quantile(times[name], QUICK)) for name in ("local", "pads"))
     return {
         "local_wall_ms": local_ms,
         "pf_ld_processes_ms": pads_ms,
         "pf_ld_pads_over_local": pads_ms / local_ms,
     }
+
+
+def _check_asked(*least: tuple[GroupOracle, int]) -> None:
+    """Raise if λ was 0 in some steps: they asked nothing, so there was nothing to measure."""
+    if any(oracle.position[0] < queries for oracle, queries in least):
+        raise DataError("the constraint was met already, so PF-LD steps asked nothing")
 
 
 def _warm_up(model: nn.Module, sample: Sample) -> None:
