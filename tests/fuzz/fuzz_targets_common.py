@@ -475,7 +475,7 @@ def openings(scratch: Path) -> Iterator[Target]:
 
     def parse_store(raw: bytes) -> None:
         folder = unpacked(scratch / "openings", raw)
-        again = FolderOpenings(folder, columns=True)
+        again = FolderOpenings(folder, inspected=True)
         try:
             again.find(query_id)
         finally:

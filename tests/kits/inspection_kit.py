@@ -49,7 +49,7 @@ class World:
     port: TamperingPort
     rate: int | None = None
     wait_s: float = 0.3
-    store_columns: bool = True
+    store_inspected: bool = True
     table_of: Callable[[Cohort], AttributeTable] = attributes
     stores: list[FolderOpenings] = field(default_factory=list)
 
@@ -125,7 +125,7 @@ class World:
     def store(self) -> FolderOpenings:
         for older in self.stores:  # their processes have ended
             older.settle()
-        self.stores.append(FolderOpenings(self.folder / "openings", columns=self.store_columns))
+        self.stores.append(FolderOpenings(self.folder / "openings", inspected=self.store_inspected))
         return self.stores[-1]
 
     @property

@@ -503,8 +503,8 @@ def test_a_plan_at_rate_0_is_never_opened_on_demand(tmp_path: Path) -> None:
 
 def test_a_store_without_columns_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
     world = World.create(tmp_path)
-    world.store_columns = False
-    with pytest.raises(ConfigError, match="columns=True"):
+    world.store_inspected = False
+    with pytest.raises(ConfigError, match="inspected=True"):
         world.company()
 
 

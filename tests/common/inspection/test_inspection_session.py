@@ -46,7 +46,7 @@ class Inspected(Federation):
         return half, ledger
 
     def openings(self) -> FolderOpenings:
-        return FolderOpenings(self.folder / "company" / "openings", columns=True)
+        return FolderOpenings(self.folder / "company" / "openings", inspected=True)
 
     def steps(self) -> list[str]:
         with Ledger.open(self.folder / "regulator" / "ledger.jsonl") as ledger:

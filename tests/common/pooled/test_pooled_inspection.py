@@ -266,7 +266,7 @@ def test_masks_that_differ_are_refused_before_anything_is_decrypted(tmp_path: Pa
 
 
 def test_a_company_that_died_after_the_demand_comes_back_and_opens(tmp_path: Path) -> None:
-    stores = {name: MemoryOpenings(columns=True) for name in NAMES}
+    stores = {name: MemoryOpenings(inspected=True) for name in NAMES}
 
     class KilledError(Exception):
         pass
@@ -306,7 +306,7 @@ def test_an_auditor_elsewhere_gets_every_part_and_its_verdicts_count(tmp_path: P
     auditor = PartyKeys.generate("auditor", "auditor")
     card = auditor.card()
     keys = {"auditor": card.x25519, "auditor_signing": card.ed25519, "auditor_name": card.name}
-    stores = {name: MemoryOpenings(columns=True) for name in NAMES}
+    stores = {name: MemoryOpenings(inspected=True) for name in NAMES}
 
     def ask(oracle: GroupOracle, share: slice) -> list[Release]:
         return [oracle.blind_sum(ROWS[share], norm=2.0, share=SHARE)]

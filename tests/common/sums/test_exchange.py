@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from isonomy.common.privacy.queries import Query, pack_positions
 from isonomy.common.sums.noise_and_budget import Custodian
 from isonomy.common.sums.openings import (
     FolderOpenings,
+    answers_in,
     cut_chunks,
     delete_openings,
     join_chunks,
@@ -330,33 +332,51 @@ def test_a_rolled_back_ledger_shows(fed: Federation, tmp_path: Path) -> None:
         fed.company(FolderOpenings(folder)).blind_sum(ROWS, norm=3.0, share=0.1)
 
 
-def test_a_changed_opening_on_disk_is_noticed(fed: Federation, tmp_path: Path) -> None:
-    store = FolderOpenings(tmp_path / "openings")
+@pytest.mark.parametrize("inspected", [True, False])
+def test_a_changed_opening_on_disk_is_noticed(
+    fed: Federation, tmp_path: Path, inspected: bool
+) -> None:
+    store = FolderOpenings(tmp_path / "openings", inspected=inspected)
     fed.company(store).blind_sum(ROWS, norm=3.0, share=0.1)
     (path,) = (tmp_path / "openings").glob("*.opening")
     assert path.stat().st_mode & 0o077 == 0
     store.settle()
     chunks = cut_chunks(path.read_bytes())
-    chunks[2] = flip(chunks[2], -1)  # the rows
+    place = 2 if inspected else 1  # the rows, or seeds and nonce
+    chunks[place] = flip(chunks[place], -1)
     path.write_bytes(join_chunks(chunks))
-    with pytest.raises(VerificationError, match="changed on disk"):
+    # Without rows the stored commitment only shows that it is not about the rows of this run.
+    error = VerificationError if inspected else ReplayRefused
+    with pytest.raises(error, match="changed on disk" if inspected else "same questions"):
         fed.company(store).blind_sum(ROWS, norm=3.0, share=0.1)
 
 
+def test_rows_are_kept_for_an_auditor_only(fed: Federation, tmp_path: Path) -> None:
+    for number, inspected in enumerate((False, True)):
+        folder = tmp_path / f"openings-{number}"
+        company = fed.company(FolderOpenings(folder, inspected=inspected))
+        company.go_on_from(number, company.position[1])
+        company.blind_sum(ROWS, norm=3.0, share=0.1)
+        (path,) = folder.glob("*.opening")
+        _, _, rows, *_ = cut_chunks(path.read_bytes())
+        assert len(rows) == inspected * 4 * ROWS.size
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fsync"])
 def test_an_answer_that_cannot_be_kept_stops_the_next_query(
-    fed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """The caller has the answer while it is written; nothing more leaves until it is on disk."""
     store = FolderOpenings(tmp_path / "openings")
     company = fed.company(store)
-    real = Path.replace
+    real = getattr(os, call)
 
-    def full(path: Path, target: Path) -> Path:
-        if target.suffix == ".request":
+    def full(fd: int, *rest: Any) -> int:
+        if Path(f"/proc/self/fd/{fd}").readlink().name == "answers":
             raise OSError(28, "No space left on device")
-        return real(path, target)
+        return real(fd, *rest)
 
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr(os, call, full)
     first = company.blind_sum(ROWS, norm=3.0, share=0.1)
     sent = len(fed.port.request_seen)
     with pytest.raises(StorageError, match="fetched again"):
@@ -374,13 +394,11 @@ def test_ciphertexts_go_when_the_answer_is_on_disk_and_the_answer_stays(
     store = FolderOpenings(tmp_path / "openings")
     with fed.company(store) as company:
         company.blind_sum(ROWS, norm=3.0, share=0.1)
-    (opening,), (answer,) = (
-        list((tmp_path / "openings").glob(f"*.{kind}")) for kind in ("opening", "request")
-    )
-    *_, header = cut_chunks(opening.read_bytes())
-    assert cut_chunks(answer.read_bytes())[0] == header  # the last thing that is left
+    (opening,) = (tmp_path / "openings").glob("*.opening")
+    *_, header = cut_chunks(opening.read_bytes())  # the last thing that is left
     assert delete_openings(tmp_path / "openings")
-    assert list((tmp_path / "openings").iterdir()) == [answer]
+    assert [path.name for path in (tmp_path / "openings").iterdir()] == ["answers"]
+    assert list(answers_in(tmp_path / "openings")) == [(header, fed.port.answer_seen)]
 
 
 def test_a_full_disk_at_the_company_sends_nothing(
@@ -454,25 +472,32 @@ def test_a_break_between_the_two_files_of_an_attempt_counts_as_nothing(
     assert np.abs(release.values).max() < 40 * 3 + 12 * release.deviation.max()
 
 
-@pytest.mark.parametrize("kind", ["opening", "request"])
-@pytest.mark.parametrize("damage", ["empty", "cut", "gone", "noise"])
+@pytest.mark.parametrize("name", ["*.opening", "answers"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "gone", "flipped"])
 def test_damaged_openings_are_a_typed_error(
-    fed: Federation, tmp_path: Path, kind: str, damage: str
+    fed: Federation, tmp_path: Path, name: str, damage: str
 ) -> None:
     folder = tmp_path / "openings"
     with fed.company(FolderOpenings(folder)) as company:
         first = company.blind_sum(ROWS, norm=3.0, share=0.1)
-    (path,) = folder.glob(f"*.{kind}")
+    (path,) = folder.glob(name)
     raw = path.read_bytes()
     if damage == "gone":
         path.unlink()
     else:
-        path.write_bytes({"empty": b"", "cut": raw[:20], "noise": os.urandom(100)}[damage])
+        path.write_bytes({"empty": b"", "cut": raw[:-20], "flipped": flip(raw, -20)}[damage])
     again = fed.company(FolderOpenings(folder))
-    if (kind, damage) == ("request", "gone"):  # the answer is fetched again
-        assert np.array_equal(again.blind_sum(ROWS, norm=3.0, share=0.1).values, first.values)
+    if (name, damage) == ("answers", "flipped"):
+        with pytest.raises(VerificationError, match="damaged"):
+            again.blind_sum(ROWS, norm=3.0, share=0.1)
         return
-    lost = ReplayRefused if (kind, damage) == ("opening", "gone") else VerificationError
+    if name == "answers":  # the answer is fetched again, and what was left of it put aside
+        assert np.array_equal(again.blind_sum(ROWS, norm=3.0, share=0.1).values, first.values)
+        assert [path.name for path in folder.glob("*.torn-1")] == ["answers.torn-1"] * (
+            damage == "cut"
+        )
+        return
+    lost = ReplayRefused if damage == "gone" else VerificationError
     with pytest.raises(lost):
         again.blind_sum(ROWS, norm=3.0, share=0.1)
 

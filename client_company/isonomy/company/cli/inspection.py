@@ -6,7 +6,6 @@ regulator that restores a backup needs the newest one: a ledger without it was r
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +23,7 @@ from isonomy.common.keys.identity import verify_signature
 from isonomy.common.keys.party import Card
 from isonomy.common.pads.opening import show_request
 from isonomy.common.privacy.queries import asks_alone, audit_number, query_id_prefix
-from isonomy.common.sums.openings import cut_chunks
+from isonomy.common.sums.openings import answers_in
 from isonomy.common.sums.sealed_opening import seal_opening, show_columns
 from isonomy.common.wire.messages import ANSWER_DOMAIN, Answer, decode
 from isonomy.company.cli.options import HOME, HomeFolder
@@ -147,14 +146,12 @@ def _show(head: bytes, record: int, **answer: object) -> None:
 
 def _answers(folder: Path, plan: Plan) -> Iterator[Answer]:
     """Every stored answer that bears the regulator's signature; other requests are skipped."""
-    for path in sorted(folder.glob("*.request")):
+    for _, frame in answers_in(folder):
         try:
-            # The signed answer is the last part of a finished request.
-            *_, last = cut_chunks(path.read_bytes())
-            answer = decode(last, Answer)
+            answer = decode(frame, Answer)
             verify_signature(
                 plan.regulator.signing_key, ANSWER_DOMAIN, answer.signed_bytes(), answer.signature
             )
-        except (IsonomyError, OSError, ValueError, struct.error):
+        except IsonomyError:
             continue
         yield answer

@@ -52,9 +52,9 @@ class Home:
         return PartyKeys.load(self.keys_folder)
 
     def openings(self, plan: Plan) -> FolderOpenings:
-        """What is kept of each query; with the columns, if there is an auditor to show them to."""
+        """What is kept of each query; rows and columns only for an auditor to see."""
         folder = self.folder / "openings" / plan.hash.hex()
-        return FolderOpenings(folder, columns=bool(plan.auditor))
+        return FolderOpenings(folder, inspected=bool(plan.auditor))
 
     def key_store(self, plan: Plan, keys: PartyKeys) -> KeyStore:
         """The keys of a plan by pads, beside its openings: they are deleted with them."""

@@ -20,7 +20,7 @@ from isonomy.company.speed._pads import OPENED, pad_world
 def kept_request(people: int, columns: int, folder: Path) -> Iterator[Callable[[], float]]:
     """A request by pads; what is given keeps it, finds it again, opens it, and counts the bytes."""
     auditor, company = PartyKeys.generate("auditor", "auditor"), PartyKeys.generate("c", "company")
-    store = FolderOpenings(folder / "openings")
+    store = FolderOpenings(folder / "openings", inspected=True)
     with pad_world(people, columns, store, tagged=True) as world:
         query, shapes = world.prepared.query, world.prepared.shapes
         request = world.company.attempt(world.prepared, encode(query))
@@ -44,7 +44,7 @@ def kept_request(people: int, columns: int, folder: Path) -> Iterator[Callable[[
 
         def work() -> float:
             store.save(query.query_id, request)
-            stored = FolderOpenings(folder / "openings").find(query.query_id)
+            stored = FolderOpenings(folder / "openings", inspected=True).find(query.query_id)
             if stored is None:
                 raise AssertionError("a request that was kept is not there")
             shown = world.company.show(query, stored, demand)

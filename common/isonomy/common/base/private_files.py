@@ -22,8 +22,13 @@ def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
 
 def new_file(path: Path, mode: int = 0o600) -> BinaryIO:
     """Make a file in place of one that a crash left behind, whatever that one's mode or kind."""
-    path.unlink(missing_ok=True)
-    return os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        fd = open_file(path, flags, mode)
+    except FileExistsError:
+        path.unlink()
+        fd = open_file(path, flags, mode)
+    return os.fdopen(fd, "wb")
 
 
 def private_folder(path: Path, *, home: bool = False) -> Path:
@@ -110,7 +115,7 @@ def _fill(file: BinaryIO, data: bytes, *, sync: bool) -> None:
 
 def fsync_folder(path: Path) -> None:
     """Make a new name in the folder of `path` durable."""
-    fd = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
     finally:

@@ -69,7 +69,7 @@ class PooledChannel:
             self._port,
             self.terms,
             regulator_key=plan.regulator.signing_key,
-            openings=openings or MemoryOpenings(columns=bool(plan.auditor)),
+            openings=openings or MemoryOpenings(inspected=bool(plan.auditor)),
             auditor=bytes.fromhex(plan.auditor),
             inspection_millionths=plan.inspection_millionths,
             identity=session.keys.identity,

@@ -36,7 +36,6 @@ from isonomy.common.crypto.he import SumBuilder
 from isonomy.common.crypto.params import Seeded
 from isonomy.common.keys.identity import Identity, verify_signature
 from isonomy.common.privacy.queries import Query, Shapes, shapes_of
-from isonomy.common.privacy.row_sources import same_rows
 from isonomy.common.sums.channel import Capabilities, Carrier
 from isonomy.common.sums.openings import (
     NONCE_BYTES,
@@ -132,12 +131,13 @@ class CompanyHalf:
         request = self.openings.find(query_id)
         if request is None:
             return send(prepared, attempt(prepared, query_frame))
-        same = same_rows(request.opening.rows, prepared.rows)
-        if not same or request.opening.query_frame != query_frame:
+        opening = replace(request.opening, query_frame=query_frame, rows=prepared.rows)
+        if opening.commitment() != request.header.commitment:
             raise ReplayRefused(
                 f"query {query_id!r} asked something else before the restart. A resumed run must "
                 "ask the same questions in the same order: fix its seeds, or begin a new plan."
             )
+        request = replace(request, opening=opening)  # rows are not kept without an auditor
         try:
             return send(prepared, request)
         except AttemptLost:
@@ -282,7 +282,7 @@ class ColumnProducts:
     def attempt(self, prepared: Prepared, query_frame: bytes) -> StoredRequest:
         query, half = prepared.query, self._half
         columns = self._port.columns(query.query_id, query_frame)
-        if half.openings.keeps_columns:
+        if half.openings.inspected:
             columns = half.openings.keep_columns(query.query_id, columns)
         product = half.multiply(prepared, query_frame, columns)
         seeds = Seeds(os.urandom(SEED_BYTES), os.urandom(SEED_BYTES))
@@ -333,11 +333,11 @@ class EncryptedChannel:
         self._auditor, self._identity = auditor, identity  # who may open, and who signs it
         self._inspected = inspection_millionths > 0  # did our owner agree to demands at all?
         if openings is None:
-            openings = MemoryOpenings(columns=bool(auditor))
-        if auditor and not openings.keeps_columns:
+            openings = MemoryOpenings(inspected=bool(auditor))
+        if auditor and not openings.inspected:
             raise ConfigError(
-                "the plan names an auditor, and a demanded query can be opened only with its "
-                "columns: open the store with columns=True"
+                "the plan names an auditor, and a demanded query can be opened only with its rows "
+                "and columns: open the store with inspected=True"
             )
         self.half = CompanyHalf(terms, regulator_key, openings)
         self._carrier = carrier(port, self.half)

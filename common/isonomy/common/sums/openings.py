@@ -1,11 +1,13 @@
-"""What the company keeps of each query: its rows and seeds, its request, and the signed answer.
+"""What the company keeps of each query: its request and what that follows from, and the answer.
 
 Stored before the request leaves, so that after a crash the very same bytes can be sent again, and
 so that an inspector can be shown what the ciphertext was made of (docs/inspection.md).
 
-Under a plan with an auditor the regulator's encrypted columns are kept too, because nothing else
-gives the ciphertexts again. They are seeded already (half their size) and look random otherwise, so
-compressing them would gain 6 %, from the unused bits of each word. What that costs on disk is
+Rows are kept under a plan with an auditor only: nobody else may ever see them, and a run that is
+resumed brings the same rows again, which the stored commitment shows. Under such a plan the
+regulator's encrypted columns are kept too, because nothing else gives the ciphertexts again. They
+are seeded already (half their size) and look random otherwise, so compressing them would gain 6 %,
+from the unused bits of each word. What that costs on disk is
 196.7 KB per group and block: for 36,000 people in two groups 1.2 MB (one column of rows) to 3.7 MB
 (128 columns, whose rows are 18 MB).
 """
@@ -31,18 +33,24 @@ from isonomy.common.base.errors import ProtocolError, StorageError, Verification
 from isonomy.common.base.private_files import fsync_folder, new_file, private_folder
 from isonomy.common.crypto.blinding import SEED_BYTES, Seeds
 from isonomy.common.privacy.row_sources import IntegerRows, StreamedRows
+from isonomy.common.sums.answers import NAME_BYTES, AnswerFile
 from isonomy.common.wire.messages import MAX_FRAME_BYTES, SumHeader, decode
 
 NONCE_BYTES = 32
 _SCHEMA = 2
 _LENGTH = struct.Struct("<Q")
 LENGTH_BYTES = _LENGTH.size  # before each of joined chunks
+_FETCHED_AGAIN = "the answer will be fetched again"
+_NO_ROWS = np.zeros((0, 0), np.int32)
 _UNREADABLE = (OSError, ValueError, TypeError, LookupError, RecursionError, struct.error)
 
 
 @dataclass(frozen=True, repr=False)  # no repr: rows and seeds must not reach logs
 class Opening:
-    """Everything that determines a request's ciphertexts, given the regulator's columns."""
+    """Everything that determines a request's ciphertexts, given the regulator's columns.
+
+    From a store without rows (`inspected`) it comes with none, and the caller puts its own there.
+    """
 
     query_frame: bytes
     rows: IntegerRows
@@ -81,7 +89,8 @@ class OpeningStore(Protocol):
     """Where the company keeps its openings."""
 
     @property
-    def keeps_columns(self) -> bool: ...
+    def inspected(self) -> bool:
+        """Does the plan name an auditor, to whom rows and columns can be shown?"""
 
     def save(self, query_id: str, request: StoredRequest) -> None: ...
     def find(self, query_id: str) -> StoredRequest | None: ...
@@ -101,8 +110,8 @@ class OpeningStore(Protocol):
 class MemoryOpenings:
     """For rehearsals: survives nothing."""
 
-    def __init__(self, *, columns: bool = False) -> None:
-        self.keeps_columns = columns
+    def __init__(self, *, inspected: bool = False) -> None:
+        self.inspected = inspected
         self._requests: dict[str, StoredRequest] = {}
         self._columns: dict[str, list[bytes]] = {}
 
@@ -134,16 +143,18 @@ class MemoryOpenings:
 class FolderOpenings:
     """One folder per plan on the company's disk; files for the owner's eyes only.
 
-    Two files per query, three under an auditor. The opening (rows, seeds, request) is on disk
-    before anything leaves, and stays until it is deleted after the inspection deadline. The request
-    (header and signed answer) is written by a thread of its own while the caller goes on with the
-    answer; the next query waits for it. It stays, so that a resumed run gets the same answer again,
-    and a regulator that forgot it can be shown it. Then the request's ciphertexts go. Columns
-    appear under their name when the last one is on disk.
+    A file per query, two under an auditor, and one for all answers. The opening (seeds, nonce,
+    request; rows for an auditor) is on disk before anything leaves, and stays until it is deleted
+    after the inspection deadline. Header and signed answer survive a kill when the caller gets the
+    answer, and a power cut before the next request leaves: a thread waits for the disk while the
+    caller goes on. They stay, so that a resumed run gets the same answer again, and a regulator
+    that forgot it can be shown it. Then the request's ciphertexts go. Columns appear under their
+    name when the last one is on disk.
     """
 
-    def __init__(self, folder: Path, *, columns: bool = False) -> None:
-        self._folder, self.keeps_columns = folder, columns
+    def __init__(self, folder: Path, *, inspected: bool = False) -> None:
+        self._folder, self.inspected = folder, inspected
+        self._answers = answers_in(folder)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="openings")
         self._under_way: Future[None] | None = None
         private_folder(folder)
@@ -151,55 +162,60 @@ class FolderOpenings:
     def save(self, query_id: str, request: StoredRequest) -> None:
         self.settle()
         opening = request.opening
+        rows = opening.rows if self.inspected else _NO_ROWS
         meta = {
             "schema": _SCHEMA,
             "query_id": query_id,
-            "shape": list(opening.rows.shape),
+            "shape": list(rows.shape),
             "query": opening.query_frame.hex(),
         }
         seeds = opening.seeds.flood + opening.seeds.mask + opening.nonce
         head = json.dumps(meta).encode()
-        chunks: list[Data] = [head, seeds, row_bytes(opening.rows), *request.frames]
+        chunks: list[Data] = [head, seeds, row_bytes(rows), *request.frames]
         self._write(query_id, "opening", chunks, "nothing was sent")
 
     def find(self, query_id: str) -> StoredRequest | None:
         self.settle()
-        path, answered = self._path(query_id, "opening"), self._path(query_id, "request")
-        if not path.exists():
-            return None
+        path = self._path(query_id, "opening")
         try:
             opening, frames = self._read_opening(path)
             header = decode(frames[0], SumHeader)
-            answer = None
-            if answered.exists():
-                kept, answer = self._read(answered)
-                if kept != frames[0]:
-                    raise ValueError("files of two requests")
+            kept, answer = self._answers.find(_name(query_id)) or (frames[0], None)
+            if kept != frames[0]:
+                raise ValueError("files of two requests")
+        except FileNotFoundError:
+            return None
         except (*_UNREADABLE, ProtocolError):
             raise VerificationError(
                 f"the stored request of query {query_id!r} is damaged or incomplete; restore "
                 f"{self._folder} from a backup, or begin a new plan"
             ) from None
-        if header.commitment != opening.commitment():
+        here = self.inspected or len(opening.rows) > 0
+        if here and header.commitment != opening.commitment():
             raise VerificationError(f"the stored opening of query {query_id!r} was changed on disk")
         return StoredRequest(opening, header, frames[:1] if answer else frames, answer)
 
     def acknowledge(self, query_id: str, request: StoredRequest, answer: bytes) -> None:
-        self._under_way = self._writer.submit(self._keep_answer, query_id, request, answer)
-
-    def _keep_answer(self, query_id: str, request: StoredRequest, answer: bytes) -> None:
         header, *ciphertexts = request.frames
-        consequence = "the answer will be fetched again"
-        self._write(query_id, "request", [header, answer], consequence)
-        if ciphertexts:
-            path = self._path(query_id, "opening")
-            size = sum(LENGTH_BYTES + len(frame) for frame in ciphertexts)
-            try:
+        try:
+            self._answers.add(_name(query_id), header, answer)
+        except OSError as error:  # the caller has its answer; the next query hears of it
+            self._under_way = Future()
+            self._under_way.set_exception(self._no_room(error, _FETCHED_AGAIN))
+            return
+        self._under_way = self._writer.submit(self._sync_answer, query_id, ciphertexts)
+
+    def _sync_answer(self, query_id: str, ciphertexts: list[bytes]) -> None:
+        try:
+            self._answers.sync()
+            if ciphertexts:
+                path = self._path(query_id, "opening")
+                size = sum(LENGTH_BYTES + len(frame) for frame in ciphertexts)
                 os.truncate(path, path.stat().st_size - size)
-            except FileNotFoundError:  # deleted meanwhile, with all that it held
-                return
-            except OSError as error:
-                raise self._no_room(error, consequence) from None
+        except FileNotFoundError:  # deleted meanwhile, with all that it held
+            return
+        except OSError as error:
+            raise self._no_room(error, _FETCHED_AGAIN) from None
 
     def settle(self) -> None:
         under_way, self._under_way = self._under_way, None
@@ -207,8 +223,7 @@ class FolderOpenings:
             under_way.result()
 
     def keep_columns(self, query_id: str, frames: Iterable[bytes]) -> Iterator[bytes]:
-        path = self._path(query_id, "columns")
-        partial = path.with_suffix(path.suffix + ".partial")
+        path, partial = (self._path(query_id, f"columns{end}") for end in ("", ".partial"))
         try:
             with new_file(partial) as file:
                 for frame in frames:
@@ -242,24 +257,24 @@ class FolderOpenings:
             place = file.tell()
             file.seek(size, os.SEEK_CUR)
             frames = cut_chunks(file.read())
-        # Mapped, not read: of millions of people they would not fit.
-        rows = np.memmap(path, "<i4", "r", place, tuple(meta["shape"]))
+        rows = _NO_ROWS
+        if size:  # mapped, not read: of millions of people they would not fit
+            mapped = np.memmap(path, "<i4", "r", place, tuple(meta["shape"]))
+            rows = np.asarray(mapped, np.int32)
         opening = Opening(
             query_frame=bytes.fromhex(meta["query"]),
-            rows=np.asarray(rows, np.int32),
+            rows=rows,
             seeds=Seeds(seeds[:SEED_BYTES], seeds[SEED_BYTES : 2 * SEED_BYTES]),
             nonce=seeds[2 * SEED_BYTES :],
         )
         return opening, tuple(frames)
 
     def _path(self, query_id: str, kind: str) -> Path:
-        name = hashlib.sha256(query_id.encode()).hexdigest()[:32]  # ids are free text
-        return self._folder / f"{name}.{kind}"
+        return self._folder / f"{_name(query_id).hex()}.{kind}"
 
     def _write(self, query_id: str, kind: str, chunks: Sequence[Data], consequence: str) -> None:
         """All or nothing: a temporary file, fsync, rename, fsync of the folder."""
-        path = self._path(query_id, kind)
-        partial = path.with_suffix(path.suffix + ".partial")
+        path, partial = self._path(query_id, kind), self._path(query_id, f"{kind}.partial")
         try:
             with new_file(partial) as file:
                 _put(file, chunks)
@@ -276,9 +291,10 @@ class FolderOpenings:
             "ask again."
         )
 
-    @staticmethod
-    def _read(path: Path) -> list[bytes]:
-        return cut_chunks(path.read_bytes())
+
+def answers_in(folder: Path) -> AnswerFile:
+    """The signed answers of the plan whose openings are in this folder."""
+    return AnswerFile(folder / "answers")
 
 
 def delete_openings(folder: Path) -> bool:
@@ -328,6 +344,10 @@ def _chunk(file: BinaryIO) -> bytes:
     if len(data) != size:
         raise ValueError("cut off")
     return data
+
+
+def _name(query_id: str) -> bytes:
+    return hashlib.sha256(query_id.encode()).digest()[:NAME_BYTES]  # ids are free text
 
 
 def _sync(file: BinaryIO) -> None:
