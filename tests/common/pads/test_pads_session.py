@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,24 @@ def test_a_session_by_pads_and_another_one_with_the_same_keys(tmp_path: Path) ->
     assert "sum" not in passed[1]
     assert passed[0]["columns"] == passed[1]["columns"]  # keys went over once
     np.testing.assert_array_equal(values[0], values[1])
+
+
+def test_keys_of_the_only_attribute_go_over_before_the_first_question(tmp_path: Path) -> None:
+    federation = Federation.create(tmp_path, size=64, carrier="pads")
+    assert len(federation.plan.groups) == 1
+    folder = tmp_path / "company" / "openings"
+    with federation.relay() as relay:
+        tickets = [relay.issue_ticket(name, name) for name in ("regulator", "company")]
+        with serving(federation, tickets[0]), federation.session(tickets[1]) as session:
+            oracle = remote_oracle(session, federation.cohort, keys=keys(federation))
+            deadline = time.monotonic() + 30.0
+            while not list(folder.glob("*.keys")):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert "pads" not in relay.summary()["by_purpose"]
+            columns = relay.summary()["by_purpose"]["columns"]
+            oracle.blind_sum(federation.rows(), norm=3.0, share=0.3)
+        assert relay.summary()["by_purpose"]["columns"] == columns
 
 
 @pytest.mark.parametrize(

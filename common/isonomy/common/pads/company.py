@@ -1,6 +1,6 @@
 """The company's side of pads: its keys, its masked rows, and the mask that comes off again.
 
-KeyRequest → / ← KeyHeader, KeyPart …      once per plan and group column, when first asked about
+KeyRequest → / ← KeyHeader, KeyPart …      once per plan and group column, before it is asked about
 SumHeader, Query, SumPart … →              rows under pads; in open queries the mask comes last
 ← Answer
 
@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import chain, count, takewhile
+from threading import Thread
 from typing import Literal
 
 import numpy as np
@@ -75,8 +77,27 @@ class PadRows:
         self._port, self._half, self._store, self._tagged = port, half, store, tagged
         self._millionths = millionths
         self._renewed = False  # keys were dropped, and nothing was answered with new ones yet
+        self._early: Thread | None = None  # transfers keys before the first question
         # Parts and mask of the newest request, by its commitment.
         self._newest: tuple[bytes, list[bytes], Words] = (b"", [], np.zeros((0, 0), np.uint64))
+
+    def begin(self) -> None:
+        """Transfer the keys of a plan's only attribute: every question will need them.
+
+        What goes wrong shows when the first question needs them and does not find them.
+        """
+        attributes = tuple(self._half.terms.groups)
+        if len(attributes) == 1 and self._early is None:
+            self._early = Thread(target=self._transfer_early, args=(attributes,), daemon=True)
+            self._early.start()
+
+    def _transfer_early(self, attributes: tuple[str, ...]) -> None:
+        with suppress(IsonomyError):
+            self._keys(attributes)
+
+    def wait(self) -> None:
+        if self._early is not None:
+            self._early.join()
 
     def attempt(self, prepared: Prepared, query_frame: bytes) -> StoredRequest:
         """Commit to the rows, hide them, and put on disk what they follow from."""
@@ -189,8 +210,11 @@ class PadRows:
 
     def keys(self, query: Query) -> list[KeyColumn]:
         """The keys of every released group, transferred now if they are not here yet."""
+        return self._keys(query.attributes)
+
+    def _keys(self, attributes: tuple[str, ...]) -> list[KeyColumn]:
         columns = list[KeyColumn]()
-        for attribute in query.attributes:
+        for attribute in attributes:
             groups = len(self._half.terms.labels(attribute)) - 1
             stored = [self._store.find(self._place(attribute, group)) for group in range(groups)]
             here = list(takewhile(lambda column: column is not None, stored))

@@ -220,6 +220,7 @@ def remote_channel(
             else ColumnProducts
         ),
     )
+    channel.begin()
     return Retrying(channel, session)
 
 

@@ -270,6 +270,11 @@ class CompanyCarrier(Protocol):
     def renew(self) -> bool:
         """After a lost attempt: whether a new one can now succeed."""
 
+    def begin(self) -> None:
+        """Begin beside the caller what every question needs; `wait` waits for its end."""
+
+    def wait(self) -> None: ...
+
 
 class ColumnProducts:
     """The homomorphic carrier: the regulator's encrypted columns, multiplied with the rows."""
@@ -307,6 +312,12 @@ class ColumnProducts:
     def renew(self) -> bool:
         return False  # the key of an attempt is gone for good; the caller decides about another
 
+    def begin(self) -> None:
+        """Columns belong to one question each."""
+
+    def wait(self) -> None:
+        """Nothing was begun."""
+
 
 class EncryptedChannel:
     """Blind group sums through encryption, for a company that is alone in its plan.
@@ -343,8 +354,13 @@ class EncryptedChannel:
         self._carrier = carrier(port, self.half)
         self.capabilities = Capabilities(self._carrier.name, record_private, individual)
 
+    def begin(self) -> None:
+        """Begin what every question needs. The caller may ask at once, or do something else."""
+        self._carrier.begin()
+
     def exchange(self, prepared: Prepared) -> Released:
         """Ask, or ask again: a stored request gets the answer that it had."""
+        self._carrier.wait()
         try:
             return self.half.exchange(prepared, self._carrier.attempt, self._send)
         except AttemptLost:
