@@ -483,7 +483,8 @@ def openings(scratch: Path) -> Iterator[Target]:
 
     def load_store(raw: bytes) -> Tree:
         tree: dict[str, Any] = {
-            name: load_chunks(content) for name, content in files_of(raw).items()
+            name: content if name == "answers" else load_chunks(content)
+            for name, content in files_of(raw).items()
         }
         for name in tree:
             if name.endswith(".opening"):
@@ -493,6 +494,9 @@ def openings(scratch: Path) -> Iterator[Target]:
     def dump_store(tree: Tree) -> bytes:
         files = {}
         for name, chunks in tree.items() if isinstance(tree, dict) else ():
+            if isinstance(chunks, bytes):
+                files[name] = chunks
+                continue
             whole = chunks if isinstance(chunks, list) else [chunks]
             parts = [dump_json(c) if isinstance(c, dict) else c for c in whole]
             files[name] = dump_chunks(parts)
