@@ -252,14 +252,15 @@ class FolderOpenings:
         with path.open("rb") as file:
             meta, seeds = json.loads(_chunk(file)), _chunk(file)
             (size,) = _LENGTH.unpack(file.read(_LENGTH.size))
-            if size != 4 * math.prod(meta["shape"]):
+            shape = tuple(meta["shape"])
+            if not all(type(each) is int for each in shape) or size != 4 * math.prod(shape):
                 raise ValueError("rows of another shape")
             place = file.tell()
             file.seek(size, os.SEEK_CUR)
             frames = cut_chunks(file.read())
         rows = _NO_ROWS
         if size:  # mapped, not read: of millions of people they would not fit
-            mapped = np.memmap(path, "<i4", "r", place, tuple(meta["shape"]))
+            mapped = np.memmap(path, "<i4", "r", place, shape)
             rows = np.asarray(mapped, np.int32)
         opening = Opening(
             query_frame=bytes.fromhex(meta["query"]),
