@@ -105,8 +105,11 @@ class TestSessions:
         for left in range(MAX_WRONG - 1, 0, -1):
             done = browser.post("/upkeep/clock", {"passphrase": "wrong"})
             assert done.status_code == 422
-            assert f"try {left} more" in done.text
-        assert browser.post("/upkeep/clock", {"passphrase": "wrong"}).status_code == 401
+            assert f"before this session ends: {left}." in done.text
+        done = browser.post("/upkeep/clock", {"passphrase": "wrong"})
+        assert done.status_code == 401
+        assert "This session has ended" in done.text
+        assert "isonomy-regulator console --address" in done.text
         assert browser.get("/").status_code == 401
 
 

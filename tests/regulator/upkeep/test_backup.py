@@ -114,7 +114,7 @@ def test_without_a_witness_open_plans_end_and_count_as_spent(regulator: Regulato
     assert not list(regulator.config.plans_folder.glob("*.people"))
     assert "all of its budget counts as spent (plan closed)" in regulator.run("ledger").stdout
     again = regulator.run("approve", regulator.folder / "first.json", "--yes")
-    assert again.code == 10  # it was closed, and does not come back
+    assert again.code == 51  # it was closed, and does not come back
     notes = [found.text for found in examine(regulator.config) if found.level == "warn"]
     assert any("nothing showed to be the newest" in text for text in notes)
     regulator.approve(regulator.plan_file(name="second", epsilon="0.3"))  # what is left can be used

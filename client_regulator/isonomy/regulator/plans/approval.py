@@ -155,7 +155,9 @@ def budget_shares(
     """Return the budget before and after a plan, in shares that add up."""
     before = share_up(spent_units, config.ledger.cap_units)
     share = share_of_total(config, plan)
-    return BudgetShares(before, share, round(100 - before - share, 1))
+    left = round(100 - before - share, 1)  # rounding up may take a tenth too much
+    fits = spent_units + plan.held_units <= config.ledger.cap_units
+    return BudgetShares(before, share, max(left, 0.0) if fits else left)
 
 
 def guessing_chances(config: RegulatorConfig, plan: Plan | FewShotPlan) -> tuple[str, str]:
@@ -166,12 +168,12 @@ def guessing_chances(config: RegulatorConfig, plan: Plan | FewShotPlan) -> tuple
 def _shares(config: RegulatorConfig, plan: Plan | FewShotPlan, spent_units: int) -> str:
     """Return the budget before and after a plan, in words."""
     shares = budget_shares(config, plan, spent_units)
-    after = f"{shares.left:g} % are left" if shares.left >= 0 else "that is more than there is"
     whose = "a sample's" if isinstance(plan, FewShotPlan) else "a person's"
     return (
         f"Of {whose} whole budget (ε = {config.ledger.epsilon}) this plan takes "
         f"{shares.plan:g} %; {shares.before:g} % are set aside or spent already, for whoever has "
-        f"least left; {after}. Shares add up, ε does not: it grows more slowly than what is spent."
+        f"least left; {shares.left:g} % are left. Shares add up, ε does not: it grows more slowly "
+        "than what is spent."
     )
 
 
