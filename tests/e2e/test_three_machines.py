@@ -36,7 +36,7 @@ from isonomy.company import FairClassifier, audit, join
 
 table = pd.read_csv("table.csv", dtype={"customer": str})
 ids, y = table.pop("customer"), table.pop("paid")
-with join("plan.json", home="/srv/company", group="isonomy", wait_s=120) as oracle:
+with join("plan.json", home="/srv/company", wait_s=120) as oracle:
     print("joined", flush=True)
     model = FairClassifier(LogisticRegression(), oracle=oracle, random_state=0)
     model.fit(table, y, ids=ids)
@@ -68,7 +68,11 @@ def make_federation(three: Machines) -> int:
     """Everything up to the services; returns the number of commands."""
     server, company, regulator = three.server, three.company, three.regulator
     company.run(PAGE[1])
-    regulator.run(PAGE[2].replace("/mnt/other", "/srv/desk"))
+    witness = PAGE[2].replace("/mnt/other", "/srv/other")
+    assert "there is no folder /srv/other" in regulator.run(witness, code=10)
+    assert not (regulator.desk / "regulator.request").exists()
+    regulator.run("mkdir /srv/other")
+    regulator.run(witness)
     three.hand_over(company, server, "company.request")
     three.hand_over(regulator, server, "regulator.request")
     (server.desk / "passphrase").write_text("a long passphrase")
@@ -138,7 +142,7 @@ def check_renewal(three: Machines) -> None:
     """Preflight names a certificate that ran out; a new kit mends it."""
     server, company = three.server, three.company
     expire(three)
-    worst = levels(company, "/srv/company", "--node /srv/node", code=10)
+    worst = levels(company, "/srv/company", "--node /srv/node", code=73)
     assert [check for check, level in worst.items() if level == "fail"] == ["certificates"]
     server.run(KIT)
     install(three, company)
@@ -200,7 +204,7 @@ def test_first_model_on_three_machines(tmp_path: Path, cut_s: int) -> None:
         assert outcome["parties"]["company"]["reconnects"] >= bool(cut_s)
 
         audit = "isonomy-company audit plan.json --decisions june.csv --name june --share 0.04 "
-        audit += "--pos-label approve --home /srv/company --group isonomy --yes"
+        audit += "--pos-label approve --home /srv/company --yes"
         later = company.start(audit, user=DATA, log="june")  # of a plan whose training is done
         again = server.start(session, user="isonomy-server", log="again")
         assert later.wait(180) == 0, company.log("june")
@@ -269,7 +273,7 @@ def type_in(three: Machines, machine: Machine, command: str, user: str) -> None:
     """Carry over what the command needs, and type it with the answers to its questions."""
     name = " ".join(command.split()[:2])
     carry(three, machine, name)
-    command = command.replace("/mnt/other", "/srv/desk")
+    command = command.replace("/mnt/other", "/srv/other")
     if command.endswith(" &"):
         log = "-".join(command.split()[:2])
         machine.services[log] = machine.start(command[:-2], user=user, log=log)

@@ -395,7 +395,8 @@ def sockets(scratch: Path) -> Iterator[Target]:
     ledger = open_ledger(home.config)
     nothing: Any = SimpleNamespace(
         config=home.config, ledger=ledger, log=SimpleNamespace(info=lambda *a, **k: None),
-        write_witness=lambda: None, take_acts=lambda: None, drop_people=lambda: None,
+        write_witness=lambda: None, note_progress=lambda: None,
+        take_acts=lambda: None, drop_people=lambda: None,
         rows=lambda: [], stop=lambda plan: None, details=lambda plan: {},
         plan=lambda plan: None, half=lambda plan: None, close=lambda *plan: None,
         release_unknowns=lambda plan, share, officer: None, desk=lambda plan: None,

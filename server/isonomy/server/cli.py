@@ -7,6 +7,7 @@ import sys
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from pwd import getpwnam
 from typing import Annotated, Any
 
 import typer
@@ -26,9 +27,10 @@ from isonomy.common.keys.certificates import (
     sign_request,
 )
 from isonomy.common.keys.certificates import renew as renew_certificate
+from isonomy.common.kits.access import program_fault
 from isonomy.common.kits.install import UNITS, start_units
 from isonomy.common.kits.request import KitRequest
-from isonomy.common.kits.users import acting_as_owner
+from isonomy.common.kits.users import SERVER, acting_as_owner, is_root, make_accounts
 from isonomy.server.config import ServerConfig
 from isonomy.server.flower.operator import ask, running
 from isonomy.server.flower.overview import awaited
@@ -123,6 +125,10 @@ def kit(
         raise ConfigError(
             "expected requests of one regulator and of its companies, each under another name"
         )
+    if is_root():
+        make_accounts(SERVER)
+        if fault := program_fault("server", getpwnam(SERVER).pw_uid):
+            raise ConfigError(fault)
     for each in loaded:  # all questions first: a "no" changes nothing
         question = f"Make a kit for {each.card.name} ({each.card.role}), {each.fingerprint}?"
         confirm(question, yes=yes)

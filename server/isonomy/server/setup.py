@@ -85,4 +85,5 @@ def make_kits(
 
 def server_units(home: Path) -> dict[str, str]:
     """Return the server's unit, for the programs of this environment."""
-    return server_unit(str(home), str(Path(sys.executable).parent))
+    programs, python = Path(sys.executable).parent, Path(sys.base_prefix).resolve()
+    return server_unit(str(home), str(programs), str(python))

@@ -17,15 +17,29 @@ from typer.testing import CliRunner
 from isonomy.common.base.errors import ConfigError, IsonomyError, VerificationError
 from isonomy.common.keys.certificates import Authority, spoken_authority
 from isonomy.common.keys.party import PartyKeys
-from isonomy.common.kits import command, users
-from isonomy.common.kits.install import install_kit, installed_cards, installed_facts, start_units
-from isonomy.common.kits.kit import Kit, write_kit
+from isonomy.common.kits import access, command, users
+from isonomy.common.kits.install import (
+    check_kit,
+    check_places,
+    install_kit,
+    installed_cards,
+    installed_facts,
+    start_units,
+)
+from isonomy.common.kits.kit import Kit, KitFacts, write_kit
 from isonomy.common.kits.preflight import examine
 from isonomy.common.kits.request import KitRequest, make_request_file
 from isonomy.common.kits.services import Places, server_compose, server_unit, units
 from isonomy.company.cli.company import app
 
 PASSPHRASE = "a long passphrase"  # noqa: S105
+FACTS = {
+    "name": "regulator",
+    "role": "regulator",
+    "server": "server.example.org",
+    "door": "server.example.org:9093",
+    "versions": {},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -217,6 +231,67 @@ def test_root_follows_no_link_of_a_folders_owner(
 def test_only_root_starts_services(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="root"):
         start_units({"isonomy-node.service": ""}, tmp_path)
+
+
+def test_a_daemons_unit_may_write_its_witness_elsewhere(
+    tmp_path: Path, authority: Authority
+) -> None:
+    request_of(tmp_path, "company", "company")
+    home = tmp_path / "regulator"
+    home.mkdir()
+    text = 'witness_copies = ["/mnt/other/witness.json"]\n[groups]\nsex = ["f", "m"]\n'
+    (home / "regulator.toml").write_text(text)
+    request = request_of(tmp_path, "regulator", "regulator")
+    assert request.groups == {"sex": ("f", "m")}
+    places = check_places(KitFacts.of(FACTS), home, tmp_path / "regulator-node")
+    for each in (places, Places.of(request)):
+        daemon = units(each, "server.example.org:9093")["isonomy-regulator.service"]
+        assert f"ReadWritePaths={home} /mnt/other\n" in daemon
+    (home / "regulator.toml").write_text('witness_copies = ["/mnt/a\\nExecStart=x/w"]')
+    with pytest.raises(ConfigError, match="misread"):
+        check_places(KitFacts.of(FACTS), home, tmp_path / "regulator-node")
+
+
+def test_the_companys_readme_names_the_regulators_groups(
+    tmp_path: Path, authority: Authority
+) -> None:
+    company = request_of(tmp_path, "company", "company")
+    (tmp_path / "regulator").mkdir()
+    (tmp_path / "regulator" / "regulator.toml").write_text(
+        '[groups]\nsex = ["f", "m"]\n"pl$(id)ace" = ["here", "not `id`"]\n'
+    )
+    regulator = request_of(tmp_path, "regulator", "regulator")
+    facts = {"server": "server.example.org", "door": "server.example.org:9093"}
+    kit = Kit.load(write_kit(authority, company, [regulator], folder=tmp_path, **facts))
+    text = kit.files["README.md"].decode()
+    assert "--attribute 'pl$(id)ace=here,not `id`' --attribute sex=f,m --epsilon 1" in text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_programs_that_a_services_user_cannot_run_are_named(
+    kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(users, "is_root", lambda: True)
+    home, node = tmp_path / "company", tmp_path / "company-node"
+    programs = tmp_path / "programs"
+    programs.mkdir(mode=0o700)
+    monkeypatch.setattr(access.sys, "executable", str(programs / "python"))
+    monkeypatch.setattr(access, "HIDDEN", ())  # the tests' own folder is below /tmp
+    (programs / "isonomy-company").write_text("#!/bin/sh\n")
+    (programs / "isonomy-company").chmod(0o755)
+    users.give_folder(node, "nobody")
+    with pytest.raises(ConfigError, match="nobody cannot run"):
+        check_kit(Kit.load(kit), home, node)
+    assert not list(tmp_path.rglob("company*/tls.pem"))
+    for path in (programs, *programs.parents):
+        if path.stat().st_mode & 0o777 == 0o700:
+            path.chmod(0o755)
+    check_kit(Kit.load(kit), home, node)
+    monkeypatch.undo()
+    monkeypatch.setattr(users, "is_root", lambda: True)
+    monkeypatch.setattr(access.sys, "executable", str(programs / "python"))
+    with pytest.raises(ConfigError, match="is temporary"):
+        check_kit(Kit.load(kit), home, node)
 
 
 def all_units() -> dict[str, str]:

@@ -144,7 +144,7 @@ def test_a_walk_through_the_commands(
     for program, name in (("isonomy-company", "acme"), ("isonomy-regulator", "regulator")):
         home = "company" if name == "acme" else "regulator"
         walk(f"{program} install kits/{name}.kit.zip --home {home} --node node-{home}")
-        walk(f"isonomy preflight {home} --node node-{home}", code=10)  # no server is there
+        walk(f"isonomy preflight {home} --node node-{home}", code=73)  # no server is there
     card = "--regulator regulator/keys/card.json"
     walk("isonomy-company fingerprint regulator/keys/card.json")
     plan = "--people ids.txt --attribute sex=female,male --epsilon 0.5 --carrier homomorphic"

@@ -136,6 +136,8 @@ class TestApproval:
             done = regulator.run("approve", regulator.plan_file(groups=groups), "--yes")
             assert done.code == code
             assert "declares" in done.stderr
+        plan = regulator.plan_file(groups={"sex": ["male", "female"]})
+        assert regulator.run("approve", plan).code == 51  # nobody is there to answer a question
 
     def test_a_plan_for_another_regulator_is_refused(
         self, regulator: Regulator, tmp_path: Path

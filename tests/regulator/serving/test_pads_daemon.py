@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from regulator_kit import fill_vault, hand_over, run_regulator, sign_for
 from session_kit import GROUPS, Federation, attributes
 
 from isonomy.common.agreements.approvals import Approvals
+from isonomy.common.base.errors import StorageError
 from isonomy.common.node.bridge_server import BridgeServer
 from isonomy.company.federation.home import Home
 from isonomy.company.federation.joining import join
@@ -42,6 +44,13 @@ def test_keys_outlive_both_processes_and_end_with_the_plan(tmp_path: Path) -> No
     for home, name in ((config.plans_folder, "regulator"), (tmp_path / "company/plans", "company")):
         Approvals(home).approve(plan, cohort, federation.keys(name))
     sign_for(config, plan, federation.keys("company"))
+    elsewhere = tmp_path / "other" / "witness.json"
+    silent = config.model_copy(update={"witness_copies": (elsewhere,)})
+    silent._home = config.home
+    with federation.relay() as relay, Daemon(silent, vault) as daemon:
+        ticket = relay.issue_ticket("regulator", "regulator").to_json().decode()
+        with pytest.raises(StorageError, match=str(elsewhere)):  # nothing is answered
+            daemon.node({"type": "session", "ticket": ticket})
     answers = [_run(federation, config, vault) for _ in range(2)]
     np.testing.assert_array_equal(answers[0], answers[1])
     (kept,) = keys_folder(config, plan).iterdir()
@@ -70,6 +79,8 @@ def _run(federation: Federation, config: RegulatorConfig, vault: Any) -> np.ndar
                 values = oracle.blind_sum(federation.rows(), norm=3.0, share=0.1).values
             for job in jobs:
                 job.exception(30)
+        timed = daemon._metrics.registry.get_sample_value("isonomy_regulator_answer_seconds_count")
+        assert timed == 1
     return values
 
 

@@ -306,6 +306,7 @@ class TestWitness:
     ) -> None:
         """It was backed up with the ledger, so it is always as old as that."""
         copy = regulator.home / "copies" / "witness.json"
+        copy.parent.mkdir()
         named = copy if absolute else "copies/witness.json"
         regulator.change("witness_copies = []", f'witness_copies = ["{named}"]')
         ask(regulator.config, {"type": "witness"})
@@ -322,6 +323,7 @@ class TestWitness:
 
     def test_a_copy_elsewhere_does(self, regulator: Regulator, tmp_path: Path) -> None:
         copy = tmp_path / "elsewhere" / "witness.json"
+        copy.parent.mkdir()
         regulator.change("witness_copies = []", f'witness_copies = ["{copy}"]')
         ask(regulator.config, {"type": "witness"})
         old = back_up(regulator, "old")
@@ -367,6 +369,7 @@ class TestWitness:
 
     def test_copies_are_kept_and_heeded(self, regulator: Regulator, tmp_path: Path) -> None:
         copy = tmp_path / "elsewhere" / "witness.json"
+        copy.parent.mkdir()
         regulator.change("witness_copies = []", f'witness_copies = ["{copy}"]')
         snapshot = shutil.copytree(regulator.home, tmp_path / "snapshot")
         regulator.approve(regulator.plan_file(name="second", epsilon="0.3"))

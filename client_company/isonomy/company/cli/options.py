@@ -27,7 +27,7 @@ GroupOption = Annotated[
     typer.Option(
         "--group",
         envvar="ISONOMY_SOCKET_GROUP",
-        help="A Unix group that the Flower node's user shares, if it is another user.",
+        help="A group that the Flower node's user shares; a home from a kit knows it.",
     ),
 ]
 Jobs = Annotated[int, typer.Option(min=1, max=64, help="How many processes work at once.")]

@@ -17,7 +17,6 @@ from pathlib import Path
 from isonomy.common.alignment.alignment import AlignmentPlan, Progress, checked_ids
 from isonomy.common.alignment.session import align
 from isonomy.common.base.errors import SessionClosed
-from isonomy.common.node.bridge_server import Callers
 from isonomy.common.people.cohort import Cohort
 from isonomy.common.session.stream import Timing
 from isonomy.company.federation.home import Home
@@ -49,10 +48,11 @@ def align_records(
     plan = company.alignments.require(alignment.hash)
     plan.check_valid()
     company_ids = checked_ids(ids, limit=plan.company_people)
+    company.alignments.begin(plan.hash)  # one that is done shows before anybody is waited for
     attendee = Attendee(plan, company, Timing(absence_s=absence_s))
     try:
-        attendee.listen(Path(socket or company.socket), Callers(group))
-        session = attendee.session(wait_s)
+        attendee.listen(socket, group)
+        session = attendee.begin(wait_s)
         common = align(session, company_ids, company.alignments, progress=progress)
     except BaseException as error:
         attendee.end(error if isinstance(error, Exception) else SessionClosed("interrupted"))

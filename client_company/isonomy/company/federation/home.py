@@ -39,6 +39,16 @@ class Home:
         self.alignments = Alignments(folder / "alignments")
         self.few_shot = ApprovalStore(folder / "few-shot", FewShotPlan)
 
+    @property
+    def group(self) -> str | None:
+        """The group that a kit has opened run/ to: the Flower node's user is in it."""
+        try:
+            home, run = self.folder.stat(), self.socket.parent.stat()
+        except FileNotFoundError:
+            return None
+        is_opened = run.st_mode & 0o011 == 0o010 and run.st_gid != home.st_gid
+        return str(run.st_gid) if is_opened else None
+
     def require(self, agreement_hash: bytes) -> Agreement:
         """The approved plan, alignment or few-shot plan of that hash, or PlanNotApproved."""
         if self.few_shot.approved(agreement_hash):

@@ -75,12 +75,15 @@ class Attendee:
         self._bridge: BridgeServer | None = None
         self._log = logger("company", least="warning").bind(plan=plan.hash.hex()[:16])
         self._file: RunFile | None = None
+        self._over = threading.Event()  # of the session that is on
         self._trouble, self._since = "", time.time()
         self.exchanges = 0
 
-    def listen(self, socket: Path, callers: Callers) -> None:
-        """Open the local socket."""
+    def listen(self, other_socket: Path | str | None, group: str | None) -> None:
+        """Open the local socket: the home's, for the group that it is open to, unless named."""
         self._home.tls.read()  # wrong files are refused now and not in a session
+        socket = Path(other_socket or self._home.socket)
+        callers = Callers(group or (None if other_socket else self._home.group))
         socket.parent.mkdir(parents=True, exist_ok=True)
         handler = Attendance(self._open, self._attend).handle
         self._bridge = BridgeServer(socket, handler, callers=callers, on_error=self._note_trouble)
@@ -90,8 +93,34 @@ class Attendee:
         self._since = time.time()
         self._log.info("waiting for a ticket")
 
+    def begin(self, wait_s: float, *, visible: bool = True) -> Session:
+        """Wait for a session with the regulator in it; raises what keeps it from coming.
+
+        A run that ended before, as one without the officer's approval does, is not the last one:
+        the next run brings a new ticket.
+        """
+        deadline = time.monotonic() + wait_s
+        while True:
+            session = self.session(max(deadline - time.monotonic(), 0.001), visible=visible)
+            try:
+                with waiting(self.look, visible=visible):
+                    session.generation(self._plan.regulator.name)
+                return session
+            except SessionClosed as error:
+                if time.monotonic() > deadline:
+                    raise
+                self._drop(session, error)
+
+    def _drop(self, session: Session, error: SessionClosed) -> None:
+        """Leave a session that never began, and wait for the next ticket."""
+        self._note_trouble(error)
+        self._session, self._failure = None, error
+        self._opened.clear()
+        session.close()
+        self._over.set()
+
     def session(self, wait_s: float, *, visible: bool = True) -> Session:
-        """Wait for the session; raises what keeps it from coming."""
+        """Wait for the company's end of the session; raises what keeps it from coming."""
         with waiting(self.look, visible=visible and wait_s > 0):
             opened = self._opened.wait(wait_s)
         if not opened:
@@ -151,6 +180,7 @@ class Attendee:
             self._file.end(error)
         self._failure = self._failure or error
         self._ended.set()
+        self._over.set()
         if self._bridge is not None:
             self._bridge.finish()
             self._bridge = None
@@ -167,11 +197,13 @@ class Attendee:
         """Hold one session until it ends; returns what the Flower node reports to the server."""
         try:
             session.start()
-        except (TokenRefused, CertificateError, PartyTimeout) as error:
+        except (TokenRefused, CertificateError, PartyTimeout, SessionClosed) as error:
             # Code that came with a run may hand over any ticket, for any address. A false one must
-            # not end the wait for a good one; `session` raises the reason if none comes.
+            # not end the wait for a good one, nor one of a run that has ended; `session` raises the
+            # reason if none comes.
             self._log.warning("ticket refused", reason=type(error).__name__)
             self._failure = error
+            self._note_trouble(error)
             raise
         except Exception as error:
             self._log.warning("session failed", reason=type(error).__name__)
@@ -180,9 +212,12 @@ class Attendee:
             raise
         self._log.info("session opened")
         self._failure = None
+        over = self._over = threading.Event()
         self._session = session
         self._opened.set()
-        self._ended.wait()
+        if self._ended.is_set():
+            over.set()
+        over.wait()
         if self._failure is not None:
             raise self._failure
         return {"exchanges": self.exchanges, "reconnects": max(session.reconnects, 0)}
@@ -260,7 +295,7 @@ def join(
     | plan | the plan, or its file; its hash must be approved in `home` |
     | home | the company's home folder (keys, tls, plans, openings) |
     | socket | where this company's Flower node calls; None: home/run/company.sock |
-    | group | a group that the Flower node's user shares, if it is another user |
+    | group | a group that the Flower node's user shares; a home from a kit knows it |
     | wait_s | how long to wait for the session |
     | absence_s | how long regulator or relay may stay away before the session is given up |
     | on_exchange | called after each answer, for a progress display of your own |
@@ -275,10 +310,8 @@ def join(
     company.delete_openings(today, keep=approved.hash)
     attendee = Attendee(approved, company, Timing(absence_s=absence_s))
     try:
-        attendee.listen(Path(socket or company.socket), Callers(group))
-        session = attendee.session(wait_s, visible=progress)
-        with waiting(attendee.look, visible=progress):
-            session.generation(approved.regulator.name)  # waits until the regulator is there too
+        attendee.listen(socket, group)
+        session = attendee.begin(wait_s, visible=progress)
         openings = company.openings(approved)
         if len(approved.companies) == 1:
             keys = company.key_store(approved, session.keys)

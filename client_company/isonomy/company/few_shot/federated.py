@@ -25,7 +25,6 @@ from isonomy.common.few_shot.learning.tasks import Pool
 from isonomy.common.few_shot.rounds.session import RoundSummary, train
 from isonomy.common.few_shot.rounds.sides import CompanySide
 from isonomy.common.few_shot.rounds.state import CompanyState
-from isonomy.common.node.bridge_server import Callers
 from isonomy.common.session.stream import Timing
 from isonomy.company.federation.home import Home
 from isonomy.company.federation.joining import Attendee
@@ -85,8 +84,8 @@ def federated(
             on_round(summary)
 
     try:
-        attendee.listen(Path(socket or company_home.socket), Callers(group))
-        session = attendee.session(wait_s)
+        attendee.listen(socket, group)
+        session = attendee.begin(wait_s)
         rounds = train(session, side, state, on_round=note)
     except BaseException as error:
         attendee.end(error if isinstance(error, Exception) else SessionClosed("interrupted"))

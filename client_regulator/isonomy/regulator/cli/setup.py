@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from pwd import getpwnam
 from typing import Annotated
 
 import typer
@@ -16,7 +17,7 @@ from isonomy.common.keys.certificates import Request
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.kits.command import NodeFolder
 from isonomy.common.kits.request import make_request_file
-from isonomy.common.kits.users import GROUP, is_root
+from isonomy.common.kits.users import DATA, GROUP, NODE, give_empty, is_root, make_accounts
 from isonomy.common.people.id_summary import IdSummary, Lines
 from isonomy.regulator.cli.output import Home, PassphraseFile, UnlockFile, open_vault
 from isonomy.regulator.config.config import DEFAULT_COHORT, RegulatorConfig
@@ -89,6 +90,12 @@ def init(
         question = "A file on another disk for a copy of the ledger's witness (empty: none)"
         path = prompt(question, default="", show_default=False)
         witness = [Path(path)] if path else []
+    user = None
+    if node_folder is not None and is_root():
+        make_accounts(DATA, NODE)
+        user = getpwnam(DATA).pw_uid
+        for copy in witness or ():
+            give_empty(copy.absolute().parent, DATA)
     files = make_home(
         home,
         name=name,
@@ -98,6 +105,7 @@ def init(
         group=group or (GROUP if node_folder is not None and is_root() else None),
         unlock_file=unlock_file,
         witness_copies=witness or (),
+        user=user,
     )
     if not witness:
         say(

@@ -32,7 +32,8 @@ class RegulatorMetrics(Meters):
             "isonomy_regulator_refusals", "Questions that were refused, by kind.", "kind"
         )
         self._seconds = self.seconds(
-            "isonomy_regulator_answer_seconds", "From the columns or keys that left to the answer."
+            "isonomy_regulator_answer_seconds",
+            "From columns that left, or rows that came in, to the answer.",
         )
         self._bytes = self.counter(
             "isonomy_regulator_bytes", "Bytes of messages sent and received."
@@ -59,8 +60,8 @@ class RegulatorMetrics(Meters):
             self._bytes.inc(session.bytes)
 
     def event(self, kind: str, query_id: str, reason: str) -> None:
-        """Count what left for a company; a refusal's reason begins with its kind."""
-        if kind in ("columns", "keys"):
+        """Count what came from a company and what left; a refusal's reason begins with its kind."""
+        if kind in ("columns", "rows"):
             if len(self._received) >= MOST_OPEN:  # asked about, and never asked
                 self._received.clear()
             self._received[query_id] = time.monotonic()

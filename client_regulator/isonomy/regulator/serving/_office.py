@@ -63,14 +63,20 @@ class Office:
             take_over(self.config, self.ledger.note)
 
     def write_witness(self) -> None:
-        """Write how far the ledger is; a copy that cannot be written is logged."""
+        """Write how far the ledger is; StorageError names a copy that cannot be written."""
+        # Sessions end in threads of their own: without the lock, two of them would write the
+        # same temporary file, and an older witness could replace a newer one.
+        with self._witness_lock:
+            write_witness(self.config, self.ledger, self.keys.identity)
+
+    def note_progress(self) -> None:
+        """Write a witness of what has been done already; a copy that cannot be is logged."""
         try:
-            # Sessions end in threads of their own: without the lock, two of them would write the
-            # same temporary file, and an older witness could replace a newer one.
-            with self._witness_lock:
-                write_witness(self.config, self.ledger, self.keys.identity)
+            self.write_witness()
         except (IsonomyError, OSError) as error:
-            self.note(error)
+            reason = str(error).removesuffix("; nothing was changed")  # but what was asked was done
+            with contextlib.suppress(OSError):
+                self.log.error("witness not written", code=code_of(error), reason=reason)
 
     def write_witness_soon(self) -> None:
         """Write a witness during a session, but not with every answer: it costs two fsyncs."""

@@ -45,6 +45,7 @@ class OfficerRequests:
                 self._office.take_acts()
         match request:
             case {"type": "reserve", "plan": str(plan)}:
+                self._office.write_witness()  # or nothing is approved
                 self.reserve(_hash(plan))
             case {"type": "close", "plan": str(plan)}:
                 self._close(_hash(plan), officer)
@@ -55,6 +56,7 @@ class OfficerRequests:
             case {"type": "verdict", "verdict": str(text)}:
                 self._take(Verdict.from_json(text.encode()), officer)
             case {"type": "unknowns", "plan": str(plan), "share": int(millionths)}:
+                self._office.write_witness()
                 self._plans.release_unknowns(_hash(plan), millionths, officer)
             case {"type": "stop", "plan": str(plan)}:
                 self._board.stop(_hash(plan))
@@ -73,7 +75,7 @@ class OfficerRequests:
                 raise ProtocolError("the officer's request is of no known type")
         self._office.log.info("officer's request done", request=request["type"])
         self._plans.drop_people()
-        self._office.write_witness()
+        self._office.note_progress()
         return {}
 
     def reserve(self, plan_hash: bytes) -> None:

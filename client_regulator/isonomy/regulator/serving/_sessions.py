@@ -179,12 +179,15 @@ class Sessions:
         """Serve the queries of a plan. Returns how many were answered."""
         # The last count of the board, because the session is no longer listed at the end.
         plan, answered = session.plan.hash, 0
+        self._office.write_witness()  # or nothing is answered
         half = self._plans.half(plan)  # before the session is listed: the plan may be refused
 
         def on_event(kind: str, query_id: str, reason: str = "") -> None:
             nonlocal answered
-            answered = self.board.event(plan, kind, query_id, reason)
             self.metrics.event(kind, query_id, reason)
+            if kind == "rows":
+                return
+            answered = self.board.event(plan, kind, query_id, reason)
             if kind == "answer":
                 self._office.write_witness_soon()
             why = {"reason": reason} if reason else {}
@@ -215,6 +218,7 @@ class Sessions:
             self._office.write_witness_soon()
             log.info(f"{what} answered", round=number)
 
+        self._office.write_witness()
         desk = self._few_shot.desk(plan)
         with self._listed(plan.hash, session), session:
             log.info("session opened", kind="few-shot")
@@ -227,4 +231,4 @@ class Sessions:
             with self.board.entry(plan_hash, session):
                 yield
         finally:
-            self._office.write_witness()
+            self._office.note_progress()

@@ -67,7 +67,7 @@ class Daemon:
             signal.signal(number, stop)
         self._office.take_acts()
         self.reserve_all()
-        self._office.write_witness()
+        self._office.note_progress()
         bridge = BridgeServer(
             self._config.socket,
             self.node,

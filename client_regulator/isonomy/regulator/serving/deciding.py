@@ -23,6 +23,7 @@ from isonomy.regulator.plans.sign_off import missing_officers, sign_off, store
 from isonomy.regulator.serving import approving
 from isonomy.regulator.serving.aligning import people_of
 from isonomy.regulator.serving.officer import ask
+from isonomy.regulator.serving.witness import check_copies
 from isonomy.regulator.vault.vault import Vault
 
 
@@ -69,6 +70,7 @@ def obstacles(config: RegulatorConfig, proposal: Proposal) -> list[str]:
 def signatures_of(config: RegulatorConfig, proposal: Proposal) -> dict[str, str]:
     """Return the companies' signatures; raises unless the plan can be approved and all signed."""
     approval.refuse(obstacles(config, proposal))
+    check_copies(config)
     return company_signatures(proposal.plan, proposal.file)
 
 

@@ -7,7 +7,10 @@ it had got:
     {"ledger_id", "records", "head", "vault_generation", "time", "signer", "signature"}
 
 A ledger that lacks the witnessed head, or a vault of an older generation, is refused. Copies on
-another disk protect against a whole home that is put back to an older state. The heads in a
+another disk protect against a whole home that is put back to an older state. A copy that is not
+written would make an old backup look like the newest state, so nothing is approved or answered
+while one cannot be written. Folders are never made: a disk that is not mounted must not look like
+one. The heads in a
 company's signed answers can show that a ledger is too old, never that it is new enough: the company
 chooses which one it shows.
 """
@@ -22,10 +25,11 @@ from pydantic import Field
 
 from isonomy.common.base.canonical import MAX_TIME
 from isonomy.common.base.documents import Digest, Document, parse_json, read_bounded
-from isonomy.common.base.errors import ConfigError, VerificationError
+from isonomy.common.base.errors import ConfigError, StorageError, VerificationError
 from isonomy.common.base.private_files import write_private
 from isonomy.common.keys.identity import Identity, verify_signature
 from isonomy.common.keys.party import Card
+from isonomy.common.kits.access import write_fault
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.regulator.config.config import RegulatorConfig
 from isonomy.regulator.config.faults import RollbackRefused
@@ -64,8 +68,18 @@ def load_witness(path: Path, config: RegulatorConfig) -> Witness:
     raise VerificationError(f"{path} is not a witness file of this regulator, or it was changed")
 
 
+def check_copies(config: RegulatorConfig) -> None:
+    """Raise StorageError unless every copy of the witness can be written."""
+    for copy in config.witness_paths[1:]:
+        if fault := write_fault(copy, config.home.stat().st_uid):
+            raise StorageError(f"the witness {fault}; nothing was changed")
+
+
 def write_witness(config: RegulatorConfig, ledger: Ledger, identity: Identity) -> None:
-    """Write how far ledger and vault are now, into the home and to every copy."""
+    """Write how far ledger and vault are now, into the home and to every copy.
+
+    StorageError names the first one that could not be written, after all were tried.
+    """
     witness = Witness(
         ledger_id=ledger.ledger_id,
         records=ledger.records,
@@ -76,9 +90,14 @@ def write_witness(config: RegulatorConfig, ledger: Ledger, identity: Identity) -
     )
     signature = identity.sign(DOMAIN, witness.unsigned())
     signed = witness.model_copy(update={"signature": signature}).to_json()
+    faults = []
     for path in config.witness_paths:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_private(path, signed)
+        try:
+            write_private(path, signed)
+        except StorageError as error:
+            faults.append(error)
+    if faults:
+        raise faults[0]
 
 
 def known_witnesses(config: RegulatorConfig) -> list[Witness]:

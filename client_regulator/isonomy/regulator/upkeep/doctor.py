@@ -26,6 +26,7 @@ from isonomy.common.agreements.approvals import Approvals
 from isonomy.common.agreements.plan import Plan
 from isonomy.common.base.errors import IsonomyError
 from isonomy.common.keys.party import PartyKeys, fingerprint
+from isonomy.common.kits.access import witness_fix, write_fault
 from isonomy.common.ledger.ledger import CLOCK_TOLERANCE_S, read_ledger, verify_ledger
 from isonomy.common.ledger.records import Note, Sealed
 from isonomy.common.ledger.state import LedgerState
@@ -35,7 +36,7 @@ from isonomy.regulator.plans.approval import check_cohorts, refusals
 from isonomy.regulator.plans.plan_files import few_shot_approvals, ledger_state
 from isonomy.regulator.plans.sign_off import check_sign_off
 from isonomy.regulator.serving.officer import daemon_status
-from isonomy.regulator.serving.witness import known_witnesses, vault_generation
+from isonomy.regulator.serving.witness import known_witnesses, load_witness, vault_generation
 from isonomy.regulator.upkeep.forget import unfinished
 from isonomy.regulator.vault.member_key import member_key
 from isonomy.regulator.vault.unlock import MIN_FILE_BYTES, secret_from_file
@@ -68,6 +69,7 @@ def examine(config: RegulatorConfig) -> list[Finding]:
         "permissions": _permissions,
         "vault": _vault,
         "ledger": _ledger,
+        "witness": _witness,
         "clock": _clock,
         "certificates": _certificates,
         "policy": _policy,
@@ -206,6 +208,21 @@ def _ledger(config: RegulatorConfig) -> Findings:
     yield _ok(f"{ledger.records} records verified, {ledger.debits} answers")
 
 
+def _witness(config: RegulatorConfig) -> Findings:
+    """Yield the copies of the witness that cannot be written, or that are behind."""
+    owner = config.home.stat().st_uid
+    newest = load_witness(config.witness, config) if config.witness.exists() else None
+    for copy in config.witness_paths[1:]:
+        if fault := write_fault(copy, owner):
+            text = f"{fault}; nothing is approved or answered until it can be"
+            yield _fail(text, witness_fix(copy, owner))
+        elif newest and not (copy.exists() and load_witness(copy, config).head == newest.head):
+            text = f"{copy} is behind the ledger"
+            yield _warn(text, "nothing: the daemon writes it when it starts, and at each session")
+        else:
+            yield _ok(f"{copy} can be written")
+
+
 def _clock(config: RegulatorConfig) -> Findings:
     now = datetime.now(UTC)
     last = verify_ledger(config.ledger_path).time if config.ledger_path.exists() else 0
@@ -322,7 +339,8 @@ def _sockets(config: RegulatorConfig) -> Findings:
             text = f"there is no group {config.group!r} on this machine"
             yield _fail(text, f"groupadd {config.group}")
     if daemon_status(config) is None:
-        yield _warn("no daemon is running", "isonomy-regulator serve")
+        fix = f"systemctl start isonomy-regulator, or isonomy-regulator serve --home {config.home}"
+        yield _warn("no daemon is running", fix)
     else:
         yield _ok("the daemon answers")
 

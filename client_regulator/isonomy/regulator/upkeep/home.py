@@ -22,6 +22,7 @@ from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import private_folder, write_private
 from isonomy.common.keys.certificates import make_request
 from isonomy.common.keys.party import PartyKeys, fingerprint
+from isonomy.common.kits.access import witness_fix, write_fault
 from isonomy.regulator.config.acts import remember
 from isonomy.regulator.config.config import FILE_NAME, RegulatorConfig
 from isonomy.regulator.config.policy_template import policy_text
@@ -51,9 +52,17 @@ def make_home(
     group: str | None = None,
     unlock_file: Path | None = None,
     witness_copies: Sequence[Path] = (),
+    user: int | None = None,
 ) -> HomeFiles:
-    """Make everything that a regulator needs before it enrolls people. Returns where it lies."""
+    """Make everything that a regulator needs before it enrolls people. Returns where it lies.
+
+    `user` will own the home and write the copies of the witness; None: who asks for it.
+    """
     folder = folder.resolve()
+    user = os.geteuid() if user is None else user
+    for copy in witness_copies:
+        if fault := write_fault(copy.absolute(), user):
+            raise ConfigError(f"{fault}; {witness_fix(copy.absolute(), user)}")
     policy = folder / FILE_NAME
     if folder.exists() and any(not path.is_dir() for path in (folder, *folder.rglob("*"))):
         raise ConfigError(f"{folder} is not an empty folder; nothing in it was touched")

@@ -21,16 +21,19 @@ from pathlib import Path
 
 from isonomy.common.agreements.approvals import (
     ApprovalStore,
-    PlanNotApproved,
     read_people,
     write_people,
 )
 from isonomy.common.alignment.alignment import STAGES, AlignmentPlan
-from isonomy.common.base.errors import ProtocolError
+from isonomy.common.base.errors import ConfigError, ProtocolError
 from isonomy.common.base.private_files import read_private, write_private
 from isonomy.common.crypto.curve25519 import random_secret
 from isonomy.common.crypto.ristretto import POINT_BYTES
 from isonomy.common.people.cohort import Cohort
+
+
+class AlignmentDone(ConfigError):  # noqa: N818  (reads as the event it is)
+    """The alignment was carried out, and is not carried out twice."""
 
 
 class Alignments(ApprovalStore[AlignmentPlan]):
@@ -40,12 +43,14 @@ class Alignments(ApprovalStore[AlignmentPlan]):
         super().__init__(folder, AlignmentPlan)
 
     def begin(self, plan_hash: bytes) -> bytes:
-        """The secret of this alignment, the same in each run; PlanNotApproved if it is through."""
+        """The secret of this alignment, the same in each run; AlignmentDone if it is through."""
         path = self.path(plan_hash, "secret")
-        done = self.people(plan_hash).exists() or self.path(plan_hash, "count").exists()
-        if done and not path.exists():
-            raise PlanNotApproved(
-                f"alignment {plan_hash.hex()[:16]}… was carried out already; agree on a new one"
+        results = self.people(plan_hash), self.path(plan_hash, "count")
+        result = next((each for each in results if each.exists()), None)
+        if result is not None and not path.exists():
+            raise AlignmentDone(
+                f"alignment {plan_hash.hex()[:16]}… is done; its result is in {result}. To "
+                "align again, agree on a new one"
             )
         if not path.exists():
             write_private(path, random_secret())

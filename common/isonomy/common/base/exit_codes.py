@@ -7,7 +7,7 @@ all that is told (texts may hold a party's paths). docs/exit-codes.md lists them
     1       a fault of Isonomy itself              40–49   a hash, signature or proof is wrong
     2       wrong usage (from the command line)    50–59   privacy budget
     10–19   arguments, files, settings             60–69   network, storage, other processes
-    20–39   the peer broke the protocol            70–79   the regulator's home: vault, clock
+    20–39   the peer broke the protocol            70–79   a home: vault, clock, what is in it
     80–89   models and their files                 130     stopped by Ctrl-C
 """
 
@@ -22,7 +22,7 @@ _TABLE: dict[str, tuple[int, str]] = {
     "ConfigError": (10, "an argument, file or setting is wrong; the text names it"),
     "CapacityError": (11, "more people, columns or bits than one query carries; ask for less"),
     "DataError": (12, "rows, ids or attributes cannot be used as they are; clean them"),
-    "SocketInUse": (13, "another daemon listens on the local socket; stop it first"),
+    "SocketInUse": (13, "another process listens on the local socket; stop it first"),
     "PortInUse": (14, "the port is taken; stop the process that holds it, or choose another"),
     "PlanNotApproved": (15, "this side's owner has not approved the plan; run `approve`"),
     "ProcessEnded": (16, "a process that was started ended early; read its log"),
@@ -67,12 +67,13 @@ _TABLE: dict[str, tuple[int, str]] = {
     "SessionClosed": (65, "the session has ended; the text says who ended it and why"),
     "DaemonAbsent": (67, "no daemon listens on the party's local socket; start it"),
     "RunFailed": (66, "the Flower run failed; the server's log says why"),
-    # --- the regulator's home
+    # --- a home: vault, clock, what is in it
     "VaultLocked": (70, "a passphrase or unlock file is wrong or missing"),
     "ClockWentBack": (71, "this machine's clock went back; set it, or `doctor --accept-clock`"),
-    "AlreadyEnrolled": (72, "people are enrolled already; use --update, or --replace"),
-    "ProblemsFound": (73, "`doctor` found what must be fixed; each line says how"),
+    "AlreadyEnrolled": (72, "people are enrolled already; use --update, or another --cohort"),
+    "ProblemsFound": (73, "`doctor` or `preflight` found what must be fixed; each line says how"),
     "Declined": (74, "somebody said no; nothing was changed"),
+    "AlignmentDone": (75, "this alignment is done; the people are in the home's `alignments`"),
     # --- models and their files
     "CannotConvert": (80, "a part of the model has no ONNX form; export without it"),
     "Interrupted": (INTERRUPTED, "stopped at a question; nothing was changed"),
@@ -80,7 +81,7 @@ _TABLE: dict[str, tuple[int, str]] = {
 
 # The page that helps, where there is one. Other errors say in their text all that there is to do.
 _PAGES = {
-    "alignment": (18, 72),
+    "alignment": (18, 72, 75),
     "deploy": (13, 14, 16, 22, 60, 61, 62, 63, 65, 66, 67),
     "kits": (17, 24, 25, 26, 32),
     "inspection": (33, 42),

@@ -1,12 +1,12 @@
 """systemd units and compose files of each role, for the folders that a request names.
 
 Units give a service nothing that it does not use: no capability, no device, no other's home, and
-write access to one folder. `systemd-analyze security` rates them in the tests.
+write access to the folders that are named. `systemd-analyze security` rates them in the tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from isonomy.common.kits import users
 
@@ -24,7 +24,7 @@ ExecStart={command}
 Restart=always
 RestartSec=5
 UMask=0077
-ReadWritePaths={folder}
+ReadWritePaths={folders}
 Environment=OMP_WAIT_POLICY=passive
 AmbientCapabilities=
 CapabilityBoundingSet=
@@ -73,15 +73,21 @@ _SERVICE = """\
 """
 
 
-def unit(title: str, user: str, command: str, folder: str, programs: str) -> str:
-    """Return the text of a unit. `programs`: a folder below somebody's home must stay readable."""
-    below_home = any(path.startswith(("/home/", "/root/")) for path in (folder, programs))
+def unit(
+    title: str, user: str, command: str, folders: Sequence[str], programs: str, python: str
+) -> str:
+    """Return the text of a unit that writes to `folders`.
+
+    Programs, or a Python, below somebody's home must stay readable.
+    """
+    needed = (*folders, programs, python)
+    below_home = any(path.startswith(("/home/", "/root/")) for path in needed)
     return _UNIT.format(
         title=title,
         user=user,
         group=users.GROUP,
         command=f"{programs}/{command}",
-        folder=folder,
+        folders=" ".join(folders),
         protect_home="read-only" if below_home else "yes",
     )
 

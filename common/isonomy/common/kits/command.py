@@ -8,15 +8,15 @@ from typing import Annotated
 import typer
 
 from isonomy.common.base.command_line import confirm, prompt
-from isonomy.common.base.errors import ConfigError, VerificationError
+from isonomy.common.base.errors import VerificationError
 from isonomy.common.base.output import emit, say
 from isonomy.common.base.private_files import read_secret
 from isonomy.common.keys.certificates import spoken_authority
 from isonomy.common.keys.party import PartyKeys, fingerprint
 from isonomy.common.keys.sealed_keys import read_key, seal_key
-from isonomy.common.kits.install import UNITS, check_places, install_kit, start_units
+from isonomy.common.kits.install import UNITS, check_kit, check_places, install_kit, start_units
 from isonomy.common.kits.kit import Kit
-from isonomy.common.kits.preflight import examine
+from isonomy.common.kits.preflight import ProblemsFound, examine
 from isonomy.common.kits.request import make_request_file
 from isonomy.common.kits.services import units as service_units
 from isonomy.common.kits.users import acting_as_owner
@@ -75,10 +75,11 @@ def install_command(
     isonomy-regulator install regulator.kit.zip --home /srv/regulator --node /srv/node --start
     """
     kit = Kit.load(kit_file)
+    home, node = home.resolve(), node.resolve()
+    check_kit(kit, home, node)  # what is wrong shows before a question is asked
     say(f"Kit of {kit.facts.name} for the server {kit.facts.server}")
     for card in kit.cards():
         say(f"  {card.name} ({card.role}): {fingerprint(card)}")
-    home, node = home.resolve(), node.resolve()
     places = check_places(kit.facts, home, node)
     spoken = spoken_authority(kit.files["ca.pem"])
     if authority and "".join(authority.split()) != "".join(spoken.split()):
@@ -151,4 +152,4 @@ def preflight(
             lines.append(f"{'':20}-> {finding.fix}")
     emit({"findings": [vars(finding) for finding in findings]}, "\n".join(lines))
     if any(finding.level == "fail" for finding in findings):
-        raise ConfigError("this machine is not ready; the lines that say `fail` tell why")
+        raise ProblemsFound("this machine is not ready; the lines that say `fail` tell why")

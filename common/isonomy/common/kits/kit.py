@@ -113,7 +113,7 @@ def write_kit(
         "ca.pem": authority.ca,
         "tls.pem": party,
         "node.pem": node,
-        "README.md": readme(request, [each.card for each in others], server, door).encode(),
+        "README.md": readme(request, others, server, door).encode(),
         "compose.yaml": compose_file(request, door).encode(),
         **{f"cards/{each.card.name}.json": each.card.to_json() for each in others},
         **{f"units/{name}": text.encode() for name, text in services.items()},

@@ -28,7 +28,9 @@ from isonomy.common.base.documents import parse_toml
 from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.keys.certificates import TlsFiles, read_issued
 from isonomy.common.kits import users
-from isonomy.common.kits.install import installed_facts
+from isonomy.common.kits.access import program_fault, witness_fix, write_fault
+from isonomy.common.kits.declared import Declared
+from isonomy.common.kits.install import UNITS, installed_facts
 from isonomy.common.kits.services import SOCKETS
 from isonomy.common.node.node import check_port
 
@@ -79,8 +81,8 @@ def examine(home: Path, node: Path | None) -> list[Finding]:
     if machine.role == "company" and not (home / "keys" / "card.json").exists():
         raise ConfigError(f"{home} is no home of a company, a regulator or a server")
     checks: Sequence[Callable[[Machine], Findings]] = (
-        *(_versions, _permissions, _group, _certificates, _disk),
-        *((_ports,) if machine.role == "server" else (_proxy, _server, _socket)),
+        *(_versions, _programs, _permissions, _group, _certificates, _witness, _disk),
+        *((_ports,) if machine.role == "server" else (_proxy, _server, _socket, _node)),
     )
     findings: list[Finding] = []
     for check in checks:
@@ -112,6 +114,38 @@ def _versions(machine: Machine) -> Findings:
             *("versions", "warn", "no kit is installed in this home"),
             f"isonomy-{machine.role} install NAME.kit.zip",
         )
+
+
+def _programs(machine: Machine) -> Findings:
+    folders = [machine.home, *([machine.node] if machine.node else [])]
+    for user in sorted({folder.stat().st_uid for folder in folders}):
+        if fault := program_fault(machine.role, user):
+            yield Finding("programs", "fail", fault)
+    yield Finding("programs", "ok", "the services' users can run them")
+
+
+def _witness(machine: Machine) -> Findings:
+    """The daemon can write the copies of its witness, in its sandbox too."""
+    copies = Declared.of(machine.home).witnesses
+    owner = machine.home.stat().st_uid
+    unit = UNITS / "isonomy-regulator.service"
+    text = unit.read_text() if unit.exists() else None
+    for copy in copies:
+        if fault := write_fault(copy, owner):
+            yield Finding("witness", "fail", fault, witness_fix(copy, owner))
+        elif text is not None and str(copy.parent) not in _writable(text):
+            yield Finding(
+                *("witness", "fail", f"{unit} does not let the daemon write to {copy.parent}"),
+                "isonomy-regulator install KIT --start, once more",
+            )
+        else:
+            yield Finding("witness", "ok", f"{copy} can be written")
+
+
+def _writable(unit: str) -> list[str]:
+    """Return the folders that a unit may write to."""
+    lines = (line.partition("=") for line in unit.splitlines())
+    return [path for name, _, paths in lines if name == "ReadWritePaths" for path in paths.split()]
 
 
 def _permissions(machine: Machine) -> Findings:
@@ -243,6 +277,12 @@ def _server(machine: Machine) -> Findings:
             "check the name, the firewall on the way, and that `isonomy-server serve` runs",
         )
         return
+    if answer.split(b" ", 2)[1:2] != [b"204"]:
+        yield Finding(
+            *("server", "fail", f"{facts.door} refuses this node's certificate"),
+            "isonomy-server register tls.pem, on the server; or make the kit again with --replace",
+        )
+        return
     yield Finding("server", "ok", f"{facts.door} answers, and takes this node's certificate")
     with suppress(IndexError, ValueError, TypeError):
         date = answer.lower().split(b"\r\ndate:")[1].split(b"\r\n")[0].decode()
@@ -259,8 +299,25 @@ def _socket(machine: Machine) -> Findings:
         yield Finding("socket", "ok", f"this {machine.role} waits for its node")
     elif machine.role == "regulator":
         yield Finding(
-            *("socket", "warn", "the daemon does not run"), "isonomy-regulator serve --home HOME"
+            *("socket", "warn", "the daemon does not run"),
+            "systemctl start isonomy-regulator; without systemd: "
+            f"isonomy-regulator serve --home {machine.home}",
         )
+
+
+def _node(machine: Machine) -> Findings:
+    """A process of this machine is the node of this home."""
+    ours = str(machine.home / SOCKETS[machine.role])
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it ended just now
+            words = file.read_bytes().decode(errors="replace").split("\0")
+            if "node" in words and ours in words:
+                yield Finding("node", "ok", "the Flower node runs")
+                return
+    yield Finding(
+        *("node", "warn", f"no Flower node of this home runs here (none names {ours})"),
+        f"systemctl start isonomy-node; without systemd: isonomy-{machine.role} node --help",
+    )
 
 
 def _answers(path: Path) -> bool:
@@ -280,4 +337,6 @@ def _ports(machine: Machine) -> Findings:
         if not serving:
             check_port(host, port)
         state = "the server runs" if serving else "free"
+        if name == "relay" and serving:
+            state = "open only while a session is on, so not tested"
         yield Finding("ports", "ok", f"{name}: {host}:{port}, {state}")

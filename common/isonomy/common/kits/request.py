@@ -22,22 +22,24 @@ from isonomy.common.keys.certificates import NODE, Request, make_request
 from isonomy.common.keys.identity import verify_signature
 from isonomy.common.keys.party import Card, PartyKeys
 from isonomy.common.kits import users
+from isonomy.common.kits.declared import Declared
 
-_DOMAIN = "isonomy/kit-request/v1"
+_DOMAIN = "isonomy/kit-request/v2"
 # These stand in units and shell lines, so they are plain.
 PLAIN_PATH = r"(/[A-Za-z0-9._+-]+)+"
 PlainPath = Annotated[str, Field(pattern=f"^{PLAIN_PATH}$", max_length=256)]
 Number = Annotated[int, Field(ge=0, lt=1 << 32)]
 Pem = Annotated[str, Field(max_length=1 << 14)]
+Label = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=128)]
 
 
 class KitRequest(Document):
-    """A party's card, its requests for certificates, and where its folders are."""
+    """A party's card, its requests for certificates, where its folders are, and its groups."""
 
     word: ClassVar[str] = "request for a kit"
     max_bytes: ClassVar[int] = 1 << 16
 
-    schema_version: Literal["isonomy/kit-request/v1"] = "isonomy/kit-request/v1"
+    schema_version: Literal["isonomy/kit-request/v2"] = "isonomy/kit-request/v2"
     version: Annotated[str, Field(pattern=r"^[0-9A-Za-z.+]{1,40}$")]
     card: Card
     party_csr: Pem
@@ -48,6 +50,8 @@ class KitRequest(Document):
     data_user: Number
     node_user: Number
     group: Number
+    groups: dict[Label, tuple[Label, ...]]  # of a regulator: what it declares
+    writes: tuple[PlainPath, ...]  # folders that its daemon writes to besides the home
     signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
 
     def content(self) -> bytes:
@@ -109,6 +113,7 @@ def make_request_file(keys: PartyKeys, home: Path, node: Path, output: Path) -> 
             users.give_home(home, users.DATA)
         if node.stat().st_uid == 0:
             users.give_folder(node, users.NODE)
+    declared = Declared.of(home)
     facts = {
         "version": version("isonomy"),
         "card": keys.card(),
@@ -120,6 +125,8 @@ def make_request_file(keys: PartyKeys, home: Path, node: Path, output: Path) -> 
         "data_user": home.stat().st_uid,
         "node_user": node.stat().st_uid,
         "group": (home / "run").stat().st_gid if (home / "run").exists() else os.getgid(),
+        "groups": declared.groups,
+        "writes": declared.folders,
     }
     unsigned = KitRequest.of({**facts, "signature": "0" * 128})
     signature = keys.identity.sign(_DOMAIN, unsigned.content())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from isonomy.common.keys.party import Card, fingerprint
+from isonomy.common.keys.party import fingerprint
 from isonomy.common.kits import users
 from isonomy.common.kits._units import compose, unit
 from isonomy.common.kits.request import KitRequest
@@ -35,9 +36,11 @@ _REGULATOR = """\
 _COMPANY = """\
 3. Call {others}. Compare the fingerprint of each:
 {fingerprints}
-4. Write the plan, and approve it (name the groups as the regulator declares them):
-   `sudo -u {data} {programs}/isonomy-company plan --home {home} --people people.txt \\
-    --attribute "sex=female,male,not stated" --epsilon 1 --approve -o plan.json`
+4. Write the plan, and approve it. {attributes}
+
+       sudo -u {data} {programs}/isonomy-company plan --home {home} --people people.txt \\
+           {options} --epsilon 1 --approve -o plan.json
+
    Give plan.json, plan.people and plan.{name}.sig to the regulator, and plan.public.json to the
    operator.
 5. When the regulator has approved, the operator starts the run. Your script, as {data}:
@@ -45,13 +48,17 @@ _COMPANY = """\
        from isonomy.company import FairClassifier, audit, join
 
        good = "approve"  # the favourable decision
-       with join("plan.json", home="{home}", group="{group}") as oracle:
+       with join("plan.json", home="{home}") as oracle:
            model = FairClassifier(your_model, oracle=oracle, pos_label=good, random_state=0)
            model.fit(X, y, ids=ids)  # keeps a tenth of the plan for the report's audits
            for name, each in (("before", model.base_estimator_), ("after", model)):
                audit(oracle, each.predict(X), y, ids=ids, name=name, pos_label=good,
                      whose="trained on")
 """
+
+_DECLARED = "These are the groups that the regulator declares; leave out what you do not need:"
+_NOT_DECLARED = "Name the groups as the regulator declares them:"
+_EXAMPLE = {"sex": ("female", "male", "not stated")}
 
 
 @dataclass(frozen=True)
@@ -63,16 +70,20 @@ class Places:
     home: str
     node: str
     programs: str
+    python: str = ""  # where the interpreter is, on this machine
+    writes: tuple[str, ...] = ()  # folders of the daemon besides the home
 
     @classmethod
     def of(cls, request: KitRequest) -> Places:
         card = request.card
-        return cls(card.name, card.role, request.home, request.node, request.programs)
+        places = (request.home, request.node, request.programs)
+        return cls(card.name, card.role, *places, writes=request.writes)
 
 
-def readme(request: KitRequest, others: Sequence[Card], server: str, door: str) -> str:
+def readme(request: KitRequest, others: Sequence[KitRequest], server: str, door: str) -> str:
     """Return exactly this party's steps."""
-    card = request.card
+    card, cards = request.card, [other.card for other in others]
+    groups = {name: labels for other in others for name, labels in other.groups.items()}
     facts = {
         "name": card.name,
         "role": card.role,
@@ -81,10 +92,14 @@ def readme(request: KitRequest, others: Sequence[Card], server: str, door: str) 
         "home": request.home,
         "node": request.node,
         "services": " and ".join(units(Places.of(request), door)),
-        "others": " and ".join(other.name for other in others) or "the other party",
-        "fingerprints": "\n".join(f"   {other.name}: `{fingerprint(other)}`" for other in others),
+        "others": " and ".join(other.name for other in cards) or "the other party",
+        "fingerprints": "\n".join(f"   {other.name}: `{fingerprint(other)}`" for other in cards),
         "data": users.DATA,
-        "group": users.GROUP,
+        "attributes": _DECLARED if groups else _NOT_DECLARED,
+        "options": " ".join(
+            f"--attribute {shlex.quote(name + '=' + ','.join(labels))}"
+            for name, labels in (groups or _EXAMPLE).items()
+        ),
     }
     return (_HEAD + (_COMPANY if card.role == "company" else _REGULATOR)).format(**facts)
 
@@ -97,8 +112,9 @@ def units(places: Places, door: str) -> dict[str, str]:
             f"Isonomy: the Flower node of {places.name}",
             users.NODE,
             _node_command(places, door),
-            places.node,
+            [places.node],
             programs,
+            places.python,
         )
     }
     if role == "regulator":
@@ -106,15 +122,17 @@ def units(places: Places, door: str) -> dict[str, str]:
             f"Isonomy: the daemon of {places.name}",
             users.DATA,
             _daemon_command(places),
-            home,
+            [home, *places.writes],
             programs,
+            places.python,
         )
     return result
 
 
-def server_unit(home: str, programs: str) -> dict[str, str]:
+def server_unit(home: str, programs: str, python: str = "") -> dict[str, str]:
     """Return the server's unit."""
-    text = unit("Isonomy: the server", users.SERVER, _server_command(home), home, programs)
+    command = _server_command(home)
+    text = unit("Isonomy: the server", users.SERVER, command, [home], programs, python)
     return {"isonomy-server.service": text}
 
 
@@ -137,7 +155,7 @@ def compose_file(request: KitRequest, door: str) -> str:
             "user": request.data_user,
             "group": request.group,
             "command": _daemon_command(Places.of(request)),
-            "folders": home,
+            "folders": " ".join((home, *request.writes)),
         }
     return compose(services)
 

@@ -60,6 +60,14 @@ def give_folder(folder: Path, user: str) -> None:
     folder.chmod(0o700)
 
 
+def give_empty(folder: Path, user: str) -> None:
+    """Give a folder of root's with nothing in it, such as a new disk's, to a user; never /mnt."""
+    if not folder.is_dir() or folder.stat().st_uid != 0 or len(folder.resolve().parts) <= 2:
+        return
+    if {path.name for path in folder.iterdir()} <= {"lost+found"}:
+        os.chown(folder, pwd.getpwnam(user).pw_uid, -1, follow_symlinks=False)
+
+
 def _give(folder: Path, user: str) -> None:
     """Follow no link, at no moment: names are resolved in folders that are open already."""
     owner = pwd.getpwnam(user)
@@ -94,7 +102,11 @@ def acting_as_owner(folder: Path) -> Iterator[None]:
 
 def user_of(folder: Path) -> str:
     """Return the name of a folder's owner; the number, if it has no name here."""
-    number = folder.stat().st_uid
+    return name_of(folder.stat().st_uid)
+
+
+def name_of(number: int) -> str:
+    """Return a user's name; the number, if it has no name here."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

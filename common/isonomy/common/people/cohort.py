@@ -48,9 +48,7 @@ def normalise_id(person: object) -> str:
     """
     text = unicodedata.normalize("NFC", str(person)).strip()
     if not text or not text.isprintable():
-        raise DataError(
-            "an id is empty, or holds characters that cannot be printed; clean the id column"
-        )
+        raise DataError("an id is empty, or holds characters that cannot be printed; clean the ids")
     return text
 
 
@@ -130,7 +128,7 @@ class Cohort:
 
     @classmethod
     def of(cls, ids: Iterable[object]) -> Cohort:
-        return cls(normalise_id(person) for person in ids)
+        return cls(_numbered(ids))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -172,6 +170,16 @@ class Cohort:
             hmac.digest(key, b"isonomy/member/v1" + person.encode(), "sha256")[:MEMBER_BYTES]
             for person in self.keys
         ]
+
+
+def _numbered(ids: Iterable[object]) -> Iterator[str]:
+    """Normalise ids; an error names the place of the first bad one."""
+    number = 0
+    try:
+        for number, person in enumerate(ids, 1):  # noqa: B007  (the handler reads it)
+            yield normalise_id(person)
+    except DataError as error:
+        raise DataError(f"line {number}: {error}") from None
 
 
 class AttributeTable:

@@ -230,7 +230,8 @@ def serve_queries(
     """The regulator's loop: answer the company's exchanges until it closes the session.
 
     `on_event(kind, query_id, reason)` hears "columns", "keys", "answer", "demand" or "refusal" when
-    each has left; only a refusal has a reason.
+    each has left; only a refusal has a reason. It hears "rows" when masked rows begin to come
+    in, which ask without columns.
     Returns when the company says it is done; raises SessionClosed if it ended for another reason,
     and InspectionFailed if it was caught.
     """
@@ -238,6 +239,8 @@ def serve_queries(
     first_reply = "keys" if session.plan.carrier == "pads" else "columns"
 
     def answer(generation: int, first: Parcel) -> None:
+        if on_event is not None and first.purpose == "pads":
+            on_event("rows", first.query_id)
         kind, reason = serve_one(session, half, company, generation, first)
         if on_event is not None:
             on_event(first_reply if kind == "columns" else kind, first.query_id, reason)
