@@ -72,6 +72,16 @@ def test_the_socket_is_for_owner_and_group_only(path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o660
 
 
+def test_who_only_looks_whether_somebody_listens_is_no_error(path: Path) -> None:
+    errors = list[Exception]()
+    with BridgeServer(path, echo, on_error=errors.append):
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(path))
+        with pytest.raises(DaemonFailed):
+            call(path, {"type": "session"})  # without what the handler looks for
+    assert [type(error) for error in errors] == [KeyError]
+
+
 def test_signs_of_life_keep_a_long_session_open(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

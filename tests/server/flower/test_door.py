@@ -6,6 +6,7 @@ starting a run with code in it, unregistering a node, taking over a run, becomin
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -27,6 +28,7 @@ from authority_kit import authority
 from server_kit import certify, make_server, run, signer
 
 from isonomy.common.base.errors import CertificateError, ConfigError
+from isonomy.common.base.logs import logger
 from isonomy.common.keys.certificates import (
     Holder,
     Request,
@@ -55,7 +57,7 @@ with warnings.catch_warnings():
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
     from isonomy.common.node import _supernode
-    from isonomy.common.node._supernode import NodeRefused, SuperNode
+    from isonomy.common.node._supernode import NodeRefused, SuperNode, certificate_fault
     from isonomy.server.flower._door import MAX_BODY_BYTES, MAX_CONNECTIONS_OF_ONE, ROUTES
     from isonomy.server.flower.operator import RunFailed, ask
     from isonomy.server.flower.superlink import SuperLink
@@ -68,7 +70,7 @@ def routes() -> list[tuple[str, str]]:
     """Every method and path of Flower's app, /docs and the schema included."""
     return [
         (method, context.path)
-        for context in iter_route_contexts(SuperLink().app.routes)
+        for context in iter_route_contexts(SuperLink(logger("server")).app.routes)
         for method in sorted(context.methods or ())
     ]
 
@@ -189,6 +191,37 @@ def test_a_registered_node_reaches_the_routes_of_nodes_and_no_other(place: Place
             reached.add((method, path))
     # An empty push is a reply of nobody, and is refused for that.
     assert reached == {("POST", path) for path in ROUTES - {"/v1/fleet/push-messages"}}
+
+
+def test_preflight_is_answered_for_registered_nodes_without_a_warning(place: Place) -> None:
+    with place.caller(place.node("company")) as caller:
+        assert caller.get("/").status_code == 204
+    for folder in ("company/tls", "unregistered"):
+        with place.caller(TlsFiles.of(place.root / folder)) as caller:
+            assert caller.get("/").status_code == 403
+    lines = [json.loads(line) for line in place.server.log.read_text().splitlines()]
+    (line,) = [line for line in lines if line["event"] == "preflight"]
+    assert (line["party"], line["level"]) == ("company", "info")
+
+
+def test_every_line_of_the_servers_log_is_one_object(place: Place) -> None:
+    place.activate("company")  # of which Flower says something, too
+    lines = place.server.log.read_text().splitlines()
+    assert lines
+    assert all(json.loads(line)["event"] for line in lines)
+
+
+def test_a_node_names_the_side_that_does_not_trust_a_certificate(place: Place) -> None:
+    alert = httpx.ReadError("x")
+    alert.__cause__ = ssl.SSLError()
+    alert.__cause__.reason = "TLSV1_ALERT_UNKNOWN_CA"
+    assert "does not trust this node's certificate" in certificate_fault(alert)
+    with pytest.raises(httpx.TransportError) as refused:
+        httpx.get(f"https://{place.address}", verify=ssl.create_default_context())
+    assert "not trusted here" in certificate_fault(refused.value)
+    with pytest.raises(httpx.TransportError) as refused:
+        httpx.get("https://127.0.0.1:1")
+    assert certificate_fault(refused.value) == ""
 
 
 def test_a_node_is_nobody_but_itself(place: Place) -> None:

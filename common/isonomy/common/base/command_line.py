@@ -11,8 +11,10 @@ that ends by itself takes `--json`.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from getpass import GetPassWarning
 from typing import Annotated, Any
 
 import click
@@ -20,7 +22,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperOption
 
-from isonomy.common.base.errors import IsonomyError
+from isonomy.common.base.errors import ConfigError, IsonomyError
 from isonomy.common.base.exit_codes import code_of, help_for, page_for
 from isonomy.common.base.logs import be_verbose
 from isonomy.common.base.output import emit_error, emit_missing, want_json
@@ -30,6 +32,7 @@ MetricsPort = Annotated[
     typer.Option(
         min=0,
         max=65_535,
+        envvar="ISONOMY_METRICS_PORT",
         help="Metrics, health and readiness on this port of 127.0.0.1; 0: none.",
     ),
 ]
@@ -111,9 +114,19 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def prompt(text: str, **settings: Any) -> str:
-    """Ask for a text on stderr. Raises Interrupted for no answer, so ask before any change."""
-    with _answers():
-        return str(typer.prompt(text, err=True, **settings))
+    """Ask for a text on stderr. Raises Interrupted for no answer, so ask before any change.
+
+    What is typed unseen needs a terminal: ConfigError without one.
+    """
+    with _answers(), warnings.catch_warnings():
+        warnings.simplefilter("error", GetPassWarning)
+        try:
+            return str(typer.prompt(text, err=True, **settings))
+        except GetPassWarning:
+            raise ConfigError(
+                f"{text}: there is no terminal to type it at; name a file (--passphrase-file, "
+                "--unlock-file; for sealed keys ISONOMY_KEY_PASSPHRASE_FILE)"
+            ) from None
 
 
 @contextmanager

@@ -11,6 +11,7 @@ A daemon logs what it does (info and above). A library, as the company's `join`,
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -91,3 +92,23 @@ def logger(role: str, file: RotatingFile | None = None, *, least: str = "info") 
             structlog.processors.JSONRenderer(),
         ],
     ).bind(role=role)
+
+
+class _Library(logging.Handler):
+    """Takes the lines of a library into our log."""
+
+    def __init__(self, log: Any) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        write = self._log.debug if record.levelno < logging.WARNING else self._log.warning
+        with contextlib.suppress(OSError):
+            write("library", library=record.name.partition(".")[0], text=record.getMessage())
+
+
+def take_in(library: str, log: Any) -> None:
+    """Have what a library logs written as ours is; below a warning with `-v` only."""
+    source = logging.getLogger(library)
+    source.handlers, source.propagate = [_Library(log)], False
+    source.setLevel(logging.DEBUG if is_verbose() else logging.WARNING)

@@ -51,6 +51,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from isonomy.common.base.errors import CertificateError, ProtocolError
+from isonomy.common.base.exit_codes import code_of
 from isonomy.common.base.logs import logger
 from isonomy.common.keys.certificates import NODE, Holder, TlsFiles, read_issued
 from isonomy.common.node.client_app import SOCKET_KEY, app
@@ -63,6 +64,17 @@ MAX_SESSIONS = 8  # as many as the daemon's socket takes
 
 class NodeRefused(ProtocolError):  # noqa: N818  (reads as the event it is)
     """The server does not let this party's Flower node in."""
+
+
+def certificate_fault(error: BaseException | None) -> str:
+    """Return why TLS was refused, by either side; "" if another fault kept us from the server."""
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server's certificate is not trusted here: {error.verify_message}"
+    if error is not None and "ALERT" in (error.reason or ""):
+        return f"the server does not trust this node's certificate: {error.reason}"
+    return ""
 
 
 class SuperNode:
@@ -88,13 +100,16 @@ class SuperNode:
         )
         self._public = public_key_to_bytes(key.public_key())
         self._settings = {SOCKET_KEY: str(daemon_socket)}
-        self._log = logger("node").bind(party=holder.name)
+        self._log = logger("node").bind(party=holder.name, server=server)
         self._stopped = threading.Event()
         self._slots = threading.BoundedSemaphore(MAX_SESSIONS)
         self._node = Node()
 
     def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; NodeRefused if the server keeps refusing."""
+        """Serve until SIGTERM or SIGINT.
+
+        NodeRefused if the server keeps refusing, CertificateError if TLS does.
+        """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         heartbeat = HeartbeatSender(self._beat)
@@ -122,7 +137,17 @@ class SuperNode:
                         "(`isonomy-server register tls.pem`), and not replaced by another?"
                     ) from None
             except httpx.TransportError as error:
-                self._log.warning("no connection", reason=str(error))
+                if fault := certificate_fault(error):
+                    refused_at = refused_at or time.monotonic()
+                    refusal = CertificateError(fault)
+                    self._log.error("untrusted certificate", code=code_of(refusal), reason=fault)
+                    if time.monotonic() - refused_at > REFUSED_S:
+                        raise refusal from None
+                else:
+                    reason = str(error) or type(error).__name__
+                    if isinstance(error, httpx.RemoteProtocolError):  # so a refused TLS looks, too
+                        reason += " Perhaps it does not know this node's authority."
+                    self._log.warning("no connection", reason=reason)
             self._stopped.wait(pause_s)
             pause_s = min(2 * pause_s, PAUSES_S[1])
         with suppress(httpx.HTTPError):  # else the server notices by itself
@@ -179,7 +204,9 @@ class SuperNode:
             self._log.info("message", kind=message.metadata.message_type)
             context = Context(run_id, node.node_id, {**self._settings}, RecordDict(), {})
             self._reply(app(message, context))
-        except Exception as error:  # the run may be over; the next message must still be served
+        except httpx.HTTPStatusError as error:
+            self._log.info("the run is over", status=error.response.status_code)
+        except Exception as error:  # the next message must still be served
             self._log.warning("message failed", reason=type(error).__name__)
         finally:
             self._slots.release()

@@ -76,6 +76,15 @@ class Callers:
         )
 
 
+def _has_sent(sock: socket.socket) -> bool:
+    """Whether a caller sends something, before it hangs up or the time for it is over."""
+    sock.settimeout(FIRST_FRAME_TIMEOUT_S)
+    try:
+        return bool(sock.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False
+
+
 def _peer_ids(sock: socket.socket) -> tuple[int, int]:
     """Return the caller's user and group, as the kernel knows them."""
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -248,6 +257,7 @@ class BridgeServer:
             self._threads.discard(threading.current_thread())
 
     def _answer(self, caller: socket.socket) -> Message:
+        has_sent = _has_sent(caller)  # else it only looks whether somebody listens
         try:
             # Before the check of the caller: a close with unread bytes would lose the reply.
             request = receive_frame(caller, within_s=FIRST_FRAME_TIMEOUT_S)
@@ -258,7 +268,8 @@ class BridgeServer:
             with self._alive(caller):
                 return {"type": "done", "result": self._handler(request)}
         except IsonomyError as error:
-            self._on_error(error)
+            if has_sent:
+                self._on_error(error)
             text = str(error) if _peer_ids(caller)[0] == os.geteuid() else help_for(code_of(error))
             return {"type": "failed", "code": code_of(error), "text": text}
         except Exception as error:

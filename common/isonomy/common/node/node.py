@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from isonomy.common.base.errors import PortInUse
+from isonomy.common.base.errors import ConfigError, PortInUse
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -21,6 +21,11 @@ def check_port(host: str, port: int) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind((host, port))
+        except PermissionError:
+            raise ConfigError(
+                f"this user may not listen on {host}:{port}; ports below 1024 are root's. Choose "
+                "another"
+            ) from None
         except OSError as error:
             raise PortInUse(
                 f"cannot listen on {host}:{port} ({error.strerror}); `ss -ltnp` shows who holds "

@@ -8,6 +8,8 @@ A request passes if all of this holds, else the answer is 403 and Flower does no
     (4) Flower's header has this key, too, so that Flower's node is the certificate's
     (5) the body is small, comes soon, and speaks for no other node
 
+Of a node with (2) and (3), `GET /` is answered with 204: `isonomy preflight` asks so.
+
 TLS and HTTP are uvicorn's, which Flower brings.
 """
 
@@ -80,6 +82,10 @@ class Door:
             await self._app(scope, receive, send)
             return
         try:
+            if (scope["method"], scope["path"]) == ("GET", "/"):  # `isonomy preflight` looks
+                self._log.info("preflight", party=self._node(scope).name)
+                await _answer(send, 204)
+                return
             holder = self._check(scope)
             body = await _read(receive)
             _check_body(scope["path"], body)
@@ -88,9 +94,7 @@ class Door:
         except (Refused, IsonomyError, TimeoutError) as error:
             self._on_refusal()
             self._log.warning("door refused", path=scope["path"][:80], reason=str(error))
-            headers = [(b"content-length", b"0"), (b"connection", b"close")]
-            await send({"type": "http.response.start", "status": 403, "headers": headers})
-            await send({"type": "http.response.body", "body": b""})
+            await _answer(send, 403)
             return
         parts = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -102,11 +106,7 @@ class Door:
     def _check(self, scope: Any) -> Holder:
         if scope["method"] != "POST" or scope["path"] not in ROUTES:
             raise Refused("no route for nodes")  # (1)
-        holder = Holder.of(scope["state"][_CERTIFICATE])
-        if holder.role != NODE:
-            raise Refused(f"{holder.name} came with a certificate of a {holder.role}")  # (2)
-        if holder.public_key != self._config.node_key(holder.name):
-            raise Refused(f"{holder.name} has no node with this key")  # (3)
+        holder = self._node(scope)
         values = [value for name, value in scope["headers"] if name == _HEADER]
         try:
             if len(values) != 1 or b64decode(values[0], validate=True) != holder.public_key:
@@ -114,6 +114,21 @@ class Door:
         except binascii.Error:
             raise Refused(f"{holder.name} shows Flower no key") from None
         return holder
+
+    def _node(self, scope: Any) -> Holder:
+        """Return whose certificate TLS has verified: a registered node's."""
+        holder = Holder.of(scope["state"][_CERTIFICATE])
+        if holder.role != NODE:
+            raise Refused(f"{holder.name} came with a certificate of a {holder.role}")  # (2)
+        if holder.public_key != self._config.node_key(holder.name):
+            raise Refused(f"{holder.name} has no node with this key")  # (3)
+        return holder
+
+
+async def _answer(send: Any, status: int) -> None:
+    headers = [(b"content-length", b"0"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _read(receive: Any) -> bytes:

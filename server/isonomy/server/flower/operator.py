@@ -6,7 +6,9 @@ The desk is a local socket in the server's home, for its own user only: no port,
 from __future__ import annotations
 
 from isonomy.common.base.errors import TransportError
-from isonomy.common.node.bridge import CallerRefused, DaemonAbsent, Message, call
+from isonomy.common.base.exit_codes import code_of
+from isonomy.common.kits.users import user_of
+from isonomy.common.node.bridge import CallerRefused, DaemonAbsent, DaemonFailed, Message, call
 from isonomy.server.config import ServerConfig
 
 
@@ -29,7 +31,10 @@ def ask(config: ServerConfig, request: Message) -> Message:
 
 
 def running(config: ServerConfig) -> Message | None:
-    """Return the running server's status; None if none runs. RunFailed if it is another user's."""
+    """Return the running server's status; None if none runs.
+
+    CallerRefused if it is another user's.
+    """
     return _answer(config, {"type": "status"})
 
 
@@ -39,8 +44,15 @@ def _answer(config: ServerConfig, request: Message) -> Message | None:
     except DaemonAbsent:
         return None
     except CallerRefused:
-        raise RunFailed(
-            f"the server at {config.socket} is another user's; run this command as that user"
-        ) from None
-    except TransportError as error:  # also what the server itself says
+        raise _another_users(config) from None
+    except DaemonFailed as error:  # what the server itself says
+        if error.code == code_of(CallerRefused("")):  # root may open every socket
+            raise _another_users(config) from None
         raise RunFailed(str(error)) from None
+    except TransportError as error:
+        raise RunFailed(str(error)) from None
+
+
+def _another_users(config: ServerConfig) -> CallerRefused:
+    user = user_of(config.home)
+    return CallerRefused(f"the server in {config.home} is {user}'s; run this as {user}")

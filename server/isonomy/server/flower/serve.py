@@ -17,7 +17,7 @@ from typing import Any
 
 from isonomy.common.agreements.agreement import PlanPublic
 from isonomy.common.base.errors import ConfigError, IsonomyError, ProtocolError
-from isonomy.common.base.logs import logger
+from isonomy.common.base.logs import logger, take_in
 from isonomy.common.base.metrics import served
 from isonomy.common.node.bridge import Message
 from isonomy.common.node.bridge_server import BridgeServer
@@ -108,7 +108,8 @@ def serve(config: ServerConfig, metrics_port: int = 0) -> None:
     check_port(config.door.host, config.door.port)
     config.tls.read()  # a broken certificate is named here, not in uvicorn's log
     log = logger("server")
-    link = SuperLink()
+    link = SuperLink(log)
+    take_in("uvicorn", log)
     metrics = ServerMetrics()
     desk = Desk(config, link, metrics, log)
     config.socket.parent.mkdir(exist_ok=True, mode=0o700)

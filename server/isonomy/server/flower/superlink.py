@@ -9,7 +9,6 @@ memory; who may be a node is known by files (config), and a run ends with the pr
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -35,7 +34,7 @@ from flwr.superlink.grid import HttpGrid
 from flwr.superlink.main import create_app
 from flwr.superlink.servicer.runtime import runtime_handlers
 
-from isonomy.common.base.logs import is_verbose
+from isonomy.common.base.logs import take_in
 
 os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DATABASE": FLWR_IN_MEMORY_DB_NAME}
 # Flower has one task in a process, and stamps every new message with it; see `push_messages`.
@@ -46,9 +45,9 @@ Result = TypeVar("Result")
 class SuperLink:
     """Flower's app and state."""
 
-    def __init__(self) -> None:
-        logging.getLogger("flwr").setLevel(logging.INFO if is_verbose() else logging.WARNING)
+    def __init__(self, log: Any) -> None:
         self.app = create_app()
+        take_in("flwr", log)  # after Flower has set its own up
         self.app.state.enable_supernode_auth = True
         self._state = self.app.state.linkstate_factory.state()
 
