@@ -153,6 +153,47 @@ def test_room_is_left_below_the_tolerance_and_another_tolerance_is_free() -> Non
     assert model.at(tolerance=0.3).report_.returned == "base"
 
 
+def draw_hard(people: int, seed: int) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """One group's labels are noisier, which no feature undoes: its errors cannot be mended."""
+    rng = np.random.default_rng([seed, people])
+    group = (rng.random(people) < 0.2).astype(np.int64)
+    skill, trace = rng.normal(0, 1, people), rng.normal(1.0 * group, 1.0)
+    y = skill + rng.normal(0, 0.3 + 1.0 * group) > 0.3
+    return pd.DataFrame({"skill": skill, "trace": trace}), y.astype(np.int64), group
+
+
+def test_accuracy_parity_is_halved_by_confidence_where_the_price_rule_is_not_willing() -> None:
+    X, y, group = draw_hard(PEOPLE, 0)
+    names = {"group": np.where(group, "b", "a").tolist()}
+    models = [
+        FairClassifier(
+            LogisticRegression(),
+            notion="accuracy_parity",
+            confidence=confidence,
+            oracle=LocalOracle.rehearse(
+                [str(i) for i in range(PEOPLE)], names, epsilon=2, delta=1e-5
+            ),
+            random_state=0,
+        ).fit(X, y)
+        for confidence in (None, 0.9)
+    ]
+    guarded, sure = models[0], models[1]
+    half = sure.at(tolerance=sure.report_.base_violation / 2)  # as docs/tilt.md says
+
+    new, labels, groups = draw_hard(NEW, 0)
+
+    def gap(model: object) -> float:
+        decided = model.predict(new).astype(np.int64)  # type: ignore[attr-defined]
+        return violation("accuracy_parity", labels, decided, groups, 2)
+
+    before = gap(sure.base_estimator_)
+    assert guarded.report_.returned != "tilt"
+    assert gap(guarded) > before / 2
+    assert half.report_.shown
+    assert half.report_.epsilon_spent == sure.report_.epsilon_spent
+    assert gap(half) <= before / 2
+
+
 @pytest.mark.parametrize("wrong", [0.0, 0.3, 1.0, "0.9", True])
 def test_no_such_confidence(wrong: object) -> None:
     with pytest.raises(ConfigError, match="confidence is a chance"):
