@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from isonomy.company import FairClassifier, LocalOracle, lending
 from isonomy.company.fair.inputs import feature_rows
 from isonomy.company.fair.inputs.feature_rows import FeatureRows, by_parts
-from isonomy.company.fair.inputs.features import fit_features
+from isonomy.company.fair.inputs.features import FeatureMap, fit_features
 from isonomy.company.fair.inputs.people import People
 from isonomy.company.fair.inputs.proxy import Geometry
 from isonomy.company.fair.monitor import FALSE_ALARMS, Reference, _threshold
@@ -61,6 +61,28 @@ def test_the_monitors_reference_in_parts_is_that_of_all_rows(each: int, small_pa
     np.testing.assert_allclose(reference.column_mean, coded.mean(axis=0), atol=1e-12)
     np.testing.assert_allclose(reference.column_deviation, coded.std(axis=0), atol=1e-9)
     assert reference.threshold == pytest.approx(_threshold(np.cov(phi.T), FALSE_ALARMS / 2))
+
+
+def test_a_fit_makes_phi_of_a_person_few_times(
+    small_parts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of millions of people φ is most of a fit's time: three times to ask, then twice an audit."""
+    people, made = 1_500, list[int]()
+    data, rows = lending(people=people, seed=0), FeatureMap.rows
+
+    def counted(self: FeatureMap, X: object, score: np.ndarray | None = None) -> np.ndarray:
+        result = rows(self, X, score)
+        made.append(len(result))
+        return result
+
+    monkeypatch.setattr(FeatureMap, "rows", counted)
+    sex = {"sex": data.attributes["sex"]}
+    oracle = LocalOracle.rehearse(data.ids, sex, epsilon=4.0, delta=1e-5)
+    model = FairClassifier(LogisticRegression(max_iter=5_000), oracle=oracle, random_state=0)
+    model.fit(data.features.select_dtypes("number"), data.target)
+    assert model.releases_ is not None
+    assert len(model.releases_.audits) == 4
+    assert sum(made) <= 18 * people
 
 
 @pytest.mark.parametrize("notion", ["demographic_parity", "equalized_odds"])

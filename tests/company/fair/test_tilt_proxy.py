@@ -85,7 +85,7 @@ def test_without_noise_the_span_is_known_exactly(
     post = fit_posterior(geometry_of(rows), rows.T @ member, share, 1e-9)
     geometry = geometry_of(rows)
     u = rows @ np.array([1.0, 2.0, 0, 0, 0])  # in the span of Φ
-    estimate = share * u.sum() + geometry.moments(u) @ post.inside
+    estimate = share * u.sum() + geometry.moments(u[:, None])[:, 0] @ post.inside
     assert estimate == pytest.approx(u @ member, abs=1e-6)
     assert covariance_of(post, geometry, u[:, None])[0, 0] == pytest.approx(0, abs=1e-9)
 

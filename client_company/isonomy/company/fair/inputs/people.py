@@ -8,6 +8,7 @@ person in one stratum (label). Without repeated people rows, entries and persons
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ class People:
     def entries(self) -> int:
         return len(self.position)
 
-    @property
+    @cached_property  # asked for each piece of φ, and it reads everybody's weight
     def repeated(self) -> bool:
         return self.entries < len(self.entry) or bool((self.weight < 1).any())
 

@@ -62,26 +62,23 @@ class Knowledge:
         self.strata, self.entries = tuple(strata), entries
         self.groups = len(strata[0].posteriors)
         self.scale = float(_SCALES[0])
-        self.memberships = self._spread([[p.rule for p in s.posteriors] for s in strata])
         self._solved: Floats = np.zeros((self.groups, 0, 0))
         rows = np.hstack([np.zeros((entries, 0)), *(audit.rows for audit in audits)])
         used = np.flatnonzero(np.abs(rows).sum(axis=0) > 0)  # a constant event tells nothing
         self.audited = rows[:, used]  # (entries, t)
-        self._values = self._noise = np.zeros((self.groups, 0))
-        if not len(used):
-            return
-        values = np.hstack([audit.values for audit in audits])[:, used]  # (groups, t)
-        noise = np.hstack([np.repeat(a.deviation[:, None], a.rows.shape[1], 1) for a in audits])
-        noise = noise[:, used] ** 2
-        self._values, self._noise = values, noise
-        fit = self._spread([[p.inside for p in s.posteriors] for s in strata])
-        residual = values - fit.T @ self.audited
-        inside, outside = self._kernels(self.audited, self.audited, "uncertainty")
-        self.scale = _likeliest_scale(residual, inside, outside, noise)
-        kernel = inside + self.scale * outside + noise[:, :, None] * np.eye(len(used))
-        self._solved = np.asarray(np.linalg.inv(kernel), np.float64)  # (groups, t, t)
-        weights = np.einsum("gst,gt->gs", self._solved, residual)
-        self.memberships = self.memberships + self._correction(weights)
+        self._values = self._noise = weights = np.zeros((self.groups, len(used)))
+        if len(used):
+            values = np.hstack([audit.values for audit in audits])[:, used]  # (groups, t)
+            noise = np.hstack([np.repeat(a.deviation[:, None], a.rows.shape[1], 1) for a in audits])
+            noise = noise[:, used] ** 2
+            self._values, self._noise = values, noise
+            residual = values - self._fitted()
+            inside, outside = self._kernels(self.audited, self.audited, "uncertainty")
+            self.scale = _likeliest_scale(residual, inside, outside, noise)
+            kernel = inside + self.scale * outside + noise[:, :, None] * np.eye(len(used))
+            self._solved = np.asarray(np.linalg.inv(kernel), np.float64)  # (groups, t, t)
+            weights = np.einsum("gst,gt->gs", self._solved, residual)
+        self.memberships = self._spread(weights)
 
     def deviations(self, u: Floats) -> Floats:
         """(groups, events) standard deviation of the estimated T(u), u (entries, events)."""
@@ -106,13 +103,16 @@ class Knowledge:
         noise = np.hstack([nothing, self._noise])[:, nearest]
         return values + self.memberships.T @ change, noise + self.deviations(change) ** 2
 
-    def _spread(self, coefficients: Sequence[Sequence[Floats]]) -> Floats:
-        """(entries, groups) share + φᵀ coefficients, for each stratum and group."""
-        fit = np.zeros((self.entries, self.groups))
-        for stratum, columns in zip(self.strata, coefficients, strict=True):
+    def _fitted(self) -> Floats:
+        """(groups, t) what the moment alone says the audits' answers were: Σ_i u_i (p + φ_iᵀβ)."""
+        fitted = np.zeros((self.groups, self.audited.shape[1]))
+        for stratum in self.strata:
+            rows = self.audited[stratum.people]
+            w = stratum.geometry.moments(rows)  # (r, t)
             shares = np.array([p.share for p in stratum.posteriors])
-            fit[stratum.people] += shares + stratum.geometry.spread(np.column_stack(columns))
-        return fit
+            inside = np.stack([p.inside for p in stratum.posteriors])  # (groups, r)
+            fitted += shares[:, None] * rows.sum(axis=0) + inside @ w
+        return fitted
 
     def _kernels(self, u: Floats, other: Floats, factor: str) -> tuple[Floats, Floats]:
         """(groups, l, r) Σ_j w_j w'_j factor_j, and v·⟨u, u'⟩_⊥."""
@@ -128,20 +128,24 @@ class Knowledge:
                 outside[group] += posterior.variance * off
         return inside, outside
 
-    def _correction(self, weights: Floats) -> Floats:
-        """(entries, groups) Σ_t weight_t · cov(T(e_i), q_t): the audits' surprise, spread out.
+    def _spread(self, weights: Floats) -> Floats:
+        """(entries, groups) p + φᵀβ, and the audits' surprise Σ_t weight_t · cov(T(e_i), q_t).
 
-        weights: (groups, t).
+        weights: (groups, t). φ is read once for all of it.
         """
         spread = np.zeros((self.entries, self.groups))
         for stratum in self.strata:
             rows = self.audited[stratum.people]  # (n_s, t)
             w = stratum.geometry.moments(rows)  # (r, t)
-            for group, posterior in enumerate(stratum.posteriors):
+            coefficients, outside = [], []
+            for posterior, weight in zip(stratum.posteriors, weights, strict=True):
                 off = (self.scale - 1) * posterior.variance
                 along = posterior.shared - off / stratum.geometry.eigenvalues  # (r,)
-                inner = stratum.geometry.spread(((w @ weights[group]) * along)[:, None])[:, 0]
-                spread[stratum.people, group] += off * (rows @ weights[group]) + inner
+                coefficients.append(posterior.rule + (w @ weight) * along)
+                outside.append(off * weight)
+            inside = stratum.geometry.spread(np.column_stack(coefficients))
+            shares = np.array([p.share for p in stratum.posteriors])
+            spread[stratum.people] = shares + inside + rows @ np.column_stack(outside)
         return spread
 
 
