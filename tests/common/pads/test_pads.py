@@ -23,7 +23,7 @@ from isonomy.common.base.errors import (
     ReplayRefused,
     VerificationError,
 )
-from isonomy.common.crypto.params import DEFAULT_PARAMETERS
+from isonomy.common.crypto.params import DEFAULT_PARAMETERS, open_parameters
 from isonomy.common.pads import company as company_side
 from isonomy.common.pads.key_store import KeyStore, delete_keys, place_of
 from isonomy.common.pads.stream import (
@@ -42,6 +42,7 @@ from isonomy.common.pads.transfer import (
     _expand,
     _LinearHash,
 )
+from isonomy.common.privacy.declarations import Declaration, DualStep
 from isonomy.common.privacy.queries import Query, shapes_of
 from isonomy.common.sums.openings import FolderOpenings, MemoryOpenings, delete_openings
 from isonomy.common.sums.oracle import RepeatedPeopleWarning
@@ -192,15 +193,36 @@ def test_cells_are_as_wide_as_the_sums_need(people: int, narrow: bool) -> None:
 
 def test_open_sums_stay_within_a_quarter_of_the_modulus() -> None:
     """What lies beyond is reflected (`readable_sums`): a larger count would come out wrong."""
-    query = partial(Query, "q", PLAN, "", "open", "groups", ("a",), 1, "gaussian")
-    params = DEFAULT_PARAMETERS
-    most = params.max_open_people
-    assert most * params.row_bound <= params.plain_modulus // 4
-    shapes_of(query(norm=1.0, noise=10_000), (2,), most)
+    query = partial(Query, "q", PLAN, "", "open", "groups", ("a",), 1, "gaussian", 10_000, 1.0)
+    few = DEFAULT_PARAMETERS.max_open_people
+    for people in (few, few + 1, 5_000_000, DEFAULT_PARAMETERS.max_people):
+        params = open_parameters(people)
+        assert people * params.row_bound <= params.plain_modulus // 4
+        shapes_of(query(parameters=params.name), (2,), people)
+    coarse = open_parameters(few + 1).name
+    for parameters, people in ((DEFAULT_PARAMETERS.name, few + 1), (coarse, few)):
+        with pytest.raises(ConfigError):
+            shapes_of(query(parameters=parameters), (2,), people)
+    shapes_of(dataclasses.replace(query(), kind="blind"), (2,), few + 1)
+    # λ compares the integers of its counts with those of its steps, so they are all of one size.
+    dual = Declaration(DualStep())
     with pytest.raises(CapacityError, match="random sample"):
-        shapes_of(query(norm=1.0, noise=10_000), (2,), most + 1)
-    blind = dataclasses.replace(query(norm=1.0, noise=10_000), kind="blind")
-    shapes_of(blind, (2,), most + 1)
+        shapes_of(query(parameters=coarse, declaration=dual), (2,), few + 1)
+
+
+def test_open_sums_of_many_people_are_right_by_every_carrier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DEFAULT_PARAMETERS.__dict__, "max_open_people", PEOPLE - 1)
+    local, encrypted, padded = (fed_at(tmp_path, name) for name in ("local", "bfv", "pads"))
+    padded.answer_by_pads()
+    cells = np.arange(PEOPLE) % 3
+    people = {"b": np.array([value == "m" for value in ATTRIBUTES["b"]])}
+    for oracle in (local.local(), encrypted.company(), padded.company_by_pads()):
+        counts = oracle.counts(cells, attribute="b", share=0.9)
+        expected = [np.bincount(cells[people["b"] == one], minlength=3) for one in (False, True)]
+        assert (np.abs(counts.values - expected) < 6 * counts.deviation[:, None]).all()
+        assert counts.deviation.max() < 40
 
 
 def test_rows_that_are_not_triangular_are_refused_before_anything_is_sent(fed: Federation) -> None:

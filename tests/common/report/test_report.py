@@ -174,7 +174,7 @@ def test_whatever_a_company_asks_the_report_can_be_written(
     }
     terms = (bytes(32), "q", bytes(32), bytes(32), 1, "attribute", event, answer)
     debit = DebitRecord(*terms, seq=1, time=1, hash=bytes(32))
-    found = audit_of(debit, GROUPS, 1 << 20, ReportSettings(), {})
+    found = audit_of(debit, GROUPS, ReportSettings(), {})
     assert found is None or bool(found.problem) != bool(found.tables)
 
 

@@ -19,9 +19,6 @@ behind and this one needs. Where a phase has a second party, both are in the pro
 | openings | a request of 16 columns kept, found again, and one row in a hundred opened |
 | base model | a logistic model alone: its fit and its five out-of-fold fits, by scikit-learn |
 | fit | `FairClassifier` by tilt with that base model, all of these fits included |
-
-Phases that ask one open query about everybody (`OPEN_PHASES`) are left out for more people than one
-such query carries.
 """
 
 from __future__ import annotations
@@ -42,7 +39,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
 from isonomy.common.base.errors import ConfigError
-from isonomy.common.crypto.params import BFV_8192_V1
 from isonomy.common.keys.party import PartyKeys
 from isonomy.common.ledger.ledger import Ledger
 from isonomy.common.people.cohort import Cohort
@@ -72,12 +68,7 @@ def measure(
     unknown = sorted(set(phases) - set(PHASES))
     if unknown or any(number < 1_000 for number in people):
         raise ConfigError(f"phases are {', '.join(PHASES)}; people are at least 1,000")
-    jobs = [
-        (name, number)
-        for number in sorted(people)
-        for name in phases or PHASES
-        if name not in OPEN_PHASES or number <= BFV_8192_V1.max_open_people
-    ]
+    jobs = [(name, number) for number in sorted(people) for name in phases or PHASES]
     rows = []
     for done, (name, number) in enumerate(jobs):
         on_stage(f"{name}, {number:,} people", done, len(jobs))
@@ -297,7 +288,6 @@ def _nothing(_: object) -> None:
     return None
 
 
-OPEN_PHASES = ("counts", "audit")
 PHASES: dict[str, Callable[[int, Path], Work]] = {
     "enrolment": _enrolment,
     "plan": _plan,

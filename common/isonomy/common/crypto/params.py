@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
@@ -153,8 +153,18 @@ BFV_8192_V1 = ParameterSet(
     max_companies=7,
 )
 
-PARAMETER_SETS = {BFV_8192_V1.name: BFV_8192_V1}
+# Of sums that the regulator sees, about more people than `BFV_8192_V1.max_open_people`: a row is
+# cut to multiples of 2^-19 of its norm instead of 2^-20, so that such a sum stays within t/4, too.
+BFV_8192_COARSE_V1 = replace(BFV_8192_V1, name="bfv-8192-t44-coarse-v1", row_bits=19)
+
+PARAMETER_SETS = {BFV_8192_V1.name: BFV_8192_V1}  # of plans
+QUERY_SETS = {**PARAMETER_SETS, BFV_8192_COARSE_V1.name: BFV_8192_COARSE_V1}
 DEFAULT_PARAMETERS = BFV_8192_V1
+
+
+def open_parameters(people: int) -> ParameterSet:
+    """The set of a query about so many people whose sums the regulator sees."""
+    return BFV_8192_V1 if people <= BFV_8192_V1.max_open_people else BFV_8192_COARSE_V1
 
 
 def parameter_set(name: str) -> ParameterSet:

@@ -34,20 +34,22 @@ from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import CapacityError, ConfigError
 from isonomy.common.crypto.params import (
     DEFAULT_PARAMETERS,
-    PARAMETER_SETS,
+    QUERY_SETS,
     Layout,
     ParameterSet,
     choose_layout,
+    open_parameters,
 )
 from isonomy.common.privacy.accounting import (
     gaussian_units,
     laplace_units,
     sigma_for,
 )
-from isonomy.common.privacy.declarations import PLAIN, Declaration
+from isonomy.common.privacy.declarations import PLAIN, Declaration, DualCounts, DualStep
 from isonomy.common.privacy.noise import MIN_SIGMA
 
 PROTOCOL_VERSION = 2
+_DUAL = (DualCounts, DualStep)  # their integers are compared over queries: all of one unit
 MAX_ANSWERS = 4096  # ciphertexts of one query; bounds the company's memory to about 1.6 GB
 
 Kind = Literal["blind", "open"]
@@ -78,7 +80,7 @@ class Query:
 
     @property
     def params(self) -> ParameterSet:
-        return PARAMETER_SETS[self.parameters]
+        return QUERY_SETS[self.parameters]
 
     def people(self, cohort_size: int) -> int:
         return cohort_size if self.positions is None else len(self.positions) // 4
@@ -185,13 +187,23 @@ class Shapes:
 def shapes_of(query: Query, group_counts: tuple[int, ...], cohort_size: int) -> Shapes:
     """Capacity check first, then the layout; nothing is sent for a query that does not fit."""
     people = query.people(cohort_size)
-    params, noise = PARAMETER_SETS[query.parameters], (query.mechanism, query.noise)
-    if query.kind == "open" and people > params.max_open_people:
-        raise CapacityError(
-            f"{people} people in one query whose sums the regulator sees; {params.name} carries "
-            f"{params.max_open_people}. Split the query into chunks, or ask about a random sample."
-        )
+    params, noise = QUERY_SETS[query.parameters], (query.mechanism, query.noise)
+    if query.kind == "open":
+        _check_open(query, people)
     return _shapes(params, query.shape, people, query.columns, noise, group_counts)
+
+
+def _check_open(query: Query, people: int) -> None:
+    """Refuse a query under another parameter set than sums over so many people are shown under."""
+    expected, dual = open_parameters(people), isinstance(query.declaration.content, _DUAL)
+    if people > query.params.max_open_people or (dual and expected is not DEFAULT_PARAMETERS):
+        raise CapacityError(
+            f"{people} people in one query whose sums the regulator sees; it carries "
+            f"{DEFAULT_PARAMETERS.max_open_people} here. Split the query into chunks, or ask about "
+            "a random sample."
+        )
+    if query.params is not expected:
+        raise ConfigError(f"sums over {people} people are shown under {expected.name}")
 
 
 @lru_cache(maxsize=256)  # both halves of a query ask, and training asks for the same shapes

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.crypto.params import open_parameters
 from isonomy.common.ledger.records import DebitRecord
 from isonomy.common.people.cohort import group_count
 from isonomy.common.privacy.declarations import Audit
@@ -37,7 +38,6 @@ Groups = Mapping[str, Sequence[str]]
 def audit_of(
     debit: DebitRecord,
     groups: Groups,
-    row_bound: int,
     settings: ReportSettings,
     stated_totals: Mapping[str, Sequence[int]],
 ) -> ReportedAudit | None:
@@ -56,7 +56,7 @@ def audit_of(
     try:
         problem = _problem(debit, declaration, groups)
         if not problem:
-            noised = _counts(debit, declaration, groups, row_bound, totals)
+            noised = _counts(debit, declaration, groups, totals)
             problem = _contradiction(noised, totals, int(event["people"]))
             if not problem:
                 tables = _tables(noised, settings)
@@ -167,11 +167,11 @@ def _counts(
     debit: DebitRecord,
     declaration: Audit,
     groups: Groups,
-    row_bound: int,
     totals: Sequence[int],
 ) -> NoisedCounts:
     """Return the counts in a debit's answer; the last group is the total minus the others."""
     columns = len(CELL_NAMES[declaration.cells])
+    row_bound = open_parameters(int(debit.event["people"])).row_bound
     if len(totals) != columns:
         raise ConfigError(
             "the totals per cell were not handed over, so the last group cannot be told"

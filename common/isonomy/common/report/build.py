@@ -71,7 +71,7 @@ def build_report(
             raise VerificationError(f"record {each.seq} does not say what was asked")
     row_bound = parameter_set(plan.parameters).row_bound
     audits = [
-        audit_of(each, plan.groups, row_bound, settings, totals or {})
+        audit_of(each, plan.groups, settings, totals or {})
         for each in _audited(plan, settings, answers)
     ]
     unknowns = [unknowns_of(each, plan.groups, row_bound) for each in answers]

@@ -126,7 +126,7 @@ class ReportedAudit(_Part):
     time: Time
     request_hash: Hex32
     units: Whole
-    noise: Whole  # deviation of a count, in units of 1/row_bound people
+    noise: Whole  # deviation of a count, in units of 1/row_bound people (`open_parameters`)
     people: Whole  # not millionths
     totals: tuple[Whole, ...]  # people per cell over all groups: the company's word
     without_value: Mapping[str, Limits] = {}  # people, by attribute with a group for them

@@ -27,7 +27,7 @@ from typing import Any, Literal
 from isonomy.common.agreements.plan import MILLION, Plan
 from isonomy.common.base.documents import read_bounded
 from isonomy.common.base.errors import IsonomyError, VerificationError
-from isonomy.common.crypto.params import parameter_set
+from isonomy.common.crypto.params import open_parameters
 from isonomy.common.keys.party import Card, fingerprint
 from isonomy.common.keys.rotation import Rotation, retirement
 from isonomy.common.people.cohort import group_count
@@ -180,16 +180,13 @@ class Verification:
             if not _same_numbers(again, measured.table):
                 raise VerificationError("the measured rates do not follow from the released counts")
             return "ok", "1 table recomputed"
-        row_bound = parameter_set(report.plan.parameters).row_bound
         for audit in report.audits:
             for table in audit.tables:
-                self._check_table(report.plan, audit, table, row_bound)
+                self._check_table(report.plan, audit, table)
         count = sum(len(audit.tables) for audit in report.audits)
         return "ok", f"{count} table{'s' * (count != 1)} recomputed"
 
-    def _check_table(
-        self, plan: Plan, audit: ReportedAudit, table: ShownTable, row_bound: int
-    ) -> None:
+    def _check_table(self, plan: Plan, audit: ReportedAudit, table: ShownTable) -> None:
         """Raise VerificationError unless a table's numbers follow from its counts."""
         released = group_count(audit.attribute, plan.groups)
         if any(max(group.members, default=released) >= released for group in table.groups):
@@ -200,7 +197,7 @@ class Verification:
             table.withheld,
             cells=audit.cells,
             released=released,
-            sigma=audit.noise / row_bound,
+            sigma=audit.noise / open_parameters(audit.people).row_bound,
         )
         if not _same_numbers(again, table):
             raise VerificationError(

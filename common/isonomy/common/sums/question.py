@@ -23,7 +23,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from isonomy.common.agreements.feature_map import PublicFeatures
 from isonomy.common.base.errors import ConfigError, DataError
-from isonomy.common.crypto.params import DEFAULT_PARAMETERS, ParameterSet, centre
+from isonomy.common.crypto.params import (
+    DEFAULT_PARAMETERS,
+    ParameterSet,
+    centre,
+    open_parameters,
+)
 from isonomy.common.people.cohort import Cohort, group_labels
 from isonomy.common.privacy.declarations import PLAIN, Declaration
 from isonomy.common.privacy.noise import MAX_SCALE, MAX_SIGMA, MIN_SIGMA
@@ -230,6 +235,8 @@ def prepare(question: Question, terms: Terms, number: int, stretch: float = 1.0)
     if len(purpose) > MAX_PURPOSE or not purpose.isprintable():
         raise ConfigError(f"a purpose is at most {MAX_PURPOSE} printable characters for people")
     counts, params = terms.group_counts(question.expressions), terms.params
+    if question.kind == "open":
+        params = open_parameters(len(question.positions))
     noise = question.noise
     shape: Shape = "groups" if question.weights is None else "weighted"
     mechanism: Mechanism = "gaussian" if noise.epsilon is None else "laplace"

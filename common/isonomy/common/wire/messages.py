@@ -28,7 +28,7 @@ from isonomy.common.base.errors import (
     error_from_wire,
     wire_code,
 )
-from isonomy.common.crypto.params import PARAMETER_SETS, Seeded
+from isonomy.common.crypto.params import QUERY_SETS, Seeded
 from isonomy.common.people.cohort import MAX_GROUPS
 from isonomy.common.privacy.declarations import (
     CONTENT_KINDS,
@@ -47,7 +47,7 @@ MAX_REFUSAL_TEXT = 1024
 ATTEMPT_BYTES, SIGNATURE_BYTES = 16, 64
 ANSWER_DOMAIN = "isonomy/answer/v1"  # what the regulator signs answers under
 MAX_ATTRIBUTES = 16
-MAX_POSITIONS = max(params.max_people for params in PARAMETER_SETS.values())
+MAX_POSITIONS = max(params.max_people for params in QUERY_SETS.values())
 MAX_OPENING_BYTES = (1 << 31) - 1  # what AES-GCM seals in one go
 OPENING_PART_BYTES = 1 << 22
 
@@ -420,8 +420,8 @@ def _query(body: Any) -> Query:
     for field, choice in (("kind", Kind), ("shape", Shape), ("mechanism", Mechanism)):
         if getattr(body, field) not in get_args(choice):
             raise ProtocolError(f"{field} must be one of {', '.join(get_args(choice))}")
-    if body.parameters not in PARAMETER_SETS:
-        raise ProtocolError(f"unknown parameter set; known: {', '.join(PARAMETER_SETS)}")
+    if body.parameters not in QUERY_SETS:
+        raise ProtocolError(f"unknown parameter set; known: {', '.join(QUERY_SETS)}")
     reals = np.array([body.norm_bits, *body.weight_bits], "<u8").view("<f8")
     norm, *weights = reals.tolist()
     if not np.isfinite(reals).all():

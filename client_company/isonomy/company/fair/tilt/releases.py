@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.privacy.accounting import Split
-from isonomy.common.sums.oracle import Ask, GroupOracle, Release
+from isonomy.common.sums.oracle import GroupOracle, Release
 from isonomy.company.fair.inputs.feature_rows import FeatureRows
 from isonomy.company.fair.inputs.features import FeatureMap
 from isonomy.company.fair.inputs.people import People
@@ -207,17 +206,15 @@ class Releases:
             earlier=n,
         )
 
-    def with_audit(self, decided: Ints, parts: Sequence[Release]) -> Releases:
-        """These releases and one more audit, whose parts are about different people."""
-        values, deviation = _added(parts)
-        receipts = [part.receipt for part in parts if part.receipt is not None]
+    def with_audit(self, decided: Ints, release: Release) -> Releases:
+        """These releases and one more audit."""
         return replace(
             self,
             decisions=np.vstack([self.decisions, decided[None]]),
-            audits=np.concatenate([self.audits, values[None]]),
-            audit_deviation=np.vstack([self.audit_deviation, deviation[None]]),
-            units=self.units + max((receipt.units for receipt in receipts), default=0),
-            queries=self.queries + tuple(receipt.query_id for receipt in receipts),
+            audits=np.concatenate([self.audits, release.values[None]]),
+            audit_deviation=np.vstack([self.audit_deviation, release.deviation[None]]),
+            units=self.units + (release.receipt.units if release.receipt else 0),
+            queries=self.queries + ((release.receipt.query_id,) if release.receipt else ()),
         )
 
 
@@ -255,19 +252,18 @@ def buy_counts_and_moments(
     rows_by_person, positions = people.by_person(cells)
     pooled = oracle.capabilities.pooled
 
-    def count(part: float, alone: bool) -> list[Release]:
-        return _open_sums(
-            oracle,
+    def count(part: float, alone: bool) -> Release:
+        return oracle.open_sum(
             rows_by_person,
-            positions,
             norm=1.0,
             attribute=list(attributes),
+            people=positions,
             share=prices.counts * part,
             purpose="tilt: people per group",
             alone=alone,
         )
 
-    everybody = count(POOLED_PART, alone=False) if pooled else []
+    everybody = count(POOLED_PART, alone=False) if pooled else None
     counts = count(1 - POOLED_PART if pooled else 1.0, alone=True)
     queries_each = int(np.unique(people.position, return_counts=True)[1].max())
     # In the order of the cohort, in which a question names people.
@@ -289,19 +285,19 @@ def buy_counts_and_moments(
         ]
         for inside in by_label
     ]
-    # Parts are about different people: nobody pays for two of them.
-    spent = sum(_most_units(parts) for parts in (everybody, counts))
-    spent += queries_each * _most_units(list(chain(*moments)))
-    releases = chain(everybody, counts, *moments)
+    counted = [counts] if everybody is None else [everybody, counts]
+    releases = chain(counted, *moments)
     receipts = [release.receipt for release in releases if release.receipt is not None]
-    groups, (values, deviation) = counts[0].groups, _added(counts)
+    spent = sum(receipt.units for receipt in receipts[: len(counted)])
+    spent += queries_each * max(receipt.units for receipt in receipts[len(counted) :])
+    groups = counts.groups
     return Releases(
         attributes=attributes,
         groups=groups,
         sizes=tuple(len(oracle.labels(attribute)) for attribute in attributes),
         events=events,
-        counts=values,
-        count_deviation=deviation,
+        counts=counts.values,
+        count_deviation=counts.deviation,
         moments=np.stack([sum(part.values for part in label) for label in moments]),
         moment_deviation=math.sqrt(parts) * moments[0][0].deviation,
         decisions=np.zeros((0, len(y)), dtype=np.int64),
@@ -312,14 +308,14 @@ def buy_counts_and_moments(
         fingerprint=identity,
         units=spent,
         queries=tuple(receipt.query_id for receipt in receipts),
-        pooled_counts=_added(everybody)[0] if everybody else None,
+        pooled_counts=None if everybody is None else everybody.values,
     )
 
 
 def buy_audit(
     oracle: GroupOracle, people: People, centred: Floats, attributes: tuple[str, ...], share: float
-) -> list[Release]:
-    """One audit, in parts: Σ of centred rows per group. centred: (rows, events).
+) -> Release:
+    """One audit: Σ of centred rows per group. centred: (rows, events).
 
     Centring lowers the norm to max(r, 1 − r) per event and takes the counts' noise out of the
     rates to first order: the pooled rate is public.
@@ -327,39 +323,12 @@ def buy_audit(
     rows, positions = people.by_person(people.fold(centred))
     # The largest norm may be read off: decisions and labels are the company's, not private here.
     norm = float(np.linalg.norm(rows, axis=1).max())
-    return _open_sums(
-        oracle,
+    return oracle.open_sum(
         rows,
-        positions,
         norm=norm or 1.0,
         attribute=list(attributes),
+        people=positions,
         share=share,
         purpose="tilt: audit of decisions",
         alone=True,  # each lender's decisions are those of its own model
     )
-
-
-def _open_sums(
-    oracle: GroupOracle, rows: Floats, positions: Ints, *, norm: float, **ask: Unpack[Ask]
-) -> list[Release]:
-    """Sums that the regulator sees, in parts of as many people as one query carries.
-
-    Each person is in one part, and pays for it alone. Lenders who pool ask one question.
-    """
-    most = len(positions) if oracle.capabilities.pooled else oracle.params.max_open_people
-    releases = []
-    for start in range(0, len(positions), most):
-        part = slice(start, start + most)
-        ask["people"] = positions[part]
-        releases.append(oracle.open_sum(rows[part], norm=norm, **ask))
-    return releases
-
-
-def _added(parts: Sequence[Release]) -> tuple[Floats, Floats]:
-    """Values and deviation of the parts together."""
-    deviation = np.sqrt(np.sum([part.deviation**2 for part in parts], axis=0))
-    return np.sum([part.values for part in parts], axis=0), np.asarray(deviation)
-
-
-def _most_units(parts: Sequence[Release]) -> int:
-    return max((part.receipt.units for part in parts if part.receipt is not None), default=0)
