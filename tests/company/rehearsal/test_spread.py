@@ -1,13 +1,15 @@
-"""Fits and rehearsals over Dask's and Ray's real workers and over processes: as in one process.
+"""Fits, rehearsals and products over Dask's and Ray's workers and over processes: as in one.
 
 Ray is not among the packages for development. Install it (pip install ray) to run its cases.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import joblib
@@ -16,6 +18,12 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
+from isonomy.common.crypto.blinding import Seeds
+from isonomy.common.crypto.he import QueryKey, SumBuilder
+from isonomy.common.privacy.queries import Query, shapes_of
+from isonomy.common.privacy.row_sources import IntegerRows, RowSource, StreamedRows
+from isonomy.common.sums import spread_products
+from isonomy.common.sums.spread_products import SpreadBuilder, sum_builder
 from isonomy.company import lending
 from isonomy.company.fair.inputs.base import fit_base
 from isonomy.company.fair.inputs.people import People
@@ -73,7 +81,47 @@ def test_out_of_fold_fits_give_the_same_bits(backend: str, base: object) -> None
     assert (spread_model.predict_proba(X) == model.predict_proba(X)).all()
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore")  # of Dask and Ray, about ports and event loops
+@BACKENDS
+@pytest.mark.parametrize("shape", ["groups", "weighted", "streamed"])
+def test_products_give_the_same_ciphertexts(
+    backend: str, shape: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(spread_products, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    people, columns, rng = 3_000, 40, np.random.default_rng(0)
+    groups = shape != "weighted"
+    weights = () if groups else (1.0, 0.0, -1.0)
+    terms = ("", bytes(32), "", "blind", "groups" if groups else "weighted", ("a",), columns)
+    shapes = shapes_of(Query(*terms, "gaussian", 1 << 20, 1.0, weights), (3,), people)
+    assert shapes.layout.parts > 2
+    assert shapes.layout.blocks > 1
+    rows: IntegerRows = rng.integers(-99, 99, (people, columns) if groups else (2, people, columns))
+    if shape == "streamed":
+        values = rng.normal(size=(people, columns))
+        source = RowSource(values.shape, 700, lambda part: values[part])
+        rows = StreamedRows(source, 9.0, 1 << 20, 2)
+    key, seeds = QueryKey(shapes.layout.params), Seeds.fresh()
+    zero, members = key.encrypt_zero(), rng.random((2, people)) < 0.5
+    blocks = [shapes.layout.block_slice(index) for index in range(shapes.layout.blocks)]
+    encrypted = [[key.encrypt_column(each[block]) for each in members] for block in blocks]
+
+    def answers(kind: type) -> list[bytes]:
+        builder = sum_builder(shapes, zero)
+        assert type(builder) is kind
+        for index, block_columns in enumerate(encrypted):
+            builder.add_block(index, rows, block_columns)
+        return list(builder.finish(seeds, blind=True))
+
+    expected = answers(SumBuilder)
+    assert len(expected) == shapes.parts
+    with joblib.parallel_config(backend, n_jobs=2):
+        assert answers(SpreadBuilder) == expected
+    assert not list(tmp_path.glob("isonomy-*"))  # nothing of the rows is left on the disk
+    with joblib.parallel_config("threading", n_jobs=2):
+        assert answers(SumBuilder) == expected  # threads gain nothing
+
+
 def _figures(run: Run) -> dict[str, Any]:
     """Without what a clock shows; a figure that does not apply is None, not NaN."""
     return finite(vars(replace(run, seconds=0.0)))

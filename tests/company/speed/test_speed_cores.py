@@ -22,7 +22,7 @@ def test_every_work_with_one_job_and_two(monkeypatch: pytest.MonkeyPatch) -> Non
     stages: list[str] = []
     result = cores.measure(lambda name, *_: stages.append(name), jobs=2)
     assert stages == [row["work"] for row in result["rows"]]
-    assert stages == ["out-of-fold fits", "rehearsals", "pads", "products"]
+    assert stages == ["out-of-fold fits", "rehearsals", "products", "pads"]
     for row in result["rows"]:
         assert row["ratio"] == row["one"] / row["several"] > 0
     assert next(cores.tables(result)).row_count == 4

@@ -4,11 +4,11 @@
 |---|---|
 | out-of-fold fits | a base model's own fit and five folds, by processes |
 | rehearsals | eight seeds of `isonomy simulate`, by processes |
+| products | the company's homomorphic products and answer ciphertexts, by processes |
 | pads | the company's rows of a sum hidden under pads, by threads |
-| products | the company's homomorphic products, by threads |
 
 A process has one numeric thread, so that nothing else uses the cores. Processes are started before
-the clock. The program does not spread pads and products; this measures what threads would gain.
+the clock. The program does not spread pads; this measures what threads would gain.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ from sklearn.ensemble import GradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
 from isonomy.common.base.parallel import each
-from isonomy.common.crypto.he import QueryKey, SumBuilder
-from isonomy.common.crypto.params import DEFAULT_PARAMETERS, choose_layout
+from isonomy.common.crypto.blinding import Seeds
+from isonomy.common.crypto.he import QueryKey
+from isonomy.common.crypto.params import DEFAULT_PARAMETERS
 from isonomy.common.pads.stream import Pads, part_slices
+from isonomy.common.privacy.queries import Query, shapes_of
+from isonomy.common.sums.company_half import part_frames
+from isonomy.common.sums.spread_products import sum_builder
 from isonomy.company.fair.inputs.base import fit_base
 from isonomy.company.fair.inputs.people import People
 from isonomy.company.rehearsal.datasets import lending
@@ -75,8 +79,8 @@ def _works() -> Iterator[tuple[str, Work]]:
     data, settings = lending(people=4_000, seed=0), Settings(base="logistic", seeds=SEEDS)
     yield "rehearsals", lambda jobs: _spread(lambda: simulate(data, settings), jobs)
     rows = rng.integers(-1_000, 1_000, (4 * PEOPLE, COLUMNS)).astype(np.int32)
+    yield "products", _products(rows)
     yield "pads", partial(_pads, rows)
-    yield "products", _products(rows[:PEOPLE])
 
 
 def _pads(rows: NDArray[np.int32], jobs: int) -> None:
@@ -94,23 +98,18 @@ def _pads(rows: NDArray[np.int32], jobs: int) -> None:
 
 
 def _products(rows: NDArray[np.int32]) -> Work:
-    layout, key = (
-        choose_layout(DEFAULT_PARAMETERS, len(rows), COLUMNS),
-        QueryKey(DEFAULT_PARAMETERS),
-    )
-    zero, everybody = key.encrypt_zero(), np.ones(layout.block, np.bool_)
-    columns = [key.encrypt_column(everybody) for _ in range(layout.blocks)]
+    query = Query("", b"", "", "blind", "groups", ("a",), COLUMNS, "gaussian", 1 << 20, 1.0)
+    shapes, key = shapes_of(query, (2,), len(rows)), QueryKey(DEFAULT_PARAMETERS)
+    zero, everybody = key.encrypt_zero(), np.ones(shapes.layout.block, np.bool_)
+    columns = [key.encrypt_column(everybody) for _ in range(shapes.layout.blocks)]
 
-    def multiply(blocks: range) -> None:
-        builder = SumBuilder(layout, sums=1, zero=zero)
-        for index in blocks:
-            builder.add_block(index, rows, [columns[index]])
+    def multiply() -> None:
+        builder = sum_builder(shapes, zero)
+        for index, column in enumerate(columns):
+            builder.add_block(index, rows, [column])
+        part_frames(builder, Seeds.fresh(), blind=True)
 
-    def work(jobs: int) -> None:
-        shares = [range(number, layout.blocks, jobs) for number in range(jobs)]
-        _spread(lambda: list(each(multiply, shares, threads=True)), jobs, threads=True)
-
-    return work
+    return partial(_spread, multiply)
 
 
 def _spread(work: Callable[[], object], jobs: int, *, threads: bool = False) -> None:

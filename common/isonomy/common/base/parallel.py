@@ -13,6 +13,7 @@ wherever it runs, because a piece knows nothing but its job.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,21 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 LOOK_S = 1.0
+
+
+def processes() -> int:
+    """How many processes or machines `each` spreads work over: 1 unless joblib was told otherwise.
+
+    Threads are one process.
+    """
+    if "joblib" not in sys.modules:  # nobody can have told it anything
+        return 1
+    from joblib.parallel import get_active_backend
+
+    backend, jobs = get_active_backend()
+    if getattr(backend, "supports_sharedmem", False):
+        return 1
+    return int(backend.effective_n_jobs(backend.default_n_jobs if jobs is None else jobs))
 
 
 def each(

@@ -265,10 +265,14 @@ class SumBuilder:
     Memory holds one accumulator per answer ciphertext and one block, whatever the number of people.
     `sums` answers come out of one query: one per indicator for group sums, a single one for
     weighted sums (where each indicator brings its own rows and everything is added up).
+    `parts`: of each sum only these are made; other processes make the others.
     """
 
-    def __init__(self, layout: Layout, *, sums: int, zero: Seeded) -> None:
+    def __init__(
+        self, layout: Layout, *, sums: int, zero: Seeded, parts: range | None = None
+    ) -> None:
         self.layout, self._sums = layout, sums
+        self._parts = range(layout.parts) if parts is None else parts
         self._scheme = scheme(layout.params)
         self._zero = self._scheme.seeded(zero)
         # Sum by sum, part by part; None: nothing was added yet.
@@ -288,20 +292,22 @@ class SumBuilder:
             indicator = self._scheme.seeded(column)
             plaintexts = shared or self._pack(rows[number, people])
             first = 0 if weighted else number * self.layout.parts
-            for place, plaintext in enumerate(plaintexts, first):
+            for place, plaintext in zip(self._parts, plaintexts, strict=True):
                 # SEAL refuses to multiply by zero (the result would not be encrypted); adding
                 # nothing is the same sum, and blinding hides that nothing was added.
                 if plaintext is None:
                     continue
                 product = self._scheme.product(indicator, plaintext)
-                if (total := self._totals[place]) is None:
-                    self._totals[place] = product
+                if (total := self._totals[first + place]) is None:
+                    self._totals[first + place] = product
                 else:
                     self._scheme.evaluator.add_inplace(total, product)
 
     def finish(self, seeds: Seeds, *, blind: bool) -> Iterator[bytes]:
         """The answer ciphertexts, sum by sum and part by part, each blinded with its own stream."""
         for index, product in enumerate(self._totals):
+            if index % self.layout.parts not in self._parts:
+                continue
             self._totals[index] = None  # frees its memory as soon as possible
             hidden = self._hide(product, seeds, index, blind=blind)
             # (4) Down to one prime: a third of the bytes. It divides E by q1·q2, so it must come
@@ -312,7 +318,7 @@ class SumBuilder:
     def _pack(self, rows: NDArray[np.int32]) -> list[seal.Plaintext | None]:
         """The (b, m) rows of a block as plaintexts, one per part; None for rows of zeros."""
         plaintexts = list[seal.Plaintext | None]()
-        for part in range(self.layout.parts):
+        for part in self._parts:
             cells = self.layout.pack_rows(rows, part)
             plaintexts.append(self._scheme.plaintext(cells, ntt=True) if cells.any() else None)
         return plaintexts

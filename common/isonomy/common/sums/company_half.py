@@ -52,6 +52,7 @@ from isonomy.common.sums.sealed_opening import (
     seal_opening,
     show_columns,
 )
+from isonomy.common.sums.spread_products import SpreadBuilder, sum_builder
 from isonomy.common.wire.messages import (
     ANSWER_DOMAIN,
     Answer,
@@ -103,7 +104,7 @@ class Product:
     """The columns of one attempt, multiplied with the rows."""
 
     attempt: bytes
-    builder: SumBuilder
+    builder: SumBuilder | SpreadBuilder
     columns_hash: bytes
 
 
@@ -171,7 +172,7 @@ class CompanyHalf:
         announced = (header.block, header.blocks, header.indicators)
         if announced != (layout.block, layout.blocks, shapes.indicators):
             raise ProtocolError("the regulator cut the people into other blocks than we did")
-        builder = SumBuilder(layout, sums=shapes.sums, zero=header.zero)
+        builder = sum_builder(shapes, header.zero)
         for index in range(layout.blocks):
             columns_of_block = block_columns(stream, index, shapes.indicators)
             builder.add_block(index, prepared.rows, columns_of_block)
@@ -442,7 +443,7 @@ def block_columns(frames: Iterator[bytes], block: int, indicators: int) -> Itera
         yield column.column
 
 
-def part_frames(builder: SumBuilder, seeds: Seeds, *, blind: bool) -> list[bytes]:
+def part_frames(builder: SumBuilder | SpreadBuilder, seeds: Seeds, *, blind: bool) -> list[bytes]:
     """The blinded answer ciphertexts as frames."""
     return list(map(encode, map(SumPart, count(), builder.finish(seeds, blind=blind))))
 
