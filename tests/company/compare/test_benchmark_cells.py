@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmark_kit import cell, deadly_work, line, quick_work
+from few_shot_kit import SeededBytes
 
 from isonomy.common.base.errors import ConfigError, DataError, TransportError
+from isonomy.common.sums import noise_and_budget
 from isonomy.company.cli.options import spread
 from isonomy.company.compare.benchmark import cells as cells_module
-from isonomy.company.compare.benchmark.cells import BUILT_IN, built_in, parse, unfold
+from isonomy.company.compare.benchmark import runner
+from isonomy.company.compare.benchmark.cells import BUILT_IN, Cell, built_in, parse, unfold
 from isonomy.company.compare.benchmark.runner import check_data, outcome, run
 from isonomy.company.compare.benchmark.store import FILE, Store, read_records
+from isonomy.company.rehearsal.datasets.lending import lending
 
 LIST = """
 [[experiment]]
@@ -178,6 +183,36 @@ def test_a_library_that_fails_costs_its_cell_only(monkeypatch: pytest.MonkeyPatc
         "failed",
         "ZeroDivisionError: within a library",
     )
+
+
+def test_cells_that_share_their_base_models_measure_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Cell by cell in a fresh worker, and in one that had other cells of the place before."""
+    people = lending(people=1_500, seed=0)
+    monkeypatch.setattr(runner, "_dataset", lambda *_: people)
+    monkeypatch.setattr(noise_and_budget, "SystemNoise", lambda: SeededBytes(5))
+    places = [("logistic", 0), ("gbdt", 0), ("logistic", 1)]
+    todo = [
+        cell(notion=notion, base=base, seed=seed)
+        for notion in ("demographic_parity", "equalized_odds")
+        for base, seed in places
+    ]
+
+    def measured(own: Cell) -> dict[str, Any]:
+        clocks = ("seconds", "started", "wall_seconds")
+        return {name: value for name, value in outcome(own, None).items() if name not in clocks}
+
+    def fresh(own: Cell) -> dict[str, Any]:
+        runner._fits.cache_clear()
+        return measured(own)
+
+    alone = [fresh(own) for own in todo]
+    runner._fits.cache_clear()
+    together = [measured(own) for own in todo]
+    assert runner._fits.cache_info().misses == len(places)  # the second notion fits nothing again
+    assert together == alone
+    assert {own["status"] for own in alone} == {"ok"}
 
 
 def test_missing_data_are_named_before_the_night_begins(tmp_path: Path) -> None:

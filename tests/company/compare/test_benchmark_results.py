@@ -26,8 +26,10 @@ from isonomy.company.compare.benchmark._summary import (
 from isonomy.company.compare.benchmark._tables import comparison_table, markdown, summary_table
 from isonomy.company.compare.benchmark.comparison import Comparison, compare, difference
 from isonomy.company.compare.benchmark.methods import method, published_method
-from isonomy.company.compare.benchmark.output import read_steps, write
-from isonomy.company.compare.benchmark.store import Store
+from isonomy.company.compare.benchmark.output import read_steps, restore, write
+from isonomy.company.compare.benchmark.runner import pending
+from isonomy.company.compare.benchmark.store import FILE as FILE_OF_CELLS
+from isonomy.company.compare.benchmark.store import Store, read_records
 from isonomy.company.rehearsal.strategies import STRATEGIES
 
 WHERE = ("lending", "sex", "demographic_parity")
@@ -221,6 +223,54 @@ def test_a_folder_holds_table_figures_and_page(tmp_path: Path) -> None:
     assert list(csv["strategy"]) == ["tilt", "pf_ld"]
     assert csv["key"][0] == cell().key
     assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_the_table_alone_is_enough_to_go_on_and_to_draw_the_same(tmp_path: Path) -> None:
+    todo = [
+        cell(),
+        cell(seed=1, tolerance=0.04),
+        cell(strategy="pf_ld", options=(("primal_norm", 1.0),)),
+        cell(strategy="pf_ld", options=(("rounds", 3), ("average", True))),
+        cell(strategy="f_ld", epsilon=None, attribute="sex*origin"),
+    ]
+    lines = [line(own, test_error=1 / 3, group_fairness=None) for own in todo]
+    lines[-1]["accounting"] = "none: trained on the true attributes"
+    first, again = tmp_path / "first", tmp_path / "again"
+    write(lines, first)
+    again.mkdir()
+    table = (first / "results.csv").read_bytes()
+    (again / "results.csv").write_bytes(table)
+
+    restore(again)
+    with Store(again) as store:
+        assert pending(todo, store) == []  # the same keys, from cells that are the same
+    records = read_records(again)
+    for record, own in zip(records, todo, strict=True):
+        assert record["cell"] == own.to_json()
+    write(records, again)
+    for path in (path for path in first.rglob("*") if path.suffix in (".csv", ".md", ".svg")):
+        assert (again / path.relative_to(first)).read_bytes() == path.read_bytes()
+
+
+def test_the_table_that_comes_with_the_docs_is_read(tmp_path: Path) -> None:
+    table = Path(__file__).parents[3] / "docs" / "lab" / "benchmark-results.csv"
+    (tmp_path / "results.csv").write_bytes(table.read_bytes())
+    restore(tmp_path)
+    records = read_records(tmp_path)
+    assert len(records) == len(table.read_text().splitlines()) - 1
+    tidy(records).to_csv(tmp_path / "again.csv", index=False)
+    assert (tmp_path / "again.csv").read_bytes() == table.read_bytes()
+
+
+def test_a_table_never_replaces_finished_cells_and_another_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "results.csv").write_text("key,cell\n1,2\n")
+    with pytest.raises(ConfigError, match="not a table of"):
+        restore(tmp_path)
+    assert not (tmp_path / FILE_OF_CELLS).exists()
+    with Store(tmp_path) as store:
+        store.add(line(cell()))
+    restore(tmp_path)
+    assert len(read_records(tmp_path)) == 1
 
 
 def test_steps_of_another_kind_are_refused(tmp_path: Path) -> None:

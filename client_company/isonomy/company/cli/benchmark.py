@@ -45,7 +45,7 @@ def benchmark(
     """
     # Here, not above: `isonomy --help` need not wait for scikit-learn.
     from isonomy.company.compare.benchmark.cells import BUILT_IN, built_in, read_list, unfold
-    from isonomy.company.compare.benchmark.output import read_steps, write
+    from isonomy.company.compare.benchmark.output import read_steps, restore, write
     from isonomy.company.compare.benchmark.store import read_records
 
     try:
@@ -53,6 +53,7 @@ def benchmark(
             raise ConfigError("give --quick or --list, not both")
         name = "quick" if quick else experiments or "full"
         drawn_steps = None if steps is None else read_steps(steps)
+        restore(out)
         tally = None
         if not figures_only:
             listed = built_in(name) if name in BUILT_IN else read_list(Path(name))

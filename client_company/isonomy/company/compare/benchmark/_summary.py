@@ -1,7 +1,11 @@
-"""From single cells to what is compared: means over seeds, and fronts."""
+"""From single cells to what is compared: means over seeds, and fronts.
+
+The tidy table says all that is used of a cell, so cells can be read from it again.
+"""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +21,7 @@ _MEASURES = (
     "selection_rate", "base_selection_rate", "group_fairness", "equalized_odds_sum", "seconds",
 )  # fmt: skip
 _LAST = ("returned", "attribute_at_prediction", "accounting", "wall_seconds", "version", "key")
+_DIGITS = 6  # of a measure in the table: far below what a seed moves
 _SETTINGS = [
     "dataset", "attribute", "notion", "strategy", "base", "epsilon", "tolerance", "options",
 ]  # fmt: skip
@@ -42,7 +47,28 @@ def tidy(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         rows.append({**cell, "options": options, **measured})
     names = [name for name in Cell.__dataclass_fields__ if name != "options"]
     frame = pd.DataFrame(rows, columns=[*names, "options", *_MEASURES, *_LAST])
-    return frame.astype(dict.fromkeys(("epsilon", *_MEASURES), float))
+    frame = frame.astype(dict.fromkeys(("epsilon", *_MEASURES), float))
+    return frame.round(dict.fromkeys(_MEASURES, _DIGITS))
+
+
+def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The cells of a tidy table, which `tidy` turns into the same table; KeyError: another one."""
+    records = []
+    for row in frame.replace({np.nan: None}).to_dict("records"):
+        options = (option.split("=", 1) for option in (row["options"] or "").split())
+        cell = {name: row[name] for name in Cell.__dataclass_fields__}
+        cell["options"] = {name: _value(text) for name, text in options}
+        measured = {name: row[name] for name in (*_MEASURES, *_LAST)}
+        measured["accounting"] = row["accounting"] or ""
+        records.append({"status": "ok", "cell": cell, **measured})
+    return records
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A results folder: results.csv, results.parquet, tables.md, figures/*.svg, index.html.
 
-All of them are made from results.jsonl and can be made again at any time (`--figures-only`).
+All of them are made from results.jsonl and can be made again at any time (`--figures-only`). The
+table is enough to go on from: a folder that holds nothing else gets its results.jsonl back from it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from isonomy.common.base.errors import ConfigError
 from isonomy.common.base.private_files import write_whole
 from isonomy.common.figures.figure import page
 from isonomy.company.compare.benchmark._figures import draw
 from isonomy.company.compare.benchmark._published import curves
-from isonomy.company.compare.benchmark._summary import means, tidy
+from isonomy.company.compare.benchmark._summary import means, records_of, tidy
 from isonomy.company.compare.benchmark._tables import markdown
+from isonomy.company.compare.benchmark.store import FILE
+
+TABLE = "results.csv"
 
 
 def write(
@@ -34,7 +40,7 @@ def write(
     parquet = io.BytesIO()
     frame.to_parquet(parquet, index=False)
     contents: dict[str, bytes] = {
-        "results.csv": frame.to_csv(index=False).encode(),
+        TABLE: frame.to_csv(index=False).encode(),
         "results.parquet": parquet.getvalue(),
         "tables.md": markdown(results, published).encode(),
         **{f"figures/{name}.svg": figure.svg().encode() for name, figure in figures.items()},
@@ -44,6 +50,20 @@ def write(
     for name, content in contents.items():
         write_whole(out / name, content)
     return [out / name for name in contents]
+
+
+def restore(out: Path) -> None:
+    """Finished cells from the table, where a folder has the table and no results.jsonl."""
+    path = out / TABLE
+    if (out / FILE).exists() or not path.is_file():
+        return
+    try:
+        records = records_of(pd.read_csv(path, keep_default_na=False, na_values=[""]))
+    except (KeyError, ValueError, AttributeError):
+        raise ConfigError(f"{path} is not a table of `isonomy benchmark`; take it away") from None
+    # Whole or not at all: after a part of it nothing would say that the rest is missing.
+    lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) for record in records)
+    write_whole(out / FILE, "".join(f"{line}\n" for line in lines).encode())
 
 
 def read_steps(path: Path) -> dict[str, Any]:

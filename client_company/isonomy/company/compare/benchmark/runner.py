@@ -1,8 +1,8 @@
 """Cells wherever joblib puts them, every finished one on disk at once.
 
-A worker keeps the last data set and the base models that it has fitted, because neighbouring cells
-share them. `seconds` is therefore the strategy's own time, with the base model's fits in it only
-where this worker had not made them before.
+A worker keeps the data sets and the base models that it has fitted: every notion, tolerance, budget
+and strategy on one split shares them. `seconds` is therefore the strategy's own time, with the base
+model's fits in it only where this worker had not made them before.
 """
 
 from __future__ import annotations
@@ -67,11 +67,12 @@ def _measured(cell: Cell, data_dir: Path | None) -> dict[str, Any]:
     return finite({name: value for name, value in vars(run).items() if name != "seed"})
 
 
-# One each: cells come seed by seed and set by set, so older ones are done with.
-_dataset = lru_cache(maxsize=1)(load)
+# A list comes back to a place in every experiment of a seed, so one seed's places are kept.
+_PLACES = 32  # of (set, attribute, base, seed); the longest list has 15 at a seed
+_dataset = lru_cache(maxsize=_PLACES)(load)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=_PLACES)
 def _fits(*_place: str | int) -> Fits:
     return Fits()
 
