@@ -25,7 +25,9 @@ def test_a_joint_audit_and_its_report(tmp_path: Path, monkeypatch: pytest.Monkey
     )  # 150 people tell little
 
     def script(oracle: GroupOracle, own: slice) -> Any:
-        return audit(oracle, DECISIONS[own], name="joint", share=0.5, smallest_group=1)
+        return audit(
+            oracle, DECISIONS[own], ids=oracle.cohort.ids, name="joint", share=0.5, smallest_group=1
+        )
 
     with table(tmp_path, "first", "second") as joint:
         with joint.regulator(tmp_path):

@@ -176,6 +176,7 @@ def test_a_plan_with_record_privacy_through_a_session(tmp_path: Path) -> None:
     sex = np.array([int(name.split("-")[1]) % 3 > 0 for name in federation.cohort.ids])
     x = np.random.default_rng(7).normal(size=(3000, 3)) + 0.8 * sex[:, None]
     y = (x.sum(axis=1) > 1).astype(np.int64)
+    ids = list(federation.cohort.ids)
     settings = {
         "notion": "equalized_odds",
         "encoder": "passthrough",
@@ -189,11 +190,11 @@ def test_a_plan_with_record_privacy_through_a_session(tmp_path: Path) -> None:
     ):
         oracle = remote_oracle(session, federation.cohort)
         with pytest.raises(ConfigError, match="the approved plan promises"):
-            GradientFairClassifier(oracle=oracle, **settings).fit(x, y)
+            GradientFairClassifier(oracle=oracle, **settings).fit(x, y, ids=ids)
         assert oracle.budget.spent_units == 0
         records = RecordPrivacy(epsilon=3.0)
         model = GradientFairClassifier(oracle=oracle, record_privacy=records, **settings)
-        model.fit(x.astype(np.float32), y)
+        model.fit(x.astype(np.float32), y, ids=ids)
     assert model.stopped_ == "rounds"
     assert model.epsilons_.as_in_papers.is_guarantee
     assert 2.5 < model.epsilons_.as_in_papers.epsilon <= 3.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from federation import federation
 
@@ -12,7 +13,7 @@ from isonomy.common.base.errors import ConfigError, DataError, PolicyRefused, Ve
 from isonomy.common.keys.identity import Identity, verify_signature
 from isonomy.common.people.cohort import AttributeTable, Cohort, group_labels
 from isonomy.common.privacy.declarations import Audit, Declaration
-from isonomy.common.sums.local import LocalOracle
+from isonomy.common.sums.local import LocalOracle, true_groups
 from isonomy.common.sums.oracle import GroupOracle
 
 
@@ -20,6 +21,7 @@ def test_public_calls_of_the_oracle() -> None:
     calls = {name for name in dir(GroupOracle) if not name.startswith("_")}
     expected = {"blind_sum", "counts", "open_sum", "weighted_sum"}
     expected |= {"budget", "capabilities", "cohort", "groups", "labels", "log", "params", "plan"}
+    expected |= {"people_of"}  # for everything that takes ids
     expected |= {
         "declared",
         "confirm_multipliers",
@@ -78,6 +80,50 @@ def test_a_rehearsal_has_a_group_for_people_without_a_value() -> None:
     )  # fmt: skip
     stated = LocalOracle.rehearse(ids, {"s": ["y", "x", "y", "x"]}, epsilon=1, delta=1e-6)
     assert stated.labels("s") == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("column", "labels"),
+    [
+        (np.array([0, 1, 1, 0]), ("0", "1")),
+        (np.array([True, False, True, False]), ("False", "True")),
+        (pd.Series([1.0, np.nan, 0.0, 1.0]), ("0", "1", "not stated")),
+        (pd.Series([1, None, 0, 1], dtype="Int64"), ("0", "1", "not stated")),
+        (pd.Series(["a", pd.NA, "b", "a"], dtype="string"), ("a", "b", "not stated")),
+        (pd.Categorical(["a", "b", None, "a"]), ("a", "b", "not stated")),
+        (["a", float("nan"), None, "b"], ("a", "b", "not stated")),
+        ([0.5, 1, 2, 1], ("0.5", "1", "2")),
+    ],
+)
+def test_values_of_a_rehearsal_become_text_and_gaps_are_unknown(
+    column: object, labels: tuple[str, ...]
+) -> None:
+    oracle = LocalOracle.rehearse(range(4), {"s": column}, epsilon=1, delta=1e-6)
+    assert oracle.labels("s") == labels
+
+
+def test_coded_values_lie_in_declared_groups() -> None:
+    codes, groups = np.array([0, 1, 1, 2]), {"s": [2, 0, 1]}
+    oracle = LocalOracle.rehearse(range(4), {"s": codes}, epsilon=1, delta=1e-6, groups=groups)
+    assert oracle.labels("s") == ("2", "0", "1")
+    assert true_groups(oracle, "a test", "s").tolist() == [1, 2, 2, 0]
+
+
+@pytest.mark.parametrize("column", [[1, "1", "a", "b"], [(1,), (2,), (1,), (2,)]])
+def test_values_of_several_kinds_are_refused(column: list[object]) -> None:
+    with pytest.raises(DataError, match="'s' has values of several kinds"):
+        LocalOracle.rehearse(range(4), {"s": column}, epsilon=1, delta=1e-6)
+
+
+def test_a_measured_number_is_no_attribute() -> None:
+    with pytest.raises(DataError, match=r"'age' has 60 values.*bin a numeric column"):
+        LocalOracle.rehearse(range(60), {"age": np.arange(60)}, epsilon=1, delta=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0, -1, "abc", float("nan"), float("inf")])
+def test_a_rehearsal_needs_a_budget(epsilon: object) -> None:
+    with pytest.raises(ConfigError, match="epsilon must be a number above 0"):
+        LocalOracle.rehearse(range(2), {"s": ["x", "y"]}, epsilon=epsilon, delta=1e-6)
 
 
 def test_intersections() -> None:

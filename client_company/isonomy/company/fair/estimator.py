@@ -164,8 +164,8 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
     ) -> FairClassifier:
         """Train the base model, buy the releases, find the tilt; returns this classifier.
 
-        `ids` says whose row it is; None: the rows are the oracle's cohort in order. Wrong input is
-        refused before anything is spent.
+        `ids` says whose row it is. Only a rehearsal may leave it out: row i is then person i of the
+        oracle's cohort. Wrong input is refused before anything is spent.
         """
         if sample_weight is not None:
             raise ConfigError(
@@ -209,6 +209,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
         """The input of a fit, or an error that says what is wrong with it. Spends nothing."""
         oracle = checks.checked_oracle(self.oracle, NEEDS)
         attributes = checks.checked_attributes(oracle, self.attribute)
+        tables = (X, y)
         X, y = validate_data(self, X, y, skip_check_array=True)
         rows = _num_samples(X)
         y = checks.one_column(y)
@@ -224,7 +225,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
                     f"{name} takes a model's releases_, or what load_releases gives. Nothing was "
                     "asked."
                 )
-        whose = rows_of_people(oracle, ids, labels, self.earlier, self.releases)
+        whose = rows_of_people(oracle, ids, labels, self.earlier, self.releases, *tables)
         positions = whose.positions
         checks.warn_of_attributes(oracle, getattr(self, "feature_names_in_", ()))
         if oracle.capabilities.pooled and self.releases is None:

@@ -154,7 +154,7 @@ def audit(
     | parameter | meaning |
     |---|---|
     | decisions, target | one decision (and one label) per row; without labels: selection rates |
-    | ids | whose row it is; None: the rows are the cohort in order |
+    | ids | whose row it is; only a rehearsal may leave it out: row i is person i |
     | name | how report and ledger call it: "before", "after", …; one audit per name and plan |
     | attribute | an attribute, or several to be crossed (all coarser tables come free) |
     | pos_label | the class that counts as selected; None: 1, for 0/1, -1/1 and booleans |
@@ -168,9 +168,7 @@ def audit(
     expression = _expression(oracle, attribute)
     check_shown(expression, oracle.groups)
     cells, rows, selected_class = _rows(decisions, target, pos_label)
-    positions = np.arange(len(oracle.cohort)) if ids is None else oracle.cohort.positions(ids)
-    if len(positions) != len(rows):
-        raise DataError(f"{len(rows)} decisions for {len(positions)} people")
+    positions = oracle.people_of(ids, len(rows), decisions, target)
     persons, person_of_row = np.unique(positions, return_inverse=True)
     folded = np.zeros((len(persons), rows.shape[1]))
     np.add.at(folded, person_of_row, rows)

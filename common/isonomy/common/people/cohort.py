@@ -237,6 +237,34 @@ class AttributeTable:
         return total
 
 
+def as_text(name: str, column: Iterable[object]) -> list[str | None]:
+    """An attribute's values as group labels: text stays, True, 1 and 1.0 become "True", "1", "1".
+
+    None, NaN and pandas' NA mean that nothing is known. A column that holds gaps often has its
+    whole numbers as 1.0, so they are written without the point. DataError for other kinds, and for
+    text among numbers: 1 and "1" could be meant as two groups, or as one.
+    """
+    values = [None if _unknown(value) else _plain(value) for value in column]
+    kinds = {isinstance(value, str) for value in values if value is not None}
+    if len(kinds) > 1 or not all(isinstance(v, str | bool | int | float | None) for v in values):
+        raise DataError(f"attribute {name!r} has values of several kinds; make all text")
+    return [None if value is None else _written(value) for value in values]
+
+
+def _plain(value: object) -> object:
+    """A numpy scalar as Python's own number or text."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _unknown(value: object) -> bool:
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+
+
+def _written(value: object) -> str:
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value)  # type: ignore[call-overload]
+
+
 def takes_missing(labels: Sequence[str]) -> bool:
     """Whether the last group takes people without a value, alone or merged."""
     return labels[-1] == NOT_STATED or labels[-1].endswith(_MERGED)

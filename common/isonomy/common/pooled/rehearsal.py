@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from isonomy.common.sums.oracle import GroupOracle
 from isonomy.common.sums.question import Prepared, Receipt, Released, Terms
 from isonomy.common.wire.messages import encode
 
-Lender = tuple[Sequence[object], Mapping[str, Sequence[str | None]]]
+Lender = tuple[Sequence[object], Mapping[str, Iterable[object]]]
 """Ids, and the attributes of these people in the same order."""
 
 

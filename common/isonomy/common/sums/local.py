@@ -8,11 +8,13 @@ session is refused.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,7 @@ from isonomy.common.base.canonical import hash_bytes
 from isonomy.common.base.errors import ConfigError, DataError, ProtocolError, ReplayRefused
 from isonomy.common.base.private_files import open_file, private_folder
 from isonomy.common.ledger.ledger import Ledger
-from isonomy.common.people.cohort import AttributeTable, Cohort, groups_in
+from isonomy.common.people.cohort import AttributeTable, Cohort, as_text, groups_in
 from isonomy.common.privacy.accounting import units_for
 from isonomy.common.privacy.planned_audits import NO_AUDITS, PlannedAudits
 from isonomy.common.privacy.row_sources import IntegerRows, rows_of
@@ -33,6 +35,7 @@ from isonomy.common.sums.oracle import GroupOracle
 from isonomy.common.sums.question import Prepared, Receipt, Released, Terms
 from isonomy.common.wire.messages import encode
 
+MAX_GROUPS = 50  # read off data; a rehearsal may declare more
 _ROOM_BYTES = 1 << 30  # of memory that must be free; containers often have 64 MB there
 _PART_PEOPLE = 1 << 12
 
@@ -116,11 +119,11 @@ class LocalOracle:
     @staticmethod
     def rehearse(
         ids: Iterable[object],
-        attributes: Mapping[str, Sequence[str | None]],
+        attributes: Mapping[str, Iterable[object]],
         *,
         epsilon: float,
         delta: float,
-        groups: Mapping[str, Sequence[str]] | None = None,
+        groups: Mapping[str, Iterable[object]] | None = None,
         folder: Path | None = None,
         individual: bool = False,
         audits: int = 0,
@@ -128,16 +131,24 @@ class LocalOracle:
         """An oracle over known attributes, with a ledger of its own (temporary unless `folder`).
 
         Without `groups` the groups are those in the data, sorted, and "not stated" if somebody has
-        no value (None): fine in a rehearsal, where the attributes are known anyway. A `folder` that
-        holds a rehearsal is opened again, for the same people and budget: what was answered stays
-        answered, so a run can be resumed there.
+        no value (None, NaN): fine in a rehearsal, where the attributes are known anyway. Numbers
+        and booleans become text. A `folder` that holds a rehearsal is opened again, for the same
+        people and budget: what was answered stays answered, so a run can be resumed there.
         `individual`: a plan for the individual filter (FilteredOracle). `audits`: how many audits
         the budget is kept for (`isonomy-company plan --audits`).
         """
+        if not (isinstance(epsilon, Real) and math.isfinite(epsilon) and epsilon > 0):
+            raise ConfigError(f"epsilon must be a number above 0; got {epsilon!r}")
         cohort = Cohort.of(ids)
+        values = {name: as_text(name, column) for name, column in attributes.items()}
         if groups is None:
-            groups = {name: _groups_of(name, column) for name, column in attributes.items()}
-        table = AttributeTable(cohort, attributes, groups)
+            groups = {name: _groups_of(name, column) for name, column in values.items()}
+        else:
+            groups = {
+                name: [label for label in as_text(name, labels) if label is not None]
+                for name, labels in groups.items()
+            }
+        table = AttributeTable(cohort, values, groups)
         cap_units = units_for(epsilon, delta)
         if audits and individual:
             raise ConfigError("audits cannot be planned ahead under an individual filter")
@@ -166,13 +177,14 @@ class LocalOracle:
 
 
 def _groups_of(name: str, column: Sequence[str | None]) -> tuple[str, ...]:
-    """The groups of a column. A table's missing values are often NaN, which is no text."""
-    if any(value != value for value in column):
-        raise DataError(f"attribute {name!r} has NaN values: write None where nothing is known")
-    try:
-        return groups_in(column)
-    except TypeError:
-        raise DataError(f"attribute {name!r} has values of several kinds; make all text") from None
+    """The groups of a column; DataError for a number that is measured, not coded."""
+    groups = groups_in(column)
+    if len(groups) > MAX_GROUPS:
+        raise DataError(
+            f"attribute {name!r} has {len(groups)} values; more than {MAX_GROUPS} are hardly "
+            "groups: bin a numeric column first, or declare them with groups="
+        )
+    return groups
 
 
 def scratch_folder() -> Path | None:

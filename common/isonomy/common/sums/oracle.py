@@ -42,6 +42,7 @@ from numpy.typing import ArrayLike, NDArray
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.crypto.params import ParameterSet
 from isonomy.common.people.cohort import Cohort
+from isonomy.common.people.row_order import check_numbered
 from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.privacy.declarations import Audit, Declaration
 from isonomy.common.privacy.quantise import checked_norm, checked_rows, sum_by_person
@@ -180,6 +181,31 @@ class GroupOracle:
         spent = int(self.accounts.spent.max())
         return Budget(self.terms.cap_units, spent, self.terms.delta, audits)
 
+    def people_of(
+        self, ids: Sequence[object] | None, rows: int, *tables: object
+    ) -> NDArray[np.int64]:
+        """(rows,) each row's person. Without ids, row i is person i: in a rehearsal by one company.
+
+        `tables`: what the rows stand in. An index that says that they were moved is refused.
+        """
+        if ids is not None:
+            if len(ids) != rows:
+                raise DataError(f"{len(ids)} ids for {rows} rows of X; one id per row is needed")
+            return self.cohort.positions(ids)
+        if self.capabilities.carrier != "local":
+            raise DataError(
+                "say whose row is whose: ids=…, one id per row. The plan's people have an order of "
+                "their own, and rows taken for somebody else's would spend the budget on a wrong "
+                "answer. Nothing was asked."
+            )
+        check_numbered(*tables)
+        if rows != len(self.cohort):
+            raise DataError(
+                f"there are {rows} rows, and {len(self.cohort)} people in the agreed cohort; pass "
+                "ids=… to say whose rows they are"
+            )
+        return np.arange(rows)
+
     def labels(self, attribute: str | None = None) -> tuple[str, ...]:
         """Public group labels of an attribute or an intersection ("sex*race")."""
         return self.terms.labels(self._expressions(attribute)[0])
@@ -208,6 +234,8 @@ class GroupOracle:
         A person who appears several times is counted once, in the cell of all their rows; rows of
         one person in different cells are an error.
         """
+        if ask.get("people") is None:
+            check_numbered(cells)
         positions = self._positions(ask.pop("people", None))
         rows = one_hot(cells, len(positions), self.params.max_columns)
         distinct, first = np.unique(positions, return_index=True)
@@ -371,6 +399,7 @@ class GroupOracle:
                 raise DataError("a source of rows has one row per person, in ascending order")
             return rows, positions
         if people is None:
+            check_numbered(rows)
             return checked_rows(rows, self.terms.people), np.arange(self.terms.people)
         positions = self._positions(people)
         checked = checked_rows(rows, len(positions))

@@ -73,20 +73,6 @@ def checked_attributes(
     return names
 
 
-def positions_of(oracle: GroupOracle, ids: Sequence[object] | None, rows: int) -> Ints:
-    """(rows,) each row's person; without ids the rows are the cohort in order."""
-    if ids is None:
-        if rows != len(oracle.cohort):
-            raise DataError(
-                f"X has {rows} rows, the agreed cohort {len(oracle.cohort)} people; pass ids=… to "
-                "say whose rows they are"
-            )
-        return np.arange(rows)
-    if len(ids) != rows:
-        raise DataError(f"{len(ids)} ids for {rows} rows of X; one id per row is needed")
-    return oracle.cohort.positions(ids)
-
-
 def one_column(y: Any) -> NDArray[Any]:
     """Labels as one column of classes; a DataError instead of scikit-learn's own complaint."""
     try:

@@ -115,14 +115,15 @@ class FairRegressor(WithoutOracle, RegressorMixin, MetaEstimatorMixin, BaseEstim
     def fit(self, X: Any, y: Any, *, ids: Sequence[object] | None = None) -> FairRegressor:
         """Train the base model, buy the releases, find the levels' tilt; returns this regressor.
 
-        `ids` says whose row it is; None: the rows are the oracle's cohort in order. Wrong input is
-        refused before anything is spent.
+        `ids` says whose row it is. Only a rehearsal may leave it out: row i is then person i of the
+        oracle's cohort. Wrong input is refused before anything is spent.
         """
         if self.notion != NOTION:
             refusal = GROUP_LOSS if self.notion == "bounded_group_loss" else "there is no other"
             raise ConfigError(f"notion must be {NOTION!r}, got {self.notion!r}: {refusal}")
         oracle = checks.checked_oracle(self.oracle, NEEDS)
         attributes = checks.checked_attributes(oracle, self.attribute)
+        tables = (X, y)
         X, y = validate_data(self, X, y, skip_check_array=True)
         base = HistGradientBoostingRegressor() if self.estimator is None else self.estimator
         target = checked_target(base, y, _num_samples(X), self.cv)
@@ -131,7 +132,7 @@ class FairRegressor(WithoutOracle, RegressorMixin, MetaEstimatorMixin, BaseEstim
             if not (isinstance(getattr(self, name), int) and getattr(self, name) >= least):
                 raise ConfigError(f"{name} must be at least {least}")
         nobody = np.zeros(len(target), dtype=np.int64)  # no label matters
-        whose = rows_of_people(oracle, ids, nobody, None, None)
+        whose = rows_of_people(oracle, ids, nobody, None, None, *tables)
         checks.warn_of_attributes(oracle, getattr(self, "feature_names_in_", ()))
         people = People.of(whose.positions, nobody)
         units = checks.affordable_units(oracle, self.epsilon)

@@ -18,7 +18,6 @@ from isonomy.common.base.errors import DataError
 from isonomy.common.people.cohort import id_key, normalise_id
 from isonomy.common.privacy.quantise import quantise
 from isonomy.common.sums.oracle import GroupOracle
-from isonomy.company.fair.inputs.checks import positions_of
 from isonomy.company.fair.inputs.feature_rows import FeatureRows
 from isonomy.company.fair.inputs.people import People
 from isonomy.company.fair.tilt.releases import Releases, fingerprint
@@ -51,11 +50,13 @@ def rows_of_people(
     y: Ints,
     earlier: Releases | None,
     releases: Releases | None,
+    *tables: object,
 ) -> Rows:
     """Whose rows these are; DataError where they do not fit the plan or the earlier releases.
 
     `releases`: those that are used again without asking. If they are about people of several
-    plans, no cohort has them all.
+    plans, no cohort has them all. `tables`: what the rows stand in, whose index is looked at if
+    there are no ids.
     """
     rows = len(y)
     if earlier is None and releases is not None and releases.earlier and ids is not None:
@@ -63,7 +64,7 @@ def rows_of_people(
         numbers = np.unique(persons, return_inverse=True)[1]
         return Rows(numbers, slice(None), fingerprint(persons, y))
     if earlier is None:
-        positions = positions_of(oracle, ids, rows)
+        positions = oracle.people_of(ids, rows, *tables)
         named = oracle.cohort.ids
         return Rows(positions, slice(None), fingerprint((id_key(named[p]) for p in positions), y))
     n = len(earlier.score)
@@ -85,7 +86,7 @@ def rows_of_people(
             "make the plan about new people alone. Nothing was asked."
         )
     _, before = np.unique(persons[:n], return_inverse=True)
-    new = positions_of(oracle, ids[n:], rows - n)
+    new = oracle.people_of(ids[n:], rows - n)
     positions = np.concatenate([len(oracle.cohort) + before, new])
     return Rows(positions, slice(n, None), fingerprint(persons, y))
 

@@ -38,7 +38,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from isonomy.common.base.errors import ConfigError, DataError
@@ -203,6 +203,8 @@ class GradientFairClassifier(PlainModules, WithoutOracle, ClassifierMixin, BaseE
         oracle = checked_oracle(self.oracle, needs)
         if "record_privacy" in (self.trainer_options or {}):
             raise ConfigError("give record_privacy to the classifier, not among trainer_options")
+        if ids is None:
+            oracle.people_of(None, _num_samples(X), X, y)  # the trainer sees neither table
         warn_of_attributes(oracle, list(getattr(X, "columns", ())))
         if not _is_raw(X):
             validate_data(self, X, y, skip_check_array=True)

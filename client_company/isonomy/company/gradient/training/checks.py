@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from isonomy.common.base.errors import ConfigError, DataError
 from isonomy.common.sums.channel import Needs
 from isonomy.common.sums.oracle import RepeatedPeopleWarning
-from isonomy.company.fair.inputs.checks import checked_attributes, checked_oracle, positions_of
+from isonomy.company.fair.inputs.checks import checked_attributes, checked_oracle
 from isonomy.company.gradient.per_sample.tracing import refuse_batch_norm
 from isonomy.company.gradient.record.privacy import RecordRun, RecordStrategy
 from isonomy.company.gradient.run.chunks import chunk_size_for, make_chunks
@@ -96,7 +96,7 @@ def prepare_run(
     x, y, classes = checked_data(inputs, target)
     if x.dtype.is_floating_point:
         x = x.to(next(trainer.model.parameters()).dtype)
-    people = positions_of(oracle, ids, len(y))
+    people = oracle.people_of(ids, len(y), inputs, target)
     persons = len(np.unique(people))
     for attribute in attributes:
         groups = len(oracle.labels(attribute))
@@ -222,7 +222,7 @@ def _tensor(data: Any, expected: str) -> Tensor:
     if isinstance(data, Tensor):
         return data
     try:
-        return torch.as_tensor(np.asarray(data))
+        return torch.as_tensor(np.require(data, requirements="W"))
     except (TypeError, ValueError):
         raise DataError(f"{expected}; got {_kind(data)}") from None
 

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from isonomy.common.base.errors import DataError
-from isonomy.common.people.cohort import AttributeTable, Cohort, group_labels, groups_in
+from isonomy.common.people.cohort import AttributeTable, Cohort, as_text, group_labels, groups_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ def dataset_of(
         whose = None if np.array_equal(people, np.arange(len(persons))) else people
     attributes: dict[str, list[str | None]] = {}
     for attribute, column in values.items():
-        labels = [None if pd.isna(value) else str(value) for value in column]
+        labels = as_text(attribute, column)
         attributes[attribute] = [labels[row] for row in first]
         if whose is not None and [attributes[attribute][person] for person in whose] != labels:
             raise DataError(f"rows of one person have different values of {attribute!r}")

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from isonomy.common.base.errors import DataError
 from isonomy.common.people.cohort import INTERSECTION
+from isonomy.common.sums.local import MAX_GROUPS
 from isonomy.company.rehearsal.datasets._dataset import Dataset, dataset_of
 from isonomy.company.rehearsal.datasets._source import read_csv
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
-MAX_GROUPS = 50
 # What pandas and pyarrow raise for files that are damaged.
 _UNREADABLE = (
     *(OSError, ValueError, EOFError, ImportError, LookupError, TypeError, AttributeError),
