@@ -99,7 +99,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
     |---|---|
     | estimator | the base model; None: HistGradientBoostingClassifier() |
     | notion | one or several of `isonomy.company.NOTIONS` |
-    | tolerance | largest accepted difference of two groups' rates; or by notion, or by attribute |
+    | tolerance | largest accepted difference of two groups' rates (else: GapWarning); or by name |
     | confidence | with which the tolerance must be shown to be kept, e.g. 0.9; None: estimates do |
     | oracle | the handle to the regulator's attributes; copies and pickles have none |
     | epsilon | how much of the plan to spend; None: the rest, but a tenth is kept for audits |
@@ -347,6 +347,7 @@ class FairClassifier(WithoutOracle, ClassifierMixin, MetaEstimatorMixin, BaseEst
         )
         if extreme and outcome.returned != "base":
             warnings.warn(extreme, ExtremeSelectionWarning, stacklevel=3)
+        self.report_.warn()
         self._outcome: Outcome | None = outcome
         self._seconds = seconds
         self.releases_: Releases | None = outcome.releases

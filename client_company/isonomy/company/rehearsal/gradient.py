@@ -25,10 +25,10 @@ from sklearn.pipeline import Pipeline
 
 from isonomy.common.base.errors import ConfigError
 from isonomy.company.fair.inputs.columns import ColumnCoder
+from isonomy.company.fair.tilt.verdict import GapWarning
 from isonomy.company.gradient.record.privacy import RecordPrivacy
 from isonomy.company.gradient.run.schedule import Weights
 from isonomy.company.gradient.sdk.classifier import GRADIENT_STRATEGIES, GradientFairClassifier
-from isonomy.company.gradient.sdk.gradient_report import GapWarning
 from isonomy.company.gradient.training.trainer import EarlyStopping, Trainer
 from isonomy.company.rehearsal.strategies import Rehearsal, Trained, decider, not_private
 

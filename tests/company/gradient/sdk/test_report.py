@@ -11,9 +11,10 @@ import pytest
 from isonomy.common.base.errors import BudgetExceeded, ConfigError
 from isonomy.common.sums.local import LocalOracle
 from isonomy.common.sums.oracle import GroupOracle
+from isonomy.company.fair.tilt.verdict import GapWarning
 from isonomy.company.gradient.record.privacy import RecordPrivacy
 from isonomy.company.gradient.sdk.classifier import GradientFairClassifier
-from isonomy.company.gradient.sdk.gradient_report import GapWarning, GradientReport
+from isonomy.company.gradient.sdk.gradient_report import GradientReport
 
 PEOPLE = 1500
 SHORT = {"rounds": 2, "local_steps": 1, "warmup_steps": 150}

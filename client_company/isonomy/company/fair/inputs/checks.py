@@ -169,11 +169,11 @@ def _kept_for_audits(oracle: GroupOracle) -> int:
 def check_useful(
     oracle: GroupOracle, attributes: Sequence[str], persons: int, units: int, audits: int
 ) -> Prices:
-    """Refuse, before spending, a budget whose audits could tell nothing.
+    """Refuse, before spending, a budget whose audits could tell nothing, or that measures no group.
 
     An audit's noise has deviation √moves/μ, so with k groups of equal size (the best case) the gap
     of two rates is known to √(moves)·c·k/(n·μ), c = 2 for two groups (they mirror each other), √2
-    for more.
+    for more. Two groups can be measured if both have MEASURED noise deviations of people.
     """
     prices = Prices.of(oracle, units, audits)
     mu = float(np.sqrt(prices.audit * oracle.budget.cap_units / UNITS_PER_MU2))
@@ -185,14 +185,50 @@ def check_useful(
         else np.inf
         for size in sizes
     )
-    if not deviation <= USELESS:
-        epsilon = epsilon_of(units, oracle.budget.delta)
+    least = 2 * MEASURED * _count_deviation(oracle, attributes, prices)
+    lacking = max(deviation / USELESS, least / persons)  # both fall with 1/μ
+    if not lacking <= 1:
+        why = f"an audit would know a difference of rates to ±{deviation:.2g} at best"
+        if least / persons > deviation / USELESS:
+            why = f"of fewer than {least:,.0f} people no two groups could be measured"
         raise ConfigError(
-            f"ε = {epsilon:.3g} with {persons} people is too small to release anything useful: an "
-            f"audit would know a difference of rates to ±{deviation:.2g} at best. Nothing was "
-            f"spent. About {deviation / USELESS:.1f} times the ε, or people, are needed."
+            f"ε = {epsilon_of(units, oracle.budget.delta):.3g} with {persons} people is too small "
+            f"to release anything useful: {why}. Nothing was spent. "
+            f"{_needed(oracle, units, lacking)}"
         )
     return prices
+
+
+def _needed(oracle: GroupOracle, units: int, lacking: float) -> str:
+    """What to do where the noise is `lacking` times what it may be: μ² has to grow by its square.
+
+    ε does not grow as μ does, so it is computed anew; rounded up, with a reserve for whole units.
+    """
+    if not math.isfinite(lacking):
+        return "The budget is too small even for one unit of noise."
+    budget, more = oracle.budget, 1.001 * lacking**2 * units
+    kept = _planned(oracle) or _kept_for_audits(oracle)
+    plan = more * budget.cap_units / (budget.cap_units - kept)
+    least = f"Needed are at least ε = {_at_least(more, budget.delta)} for this model"
+    if plan > budget.cap_units:
+        least += f", as a plan of ε = {_at_least(plan, budget.delta)} leaves it"
+    return f"{least}; or {lacking:.1f} times the people."
+
+
+def _at_least(units: float, delta: float) -> str:
+    """ε of these units, rounded up to three digits."""
+    epsilon = epsilon_of(math.ceil(units), delta)
+    digits = 2 - math.floor(math.log10(epsilon))
+    return f"{math.ceil(epsilon * 10**digits) / 10**digits:.3g}"
+
+
+def _count_deviation(oracle: GroupOracle, attributes: Sequence[str], prices: Prices) -> float:
+    """The noise of a group's count, in people."""
+    sizes = tuple(len(oracle.labels(attribute)) for attribute in attributes)
+    units = int(prices.counts * oracle.budget.cap_units)
+    if not units:
+        return math.inf
+    return cost_of("groups", sizes, oracle.params).sigma_for(units) / oracle.params.row_bound
 
 
 def check_labels(
@@ -207,10 +243,7 @@ def check_labels(
 
     How many have it is the company's own number; each group needs MEASURED noise deviations.
     """
-    sizes = tuple(len(oracle.labels(attribute)) for attribute in attributes)
-    cost = cost_of("groups", sizes, oracle.params)
-    units = int(prices.counts * oracle.budget.cap_units)
-    deviation = cost.sigma_for(units) / oracle.params.row_bound
+    deviation = _count_deviation(oracle, attributes, prices)
     for event in events:
         people = float(weight @ event.members(labels))
         needed = 2 * MEASURED * deviation * np.sqrt(max(1, len(event.labels)))

@@ -194,6 +194,7 @@ class FairRegressor(WithoutOracle, RegressorMixin, MetaEstimatorMixin, BaseEstim
             self._budget,
             fitted.seconds,
         )
+        self.report_.warn()
         self._fitted: _Fitted | None = fitted
         return self
 

@@ -22,6 +22,7 @@ from isonomy.company.fair.tilt.fit_report import (
 )
 from isonomy.company.fair.tilt.rule import Tilt
 from isonomy.company.fair.tilt.strategy import Outcome
+from isonomy.company.fair.tilt.verdict import UNCHANGED, Reason, Verdict, warn_of_gap
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class ScoreReport:
     rates: tuple[GroupRate, ...]  # share above each level, by group
     unmeasured: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    missed: bool = False  # some gap is larger than its tolerance, whatever the noise was
+    reason: Reason = ""  # why the base model's score is returned (verdict.py)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -77,15 +80,22 @@ class ScoreReport:
         ]
         return "\n".join([*lines, *self.notes])
 
+    def warn(self) -> None:
+        """Warn if the tolerance is missed."""
+        if self.missed and self.violation is not None:
+            left = f"{points(self.violation)}, {points(self.tolerance)} tolerated"
+            warn_of_gap(self.notion.replace("_", " "), left, self._what_was_done())
+
     def _what_was_done(self) -> str:
         """One sentence: the base model's score in levels, or a tilt of it."""
         if self.violation is None:
             return "What the score brings cannot be measured: too few people in some group."
         if self.returned == "base":
-            return (
-                "That is within what the budget can tell from the tolerance, or no tilt was worth "
-                "its error: the base model's score is returned, in levels."
-            )
+            reason = "No tilt was worth its error"
+            if self.reason != "price":  # its exchange rate is of decisions
+                reason = UNCHANGED.get(self.reason, "")
+            why = f"{reason}: t" if reason else "T"
+            return f"{why}he base model's score is returned, in levels."
         part = "A part of the tilt, because all of it cost too much error" * (
             self.returned == "shrunk"
         )
@@ -138,4 +148,5 @@ def score_report(
         rates=rates_of(outcome, *map(view.limits, decided)),
         unmeasured=unmeasured_of(outcome),
         notes=tuple(notes),
+        **asdict(Verdict.of(outcome)),
     )

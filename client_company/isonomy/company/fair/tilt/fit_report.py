@@ -13,11 +13,11 @@ from isonomy.common.privacy.accounting import epsilon_of
 from isonomy.common.sums.oracle import Budget
 from isonomy.company.fair.tilt.analysis import Gap, Problem, View
 from isonomy.company.fair.tilt.rule import Tilt, base_margins, decide
-from isonomy.company.fair.tilt.strategy import DEVIATIONS, PRICE, Outcome
+from isonomy.company.fair.tilt.strategy import Outcome
+from isonomy.company.fair.tilt.verdict import PAID, UNCHANGED, Reason, Verdict, warn_of_gap
 
 Floats = NDArray[np.float64]
 
-CLEARLY = 4.5  # deviations: more than `View.fair` allows, however many gaps are looked at
 EXTREME = 0.02  # a warning is written when fewer are selected, or fewer are not
 FELL = 0.8  # a note is written when the share of positives falls below this part of what it was
 
@@ -99,6 +99,8 @@ class Report:
     seconds_fairness: float
     rates: tuple[GroupRate, ...] = ()  # none where the base model is exactly fair
     notes: tuple[str, ...] = ()
+    missed: bool = False  # some gap is larger than its tolerance, whatever the noise was
+    reason: Reason = ""  # why the base model is returned (verdict.py)
 
     @property
     def shown(self) -> bool | None:
@@ -136,6 +138,12 @@ class Report:
             f"fairness ({self.time_ratio:.1f} fits of the base model).",
         ]
         return "\n".join([*lines, *self.notes])
+
+    def warn(self) -> None:
+        """Warn if the tolerance is missed."""
+        if self.missed and self.violation is not None:
+            left = f"{points(self.violation)}, {points(self.tolerance)} tolerated"
+            warn_of_gap(_words(self.notion), left, self._what_was_done())
 
     def _confidence(self) -> list[str]:
         """One sentence on whether the tolerance is kept, if that was to be shown."""
@@ -182,15 +190,8 @@ class Report:
             unchanged = f"he base model is returned unchanged (error {self.error:.2%})."
             if self.interval is None:
                 return f"T{unchanged} This does not say that it is fair."
-            within = "That is within what the budget can tell from the tolerance"
-            priced = f"o tilt was worth its error (at most {PRICE:g} per point of violation)"
-            beyond = [_deviations_beyond(each) for each in self.by_attribute]
-            if max(beyond) <= DEVIATIONS:
-                return f"{within}: t{unchanged}"
-            if self.confidence is None and min(beyond) > CLEARLY:
-                return f"N{priced}: t{unchanged}"
-            return f"{within}, or n{priced}: t{unchanged}"
-        shrunk = " (shrunk because the full tilt cost too much error)" if self.shrunk else ""
+            return f"{UNCHANGED[self.reason]}: t{unchanged}" if self.reason else f"T{unchanged}"
+        shrunk = f" (shrunk because the full tilt cost {PAID})" if self.shrunk else ""
         largest = max(abs(value) for row in self.tilt for value in row)
         how = f"a tilt of λ = {largest:.3g}{shrunk}"
         if self.retrained:
@@ -219,12 +220,6 @@ def points(value: float) -> str:
 def _beyond(gap: Gap | None, each: AttributeReport) -> float:
     """How far a gap is beyond the attribute's tolerance."""
     return -1.0 if gap is None else gap.value - each.tolerance
-
-
-def _deviations_beyond(each: AttributeReport) -> float:
-    """By how many deviations of its estimate a gap is beyond the tolerance."""
-    gap = each.before
-    return 0.0 if gap is None else (gap.value - each.tolerance) / max(gap.deviation, 1e-300)
 
 
 def _listed(labels: Sequence[str]) -> str:
@@ -330,6 +325,7 @@ def report_of(outcome: Outcome, terms: Terms, budget: Budget, seconds: Seconds) 
             [unmeasured_of(outcome, block) for block in outcome.view.land.blocks],
         ),
         notes=_notes(outcome, before, after),
+        **asdict(Verdict.of(outcome)),
         **_shared_fields(outcome.view.land.tolerance, outcome.tilt, before, after, budget, seconds),
     )
 
@@ -405,6 +401,7 @@ def report_of_exactly_fair(
             "The base model decides the same for everybody in question (constant, or always "
             "right): it is fair by this notion whatever the groups are, so nothing was spent.",
         ),
+        reason="within",
         **_shared_fields(problem.tolerance, none, fair, fair, budget, seconds),
     )
 

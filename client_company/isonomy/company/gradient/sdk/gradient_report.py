@@ -11,13 +11,10 @@ import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from isonomy.company.fair.tilt.verdict import GapWarning
 from isonomy.company.gradient.training.trainer import ENDS
 
 DEVIATIONS = 2.0  # a gap is larger than the tolerance if that much noise does not explain it
-
-
-class GapWarning(UserWarning):
-    """The trained model's gap between groups is larger than the tolerance."""
 
 
 @dataclass(frozen=True)
