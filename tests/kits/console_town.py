@@ -41,7 +41,9 @@ with join(root / "plan.json", home=root / "company") as oracle:
         while not (root / f"go-{number}").exists():
             time.sleep(0.1)
     decisions = [number % 2 for number in range(PEOPLE)]
-    audit(oracle, decisions, name="loans", share=0.5, whose="live")
+    audit(
+        oracle, decisions, ids=oracle.cohort.ids, name="loans", share=0.5, whose="live"
+    )
 """
 
 

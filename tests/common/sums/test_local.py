@@ -44,6 +44,8 @@ def test_ids_are_people() -> None:
     assert cohort.positions(["李", "Zoe\u0308"]).tolist() == [3, 0]  # composed or not: one person
     with pytest.raises(DataError, match="1 of 2 people are not in the agreed cohort"):
         cohort.positions(["李", "nobody"])
+    with pytest.raises(DataError, match=r"2 of 2 .* of the same kind and spelling"):
+        cohort.positions([1, 2])
     with pytest.raises(DataError, match="occur more than once"):
         Cohort.of(["Zoë", "Zoe\u0308"])
     for bad in ("", " ", "a\tb"):

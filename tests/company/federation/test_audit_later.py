@@ -37,7 +37,7 @@ def trained(oracle: GroupOracle) -> list[np.ndarray]:
 
 
 def audited(oracle: GroupOracle, name: str, decided: np.ndarray = DECIDED) -> AuditResult:
-    return audit(oracle, decided, name=name)
+    return audit(oracle, decided, ids=oracle.cohort.ids, name=name)
 
 
 def test_another_script_audits_a_finished_plan(fed: Federation, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_budget_that_an_earlier_script_spent_is_refused_by_the_ledger(
     trained(fed.company(folder))
     later, records = fed.company(folder), fed.ledger.records
     with pytest.raises(BudgetExceeded):
-        audit(later, DECIDED, name="dear", share=0.3)
+        audit(later, DECIDED, ids=later.cohort.ids, name="dear", share=0.3)
     assert later.budget.spent_units == 0
     assert fed.ledger.records == records
 

@@ -230,6 +230,8 @@ def plan(
     check_strategy(strategy)
     facts = installed_facts(home)
     relay = relay or (facts.server if facts else "")
+    if not relay and not home.is_dir():
+        raise ConfigError(f"the home {home} does not exist; name another with --home")
     if not relay:
         raise ConfigError("name the server with --relay: no kit in this home names it")
     regulator_card = Card.load(regulator) if regulator else _regulator_of_kit(home)

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from isonomy.common.base.errors import ConfigError
+from isonomy.common.base.exit_codes import code_of
 from isonomy.common.base.output import emit, say
 from isonomy.common.base.progress import progress_bar
 from isonomy.company.cli.options import DataFolder, Jobs, spread
 
-_EPSILON_HELP = "Privacy budget; several: repeat the option or separate by commas."
+_EPSILON_HELP = "Privacy budget; several: repeat the option or separate by commas. Default: 1."
 _DATASET_HELP = (
     "adult, bank, credit, compas, parkinsons, communities, acs_income, lending, or the path of a "
     ".csv, .csv.gz or .parquet file."
@@ -48,7 +49,9 @@ def simulate(
         ),
     ] = "demographic_parity",
     epsilon: Annotated[list[str] | None, typer.Option(help=_EPSILON_HELP)] = None,
-    delta: Annotated[float, typer.Option(help="The δ of (ε, δ).")] = 1e-5,
+    delta: Annotated[
+        float, typer.Option(help="The δ of (ε, δ). `isonomy-company plan` takes 1e-6 if not told.")
+    ] = 1e-5,
     base: Annotated[
         str, typer.Option(help="logistic, gbdt or mlp; where the score is a number: ridge, gbdt.")
     ] = "gbdt",
@@ -90,7 +93,10 @@ def simulate(
     ] = 2.0,
     jobs: Jobs = 1,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results.json, results.csv and plots.html.")
+        Path | None,
+        typer.Option(
+            help="Folder for results.json, results.csv and plots.html; replaces an earlier run's."
+        ),
     ] = None,
 ) -> None:
     """Rehearse a strategy on data where both sides are known, before spending a real budget."""
@@ -120,15 +126,19 @@ def simulate(
     with progress_bar() as progress, spread(jobs):
         total = len(settings.epsilons) * settings.seeds
         bar = progress.add_task(f"{dataset}: {strategy}", total=total)
-        simulation = rehearse(
-            dataset,
-            settings,
-            data_dir=data_dir,
-            target=target,
-            positive=positive,
-            id_column=id_column,
-            on_run=lambda _epsilon, _run: progress.advance(bar),
-        )
+        try:
+            simulation = rehearse(
+                dataset,
+                settings,
+                data_dir=data_dir,
+                target=target,
+                positive=positive,
+                id_column=id_column,
+                on_run=lambda _epsilon, _run: progress.advance(bar),
+            )
+        except KeyboardInterrupt as error:
+            say("stopped; nothing was written")
+            raise typer.Exit(code_of(error)) from None
     paths = write_folder(simulation, out) if out is not None else ()
     fields = simulation.to_json()
     del fields["schema"]  # that of results.json; what is printed has its own

@@ -73,7 +73,8 @@ def table(simulation: Simulation) -> Table:
         caption=words.caption + "".join(f"\n{note}" for note in _notes(simulation.results)),
     )
     figures = (words.error, words.violation, "floor", words.column)
-    for name in ("ε", *figures, "ε spent", "ε papers", "returned", "s"):
+    papers = any(map(_papers, simulation.results))
+    for name in ("ε", *figures, "ε spent", *["ε papers"] * papers, "returned", "s"):
         rows.add_column(name, justify="left" if name == "returned" else "right")
     rows.add_row(
         "base",
@@ -81,7 +82,7 @@ def table(simulation: Simulation) -> Table:
         f"{first.average('base_violation'):.4f}",
         "",
         f"{first.average(f'base_{words.field}'):.3f}",
-        *("", "", "", ""),
+        *[""] * (3 + papers),
     )
     for result in simulation.results:
         rows.add_row(
@@ -91,7 +92,7 @@ def table(simulation: Simulation) -> Table:
             f"{result.noise_floor:.4f}",
             f"{result.average(words.field):.3f}",
             f"{result.average('epsilon_spent'):.3f}",
-            _papers(result),
+            *[_papers(result)] * papers,
             _returned(result),
             f"{result.average('seconds'):.1f}",
         )

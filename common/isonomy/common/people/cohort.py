@@ -158,9 +158,12 @@ class Cohort:
         positions = self.find(normalise_id(person) for person in ids)
         unknown = int((positions < 0).sum())
         if unknown:
+            cure = "align the records again or leave these rows out"
+            if unknown == len(positions):  # hardly a matter of alignment
+                cure = "are the ids of the same kind and spelling? They are compared as text"
             raise DataError(
                 f"{unknown} of {len(positions)} people are not in the agreed cohort of "
-                f"{len(self)}; align the records again or leave these rows out"
+                f"{len(self)}; {cure}"
             )
         return positions
 

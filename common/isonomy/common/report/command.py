@@ -47,8 +47,8 @@ def verify(
 
     \b
     Examples:
-    isonomy-regulator verify reports/spring --card regulator-card.json
-    isonomy-regulator verify reports/2025 --card regulator-card.json --rotation rotations/5d41.json
+    isonomy-verify reports/spring --card regulator-card.json
+    isonomy-verify reports/2025 --card regulator-card.json --rotation rotations/5d41.json
     """
     verification = Verification(
         ReportPaths.of(path),

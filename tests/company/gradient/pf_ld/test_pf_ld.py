@@ -30,7 +30,7 @@ def _run(home: Federation, data: Any, strategy: Any, oracle: Any = None, **setti
     """A prepared run, without any training."""
     own = trainer(linear(), strategy, oracle or home.local(), **settings)
     generator = torch.Generator().manual_seed(0)
-    run = prepare_run(own, data.x, data.y, None, generator)
+    run = prepare_run(own, data.x, data.y, own.oracle.cohort.ids, generator)
     strategy.prepare(run)
     return run
 
@@ -368,7 +368,7 @@ def test_the_encrypted_oracle_gives_the_same_model(tmp_path: Path) -> None:
         model = nn.Sequential(nn.Linear(4, 12), nn.ReLU(), nn.Linear(12, 1))
         oracle = home.company() if encrypted else home.local()
         own = trainer(model, PFLD(), oracle, rounds=2, chunk_size=48)
-        own.fit(data.x, data.y)
+        own.fit(data.x, data.y, ids=oracle.cohort.ids)
         models.append(model)
     assert same(*models)
     untouched = regulator(tmp_path, data.group, epsilon=20.0, seed=6, name="other noise")
@@ -387,7 +387,8 @@ def test_the_regulators_keeper_follows_the_companys_lambda(
     data = toy(400)
     home = regulator(tmp_path, data.group, epsilon=40.0)
     strategy = PFLD("equalized_odds", signed=signed)
-    trainer(linear(), strategy, getattr(home, carrier)(), rounds=3).fit(data.x, data.y)
+    oracle = getattr(home, carrier)()
+    trainer(linear(), strategy, oracle, rounds=3).fit(data.x, data.y, ids=oracle.cohort.ids)
     assert strategy._lam is not None
     assert home.custodian.dual._multipliers == strategy._lam
 
