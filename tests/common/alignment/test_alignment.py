@@ -19,7 +19,7 @@ from isonomy.common.agreements.approvals import PlanNotApproved
 from isonomy.common.alignment import alignment
 from isonomy.common.alignment.alignment import DOMAIN, Aligner, AlignmentPlan, checked_ids
 from isonomy.common.alignment.session import _Talk, align
-from isonomy.common.alignment.store import Alignments
+from isonomy.common.alignment.store import AlignmentDone, Alignments
 from isonomy.common.base.errors import (
     ConfigError,
     DataError,
@@ -391,7 +391,7 @@ def test_a_run_that_broke_off_is_repeated_byte_for_byte(
     again = Aligned(aligned.federation, plan, tmp_path / "again")
     first, second = again.run(honest(IDS[:30], ours), honest(IDS[10:], theirs))
     assert first == second
-    with pytest.raises(PlanNotApproved, match="carried out"):
+    with pytest.raises(AlignmentDone, match="is done"):
         ours.begin(plan.hash)
     assert not [*ours.folder.glob("*.secret"), *theirs.folder.glob("*.secret")]
 
@@ -599,5 +599,5 @@ def test_a_dry_run_says_how_many_and_not_who(
     points = [returned[0][at : at + 32] for at in range(0, 960, 32)]
     assert points == sorted(points), "the order would say who"
     assert not [*ours.folder.glob("*.people"), *theirs.folder.glob("*.people")]
-    with pytest.raises(PlanNotApproved, match="carried out"):
+    with pytest.raises(AlignmentDone, match="is done"):
         ours.begin(dry.hash)
