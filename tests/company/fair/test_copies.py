@@ -171,7 +171,6 @@ def test_a_module_or_a_function_that_makes_one() -> None:
             TorchClassifier(wrong).fit(X, y)
 
 
-@pytest.mark.parametrize(("value", "text"), [(float("nan"), "write None"), (7, "several kinds")])
-def test_attributes_with_gaps(value: Any, text: str) -> None:
-    with pytest.raises(DataError, match=text):
-        LocalOracle.rehearse(range(3), {"sex": ["f", "m", value]}, epsilon=1.0, delta=1e-5)
+def test_attributes_of_several_kinds() -> None:
+    with pytest.raises(DataError, match="several kinds"):
+        LocalOracle.rehearse(range(3), {"sex": ["f", "m", 7]}, epsilon=1.0, delta=1e-5)

@@ -135,7 +135,7 @@ def test_two_lenders_train_and_keep_what_they_have(tmp_path: Path) -> None:
 
     def fit(lender: int) -> FairClassifier:
         with oracles[lender] as oracle:
-            return classifier(oracle).fit(tables[lender], labels[lender])
+            return classifier(oracle).fit(tables[lender], labels[lender], ids=people[lender][0])
 
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(fit, range(2))
@@ -151,7 +151,8 @@ def test_two_lenders_train_and_keep_what_they_have(tmp_path: Path) -> None:
     assert np.array_equal(load_model(tmp_path / "model").predict(tables[0]), one.predict(tables[0]))
     save_releases(one.releases_, tmp_path / "releases")
     again = classifier(oracles[0], releases=load_releases(tmp_path / "releases"))
-    assert again.fit(tables[0], labels[0]).report_.returned in ("base", "tilt", "shrunk")
+    again.fit(tables[0], labels[0], ids=people[0][0])
+    assert again.report_.returned in ("base", "tilt", "shrunk")
 
 
 def test_nobody_waits_for_a_lender_who_failed() -> None:
@@ -160,11 +161,11 @@ def test_nobody_waits_for_a_lender_who_failed() -> None:
 
     def fails() -> None:
         with second as oracle:
-            classifier(oracle).fit(tables[1].drop(columns="home"), labels[1])
+            classifier(oracle).fit(tables[1].drop(columns="home"), labels[1], ids=people[1][0])
 
     def waits() -> None:
         with first as oracle:
-            classifier(oracle).fit(tables[0], labels[0])
+            classifier(oracle).fit(tables[0], labels[0], ids=people[0][0])
 
     with ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(fails), pool.submit(waits)]
@@ -177,12 +178,12 @@ def test_without_a_map_it_is_refused_and_unknown_values_warn() -> None:
     tables, labels, people = lenders(60)
     first, _ = rehearse_together(people, epsilon=100.0, delta=1e-5)
     with pytest.raises(ConfigError, match="no feature map"):
-        classifier(first).fit(tables[0], labels[0])
+        classifier(first).fit(tables[0], labels[0], ids=people[0][0])
     mapped, other = rehearse_together(people, epsilon=100.0, delta=1e-5, feature_map=MAP)
     other.close()
     strange = tables[0].assign(age=200)
     with pytest.warns(FeatureMapWarning, match="lie outside"), pytest.raises(ProtocolError):
-        classifier(mapped).fit(strange, labels[0])
+        classifier(mapped).fit(strange, labels[0], ids=people[0][0])
     assert mapped.budget.spent_units == 0
 
 
