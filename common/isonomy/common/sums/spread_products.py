@@ -71,10 +71,10 @@ class SpreadBuilder:
         shares = [range(*pair) for pair in pairwise(ends)]
         with self._folder:
             work = _Work(self._shapes, self._zero, self._columns, self._rows, seeds, blind)
-            made = list(each(partial(_answers, work), shares))
+            answers = list(each(partial(_answers, work), shares))
         for number in range(self._shapes.sums):
-            for share, answers in zip(shares, made, strict=True):
-                yield from answers[number * len(share) : (number + 1) * len(share)]
+            for share, parts in zip(shares, answers, strict=True):
+                yield from parts[number * len(share) : (number + 1) * len(share)]
 
     def _file(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.memmap[Any, Any]:
         path = Path(self._folder.name) / name
